@@ -109,12 +109,12 @@ class ReliefExecutor:
     def carry_out(self, planned: PlannedRelief, messages: MessageCache) -> PendingDecision:
         """The events of a relief: its decisions, and what belongs to a compaction."""
         relief, state = planned.relief, planned.state
-        executed = self._execute(planned)
+        record = write_record(planned, messages)
+        executed = self._execute(planned, record)
         handoff = max((done.plan.writes.handoff_tokens for done in executed if done.plan.writes), default=0)
         drafts: list[Draft] = []
         if handoff:
             drafts += self._continuity.before_compaction(state, relief.before, planned.rules, handoff)
-        record = write_record(planned, messages)
         for done in executed:
             payload = _payload(done, planned, messages)
             if record is not None and done is executed[-1]:
@@ -130,12 +130,13 @@ class ReliefExecutor:
 
     def open_window(self, planned: PlannedRelief, messages: MessageCache, before: Sequence[Draft]) -> PendingDecision:
         """The events that open a new window: what goes before it, and the decision, even if nothing is evicted."""
-        executed = self._execute(planned)
+        record = write_record(planned, messages)
+        executed = self._execute(planned, record)
         if not executed:
             reason = f"a new window; {planned.relief.postponed or 'nothing may leave, or it is not worth a summary'}"
             executed = [ExecutedPlan(plan=Plan(policy="new_window", reason=reason))]
         payloads = [_payload(done, planned, messages) for done in executed]
-        if (record := write_record(planned, messages)) is not None:
+        if record is not None:
             payloads[-1] |= {"record": record.to_json(), "record_before": planned.state.record_seq}
         decisions = [self._events.draft(NEW_WINDOW, payload) for payload in payloads]
         return PendingDecision(drafts=(*before, *decisions), after=planned.state.seq)
@@ -156,10 +157,10 @@ class ReliefExecutor:
         again = plan_relief(state, replace(rules, may_evict=False), builder, idle)
         return again, confirmed.summary
 
-    def _execute(self, planned: PlannedRelief) -> list[ExecutedPlan]:
+    def _execute(self, planned: PlannedRelief, record: WorkingRecord | None) -> list[ExecutedPlan]:
         plans = planned.relief.plans
         if any(plan.writes is not None for plan in plans):
-            return self._compactor.compactor.carry_out(plans, planned.state)
+            return self._compactor.compactor.carry_out(plans, planned.state, record.text if record else "")
         return [ExecutedPlan(plan=plan) for plan in plans]
 
 

@@ -76,6 +76,8 @@ class _Source:
     earlier: tuple[SummaryPart, ...]
     goal: str
     turn: int
+    beside: str = ""
+    """The working record, which is shown with the summary: what it holds is not lost."""
 
 
 class Compactor:
@@ -112,24 +114,27 @@ class Compactor:
             self._messages.views(sorted(seqs)), goal=self._goal(state), tokens=plan.writes.max_tokens // 3
         )
 
-    def carry_out(self, plans: Sequence[Plan], state: WindowState) -> list[ExecutedPlan]:
-        """Writes the texts of the plans, in order; each plan sees the effect of those before it."""
+    def carry_out(self, plans: Sequence[Plan], state: WindowState, beside: str = "") -> list[ExecutedPlan]:
+        """Writes the texts of the plans, in order; each plan sees the effect of those before it.
+
+        `beside` is the working record that is shown with them.
+        """
         state = state.copy()
         done: list[ExecutedPlan] = []
         for plan in plans:
-            executed = self._execute(plan, state)
+            executed = self._execute(plan, state, beside)
             state.shorten(executed.plan.shortens)
             state.evict(seq for unit in plan.evicts for seq in unit.seqs)
             state.summary = executed.summary or state.summary
             done.append(executed)
         return done
 
-    def _execute(self, plan: Plan, state: WindowState) -> ExecutedPlan:
+    def _execute(self, plan: Plan, state: WindowState, beside: str) -> ExecutedPlan:
         if plan.writes is None:
             return ExecutedPlan(plan=plan)
         if plan.writes.style == "results":
             return self._shorten_results(plan, plan.writes, state)
-        source = self._source(plan.evicts, state)
+        source = replace(self._source(plan.evicts, state), beside=beside)
         if plan.writes.style == "levels":
             parts = self._parts_by_level(plan.evicts, state)
             written = WrittenSummary(
@@ -173,9 +178,9 @@ class Compactor:
         for tried in (shares, favor_facts(shares)):
             limit = most - most // _FOR_NAMES
             text = fill_layout(self._layout(source, limit, tried), written.lines, limit, self._count)
-            missed = measure_fidelity(text, open_facts, entities).missing_entities
+            missed = measure_fidelity(f"{text}\n{source.beside}", open_facts, entities).missing_entities
             text = append_names(text, missed, most, self._count)
-            fidelity = measure_fidelity(text, open_facts, entities)
+            fidelity = measure_fidelity(f"{text}\n{source.beside}", open_facts, entities)
             if best is None or fidelity.score > best[1].score:
                 best = text, fidelity
             if best[1].score >= FIDELITY_GATE:

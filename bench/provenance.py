@@ -30,6 +30,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "prefix": (*_ENGINE, *_WINDOW),
     "replay": ("src/recto/lab/replay.py", "src/recto/lab/backtest.py"),
     "embedding": ("src/recto/models/embedders",),
+    "embedding_quality": ("src/recto/recall", "src/recto/models/embedders"),
+    "exits": ("src/recto/concurrency.py", "src/recto/recall/vector_worker.py", "src/recto/models/embedders"),
     "recall": ("src/recto/recall", "src/recto/text/analyzer.py"),
     "evidence": ("src/recto/recall", "src/recto/engine/recall_injection.py", *_WINDOW),
     "recall_scale": ("src/recto/recall", "src/recto/stores/sqlite"),
@@ -45,7 +47,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "peers": (*_ENGINE, *_WINDOW, "src/recto/recall"),
 }
 """What each section measures, beside its own script: files, or folders with everything below."""
-_SCRIPTS = {"gateway_memory": "bench/gateway.py"}
+_SCRIPTS = {"gateway_memory": "bench/gateway.py", "embedding_quality": "bench/embedding.py"}
 _UNKNOWN = "Older than the code it measures: it was measured before commits were noted here."
 _BLOCK = re.compile(r"<!-- measured (\w+): begin -->\n(.*?)<!-- measured \1: end -->", re.DOTALL)
 _DIGESTS = re.compile(r"<!-- of (.*?) -->")

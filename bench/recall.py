@@ -228,7 +228,7 @@ def beam(talks: Sequence[Conversation]) -> list[dict]:
     scores: Scores = {}
     for name, ranked in systems.items():
         scores[name] = [
-            _beam_row(talk, order, question.gold)
+            beam_row(talk, order, question.gold)
             for talk in track(talks, f"BEAM, {name}", console=progress())
             for order, question in zip(ranked(talk), talk.questions, strict=True)
         ]
@@ -329,7 +329,7 @@ def _session_scores(ranking: Ranking) -> dict[str, float]:
     return scores
 
 
-def _beam_row(talk: Conversation, order: Sequence[int], gold: frozenset[int]) -> tuple[float, ...]:
+def beam_row(talk: Conversation, order: Sequence[int], gold: frozenset[int]) -> tuple[float, ...]:
     def returned(most: int) -> list[int]:
         first = set(order[:most])
         return [place for place, exchange in enumerate(talk.exchanges) if exchange in first]

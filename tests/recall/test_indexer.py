@@ -12,12 +12,14 @@ import pytest
 from tests.spelling import SpellingEmbedder
 
 from recto.errors import EmbedderFailed
+from recto.recall._embedder_guard import GuardedEmbedder
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.term_rows import with_row
 from recto.recall.types import USED, Query
+from recto.recall.vector_worker import EmbeddingRules
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
@@ -215,6 +217,46 @@ def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_coun
     assert embedder.calls < 10, "calls piled up"
 
 
+def test_the_vector_of_a_question_that_comes_too_late_is_kept_and_does_not_stop_the_others():
+    embedder = Steady()
+    guarded = GuardedEmbedder(embedder)
+    embedder.gate.clear()
+    with pytest.raises(EmbedderFailed, match="not answered within"):
+        guarded.query("apple", 0.01)
+    with pytest.raises(EmbedderFailed, match="a call before this one"):
+        guarded.query("berry", 10)
+    embedder.gate.set()
+    assert guarded.documents(["cherry"]).shape == (1, 26), "messages do not wait for a question"
+    while not guarded._late["query"].is_set():
+        threading.Event().wait(0.001)
+    calls = embedder.calls
+    assert guarded.query("apple", 0.0)[0].argmax() == 0
+    assert embedder.calls == calls, "it was embedded again"
+
+
+def test_messages_get_one_vector_of_their_beginning_and_tool_results_none():
+    store, asked = MemoryStore(), []
+
+    class Noting(Steady):
+        def documents(self, texts):
+            asked.extend(texts)
+            return super().documents(texts)
+
+    long = ("A sentence about gardens. " * 200).strip()
+    said = [("user", long), ("tool", "tool result " * 300), ("assistant", "short"), ("user", " ")]
+    store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(said, 1)])
+    indexer = indexing(store, embedder=Noting())
+    assert indexer.catch_up(S)
+    assert indexer.backlog(S) == (0, 0), "what gets no vector is still covered"
+    assert asked == [long[:512], "short"]
+    asked.clear()
+    more = EmbeddingRules(passages=3, characters=1000, tool_results=True)
+    assert indexing(store, embedder=Noting(), embedding=more).catch_up(S)
+    assert len(asked) == 3 + 3 + 1
+    assert asked[2] == long[-len(asked[2]) :], "of several passages the last one is among them"
+    assert any(text.startswith("tool result") for text in asked)
+
+
 def test_only_so_many_threads_wait_for_an_embedder_that_hangs():
     embedder = Steady()
     embedder.gate.clear()
@@ -407,7 +449,7 @@ def test_sessions_take_turns_while_vectors_wait_for_their_budget(monkeypatch):
     monkeypatch.setattr("recto.recall.indexer._SLICE_SECONDS", 0.01)
     store = filled(200)
     filled(2, store, "agent:other:main")
-    indexer = indexing(store, embedder=Steady(), in_background=True, cpu_share=0.1)
+    indexer = indexing(store, embedder=Steady(), in_background=True, embedding=EmbeddingRules(cpu_share=0.1))
     indexer._budget._credit = 0.0
     monkeypatch.setattr(indexer._budget, "_burst", 0.0)
     indexer.schedule(S)
@@ -420,7 +462,7 @@ def test_sessions_take_turns_while_vectors_wait_for_their_budget(monkeypatch):
 
 def test_a_search_makes_vectors_only_while_there_is_credit():
     embedder = Steady()
-    indexer = indexing(filled(40), embedder=embedder, cpu_share=0.1)
+    indexer = indexing(filled(40), embedder=embedder, embedding=EmbeddingRules(cpu_share=0.1))
     indexer._budget.charge(60.0)
     indexer.try_catch_up(S)
     assert indexer.backlog(S) == (0, 40)

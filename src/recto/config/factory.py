@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -474,10 +474,12 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
+    from recto.recall.vector_worker import EmbeddingRules  # noqa: PLC0415
 
     index = open_index(settings, store)
     choice = asdict(settings.recall.embedder)
-    cpu_share = choice.pop("cpu_share")
+    names = [rule.name for rule in fields(EmbeddingRules)]
+    rules = EmbeddingRules(**{name: choice.pop(name) for name in names})
     embedder = embedder_for(EmbedderChoice(**choice))
     lanes: list[LaneSize] = []
     with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
@@ -492,7 +494,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
         previous=[known for known in previous if known is not None],
         in_background=settings.recall.background,
         owns_index=is_persistent(store),
-        cpu_share=cpu_share,
+        embedding=rules,
     )
 
 
@@ -525,6 +527,7 @@ def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: I
         most=recall_settings.most,
         tokens=recall_settings.tokens,
         index_seconds=recall_settings.index_seconds,
+        query_seconds=recall_settings.query_seconds,
     )
     searcher = Searcher(
         indexer or make_indexer(settings, store),

@@ -119,6 +119,9 @@ class WindowSettings:
             raise ValueError("window.min_recent_messages must not be below zero")
 
 
+_MAX_PASSAGES, _MAX_PASSAGE_CHARACTERS = 8, 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderSettings:
     """The embedder that recall uses."""
@@ -146,6 +149,12 @@ class EmbedderSettings:
     """For `onnx`: `cls` or `mean`, as the model's documentation says."""
     cpu_share: float = 0.1
     """Share of one core that background embedding may use on average; 1: no limit. `recto index` has none."""
+    passages: int = 1
+    """Passages of a message that get vectors: the first ones and, of two or more, the last."""
+    characters: int = 512
+    """Characters of a passage that are embedded, at most 1000."""
+    tool_results: bool = False
+    """Whether tool results get vectors too. Otherwise they are found by their words."""
 
     def __post_init__(self) -> None:
         if self.use not in ("auto", "arctic", "onnx", "endpoint", "none"):
@@ -156,6 +165,8 @@ class EmbedderSettings:
             raise ValueError("recall.embedder.seconds must be more than 0 and dims not below 0")
         if not 0 < self.cpu_share <= 1:
             raise ValueError("recall.embedder.cpu_share must be more than 0 and at most 1")
+        if not 1 <= self.passages <= _MAX_PASSAGES or not 1 <= self.characters <= _MAX_PASSAGE_CHARACTERS:
+            raise ValueError("recall.embedder.passages is from 1 to 8 and characters from 1 to 1000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +189,10 @@ class RecallSettings:
     index_seconds: float = 10.0
     """How long relief waits for an index that makes no progress. Messages not indexed by then stay in the prompt as
     long as they fit. While indexing makes progress, relief waits up to 30 times as long."""
+    query_seconds: float = 0.1
+    """How long a prompt waits for the vector of its question. After that, only words are searched."""
     background: bool = True
-    """Whether messages are indexed ahead of need, on a background thread."""
+    """Whether vectors are made on a background thread. If false, they are made when messages are evicted."""
     embedder: EmbedderSettings = field(default_factory=EmbedderSettings)
 
     def __post_init__(self) -> None:
@@ -189,8 +202,8 @@ class RecallSettings:
             raise ValueError("recall.threshold must be between 0 and 1")
         if self.most < 1 or self.tokens < 0:
             raise ValueError("recall.most must be at least 1 and recall.tokens not below 0")
-        if self.index_seconds <= 0:
-            raise ValueError("recall.index_seconds must be more than 0")
+        if self.index_seconds <= 0 or self.query_seconds <= 0:
+            raise ValueError("recall.index_seconds and query_seconds must be more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

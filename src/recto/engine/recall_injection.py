@@ -172,7 +172,8 @@ class RecallInjection:
             else ""
         )
         context = self._context(state, question, anchor, text)
-        return Query(text=text, task=task, context=context, now=asked_at, before=anchor)
+        seconds = self.recall.rules.query_seconds
+        return Query(text=text, task=task, context=context, now=asked_at, before=anchor, seconds=seconds)
 
     def _context(self, state: WindowState, question: int, anchor: int, text: str) -> str:
         """The latest step of the turn; at its beginning, for a short question, the question before."""

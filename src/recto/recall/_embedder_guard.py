@@ -16,6 +16,7 @@ import numpy as np
 
 from recto.concurrency import BackgroundCall, CpuBudget
 from recto.errors import EmbedderFailed, RectoError
+from recto.recall.index.cache import BoundedCache
 from recto.recall.protocols import Embedder
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 DEFAULT_TIMEOUT = 30.0
 """Time limit of a call in seconds, unless the caller sets another."""
+_KEPT_QUERIES = 64
 _MAX_DIMS = 65_536
 _MAX_NORM = 1.01
 """Largest norm accepted for a unit vector, to allow for rounding."""
@@ -39,8 +41,10 @@ class GuardedEmbedder:
         self.weight = embedder.weight
         self._embedder = embedder
         self._dims = 0
-        self._late: list[threading.Event] = []
-        """Completion of calls that timed out. While one is pending no other call is started: it would hang too."""
+        self._late: dict[str, threading.Event] = {}
+        """Completion of calls that timed out, by kind. While one is pending no other of its kind is started: it would
+        hang too."""
+        self._queries: BoundedCache[Matrix] = BoundedCache(_KEPT_QUERIES)
         self._lock = threading.Lock()
 
     @property
@@ -59,7 +63,9 @@ class GuardedEmbedder:
 
     def documents(self, texts: Sequence[str], seconds: float = DEFAULT_TIMEOUT) -> Matrix:
         """Embed texts, one row each."""
-        return self._embed(lambda: self._embedder.documents(texts), len(texts), seconds)
+        dims = self.dims_within(seconds)
+        vectors = self._call(lambda: np.atleast_2d(np.asarray(self._embedder.documents(texts), np.float32)), seconds)
+        return self._check(vectors, (len(texts), dims))
 
     def each(
         self,
@@ -95,12 +101,16 @@ class GuardedEmbedder:
             raise failure
 
     def query(self, text: str, seconds: float = DEFAULT_TIMEOUT) -> Matrix:
-        """Embed a question, as one row."""
-        return self._embed(lambda: self._embedder.query(text), 1, seconds)
-
-    def _embed(self, embed: Callable[[], Matrix], count: int, seconds: float) -> Matrix:
+        """Embed a question, as one row. A vector that comes too late is kept for the next time."""
         dims = self.dims_within(seconds)
-        return self._check(self._call(lambda: np.atleast_2d(np.asarray(embed(), np.float32)), seconds), (count, dims))
+
+        def embed() -> Matrix:
+            vector = self._check(np.atleast_2d(np.asarray(self._embedder.query(text), np.float32)), (1, dims))
+            self._queries.put(text, vector)
+            return vector
+
+        kept = self._queries.get(text)
+        return kept if kept is not None else self._call(embed, seconds, kind="query")
 
     def _check(self, vectors: Matrix, shape: tuple[int, int]) -> Matrix:
         if vectors.shape != shape:
@@ -111,12 +121,18 @@ class GuardedEmbedder:
         return vectors
 
     def _call(
-        self, call: Callable[[], _T], seconds: float, *, until: float = 0.0, progress: Callable[[], int] = lambda: 0
+        self,
+        call: Callable[[], _T],
+        seconds: float,
+        *,
+        kind: str = "documents",
+        until: float = 0.0,
+        progress: Callable[[], int] = lambda: 0,
     ) -> _T:
         """Run a call with a time limit. Until `until` the limit starts again whenever `progress` has grown."""
         with self._lock:
-            self._late = [pending for pending in self._late if not pending.is_set()]
-            if self._late:
+            pending = self._late.get(kind)
+            if pending is not None and not pending.is_set():
                 raise EmbedderFailed(self.name, "it has not answered a call before this one yet")
 
         def charged() -> _T:
@@ -132,7 +148,7 @@ class GuardedEmbedder:
             seen, is_done = now, running.done.wait(min(seconds, remaining))
         if not is_done:
             with self._lock:
-                self._late.append(running.done)
+                self._late[kind] = running.done
             raise EmbedderFailed(self.name, f"it has not answered within {seconds:.3g} s")
         if isinstance(running.error, RectoError):
             raise running.error

@@ -1,4 +1,4 @@
-"""What an entry contributes to the index: its terms and the passages to embed.
+"""What an entry contributes to the word index, and how texts are split into passages and excerpts.
 
 Entries may be imported with arbitrary bytes. Anything unreadable is skipped; nothing here raises.
 """
@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from recto.formats.entry_text import entry_text
 from recto.text.identifiers import clip_middle
 from recto.transcript.entries import MESSAGE, Entry
 
@@ -114,8 +113,6 @@ def _join_chosen(pieces: list[str], chosen: set[int]) -> str:
 
 
 _RECAP_KEYS = ("compact_summary", "isCompactSummary")
-_MAX_PASSAGES_BY_ROLE = {"user": 6, "assistant": 4, "tool": 2, "system": 2, "event": 0}
-"""Passages to embed per message. Long tool outputs are found by their words instead."""
 
 
 def is_original_message(entry: Entry) -> bool:
@@ -132,12 +129,6 @@ def is_recap(meta: bytes) -> bool:
         return False
     parsed = _parse_object(meta)
     return any(parsed.get(name) for name in _RECAP_KEYS)
-
-
-def passages_to_embed(entry: Entry) -> list[str]:
-    """Return the passages of a message that get vectors; none for events and recaps."""
-    limit = _MAX_PASSAGES_BY_ROLE[entry.role] if is_original_message(entry) else 0
-    return list(passages(entry_text(entry), limit=limit)) if limit else []
 
 
 def _parse_object(raw: bytes) -> dict[str, Any]:

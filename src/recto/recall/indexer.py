@@ -22,7 +22,7 @@ from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
 from recto.recall.term_rows import entry_row, is_document, row_version
 from recto.recall.types import Confirmation
-from recto.recall.vector_worker import BackgroundWorker, VectorWriter
+from recto.recall.vector_worker import BackgroundWorker, EmbeddingRules, VectorWriter
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 
@@ -58,15 +58,15 @@ class Indexer:
         previous: Sequence[Embedder] = (),
         in_background: bool = True,
         owns_index: bool = True,
-        cpu_share: float = 1.0,
+        embedding: EmbeddingRules | None = None,
     ) -> None:
-        """`cpu_share`: share of one core that background embedding may use on average; 1: no limit."""
         self.store = store
         self.index = index
         self.lexicon = lexicon
         self.words = WordIndex(store, index, f"terms/{lexicon.name}", row_version(lexicon))
-        self._budget = CpuBudget(cpu_share)
-        self.vectors = VectorWriter(store, index, embedder, previous, self._budget)
+        embedding = embedding or EmbeddingRules()
+        self._budget = CpuBudget(embedding.cpu_share)
+        self.vectors = VectorWriter(store, index, embedder, previous, self._budget, embedding)
         self._errors: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
         self._indexed: BoundedCache[int] = BoundedCache(_MAX_SESSIONS)
         """The entry up to which the words of a session are indexed without a gap, as far as this process knows."""

@@ -54,6 +54,8 @@ class RecallRules:
     """Messages added to one prompt at most."""
     tokens: int = 0
     """Token limit of recalled text; 0 means the memory share of the budget."""
+    query_seconds: float = 0.1
+    """How long a prompt waits for the vector of its question. After that it is answered by words."""
     index_seconds: float = 10.0
     """How long relief waits for the index. After that, messages that are not indexed stay in the prompt."""
 

@@ -237,8 +237,9 @@ class Searcher:
                 continue
             pieces = passages(query.text, limit=_MAX_QUERY_PASSAGES)
             try:
-                vectors = [embedder.query(piece, self.patience) for piece in pieces]
-                index = self.indexer.vector_index(embedder, self.patience)
+                patience = min(self.patience, query.seconds)
+                vectors = [embedder.query(piece, patience) for piece in pieces]
+                index = self.indexer.vector_index(embedder, patience)
             except RectoError as error:
                 notes.append(str(error))  # words are searched without vectors
                 continue

@@ -51,6 +51,8 @@ class Query:
     """Text of the current task. Messages that share terms with it rank higher."""
     context: str = ""
     """Text around the query that may help: the step in flight, or the exchange before a short question."""
+    seconds: float = 10.0
+    """Time limit for embedding the query. After that only words are searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recto.concurrency import CpuBudget, Deadline, start_thread, stop_at_exit
 from recto.errors import RectoError
+from recto.formats.entry_text import entry_text
 from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
-from recto.recall.documents import passages_to_embed
+from recto.recall.documents import is_original_message, passages
 from recto.recall.index.rows import CoveredRange, gaps
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, RecallIndex
@@ -31,6 +33,27 @@ _LOCKS = 16
 """Sessions that are embedded at the same time at most."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingRules:
+    """Which passages of a message get vectors, and how fast. `bench embedding` measures what others cost and find."""
+
+    passages: int = 1
+    """Passages per message: the first ones and, of two or more, the last."""
+    characters: int = 512
+    """Characters of a passage that are embedded: about 128 tokens."""
+    tool_results: bool = False
+    """Whether tool results get vectors. They are long, and are found by their words."""
+    cpu_share: float = 1.0
+    """Share of one core that background embedding may use on average; 1: no limit."""
+
+    def passages_of(self, entry: Entry) -> list[str]:
+        """Return the passages to embed; none for events and recaps."""
+        if (entry.role == "tool" and not self.tool_results) or not is_original_message(entry):
+            return []
+        found = passages(entry_text(entry), limit=max(self.passages, 2))
+        return [passage[: self.characters] for passage in found[: self.passages]]
+
+
 class VectorWriter:
     """Embeds messages and writes to the vector lanes of an index."""
 
@@ -41,7 +64,9 @@ class VectorWriter:
         embedder: Embedder | None,
         previous: Sequence[Embedder],
         budget: CpuBudget,
+        rules: EmbeddingRules,
     ) -> None:
+        self.rules = rules
         self.store = store
         self.index = index
         self.embedder = GuardedEmbedder(embedder, budget) if embedder is not None else None
@@ -106,7 +131,7 @@ class VectorWriter:
                 return False
             try:
                 missing = self.missing(session, first, last)  # another thread may have embedded them in the meantime
-                page = _page(self.store.read(session, *missing[0]), size) if missing else []
+                page = self._page(self.store.read(session, *missing[0]), size) if missing else []
                 done = self._embed_page(session, page, embedder, deadline, is_stopped)
             finally:
                 lock.release()
@@ -114,6 +139,18 @@ class VectorWriter:
             if not done:
                 return not missing
         return True
+
+    def _page(self, entries: Iterable[Entry], size: int) -> list[tuple[Entry, Sequence[str]]]:
+        """Return the next entries with their passages, as few as hold `size` messages to embed."""
+        page: list[tuple[Entry, Sequence[str]]] = []
+        messages = 0
+        for entry in entries:
+            pieces = self.rules.passages_of(entry)
+            page.append((entry, pieces))
+            messages += bool(pieces)
+            if messages == size or len(page) == _PAGE_ENTRIES:
+                break
+        return page
 
     def _embed_page(
         self,
@@ -124,11 +161,11 @@ class VectorWriter:
         is_stopped: Callable[[], bool],
     ) -> int:
         """Embed a page and return how many entries are done. If it fails part way, the vectors so far are stored."""
-        messages = [(entry, passages) for entry, passages in page if passages]
+        messages = [(entry, pieces) for entry, pieces in page if pieces]
         vectors: list[Matrix] = []
         done = 0
         try:
-            vectors.extend(embedder.each([passages for _, passages in messages], deadline.remaining, is_stopped))
+            vectors.extend(embedder.each([pieces for _, pieces in messages], deadline.remaining, is_stopped))
         finally:
             is_whole = len(vectors) == len(messages)
             done = len(page) if is_whole else page.index(messages[len(vectors)])
@@ -209,19 +246,6 @@ class BackgroundWorker:
             session = next(iter(self._waiting))
             del self._waiting[session]
             return session
-
-
-def _page(entries: Iterable[Entry], size: int) -> list[tuple[Entry, Sequence[str]]]:
-    """Return the next entries with their passages, as few as hold `size` messages to embed."""
-    page: list[tuple[Entry, Sequence[str]]] = []
-    messages = 0
-    for entry in entries:
-        passages = passages_to_embed(entry)
-        page.append((entry, passages))
-        messages += bool(passages)
-        if messages == size or len(page) == _PAGE_ENTRIES:
-            break
-    return page
 
 
 def _lane(embedder: Embedder) -> str:

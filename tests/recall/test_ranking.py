@@ -204,3 +204,4 @@ def test_messages_are_compared_by_the_share_of_their_terms():
     assert shared_terms(sets, np.array([1, 4, 7], np.uint32)).tolist() == [2, 1, 1, 0]
     long = np.arange(5_000, dtype=np.uint32)
     assert similarities([long], [long, long[2_500:]]).tolist() == [[1.0, 0.0]]
+    assert similarities([long], [long[2_500:]], most=None)[0, 0] > 0.7

@@ -152,6 +152,27 @@ def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_nev
         assert found.hits[0].seq == right.seq or by_seq[right.seq].score >= by_seq[wrong.seq].score
 
 
+def test_a_long_statement_is_not_shown_without_its_short_correction():
+    """Of a long message a sample of its terms is compared for duplicates, but all of them for corrections."""
+    with opened() as session:
+        words = " ".join(f"{chr(97 + n % 26)}{n}word" for n in range(900))
+        wrong = session.append({"role": "user", "content": f"The turbine Zephyrine runs at 4711 turns. {words}"})
+        right = session.append({"role": "user", "content": "No, that was wrong: Zephyrine runs at 5822, not 4711."})
+        hits = {hit.seq: hit for hit in session.recall("How fast does the turbine Zephyrine run?").hits}
+        assert hits[wrong.seq].superseded_by == right.seq
+        assert hits[right.seq].supersedes == (wrong.seq,)
+
+
+def test_terms_of_messages_are_the_same_from_their_rows_and_from_their_texts():
+    with opened() as session:
+        said = session.append({"role": "user", "content": "The lighthouse of Arkadia has 99 steps."})
+        session.recall("lighthouse")
+        terms = session.window._recall.recall.searcher.terms
+        (row,) = terms.of([(session.key, said.seq)]).values()
+        assert row.tolist() == terms._of_entry(said).tolist()
+        assert terms.of([(session.key, 999)]) == {}
+
+
 def test_the_same_transcript_gives_the_same_prompt_after_a_restart(tmp_path):
     with opened(tmp_path / "a.db") as session:
         say(session, "Hello.")

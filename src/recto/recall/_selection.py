@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from recto.context.facts.classifier import RELOCATION, supersession_score
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
-from recto.recall._term_sets import TermSets, shared_terms, similarities
+from recto.recall._term_sets import TermSet, TermSets, shared_terms, similarities
 from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, EntryKey, Ranked, Ranking, SearchedSession, Searcher
 from recto.recall.term_rows import ROLES
@@ -26,6 +25,7 @@ from recto.text.similarity import cosine, text_vector
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
+_NO_TERMS = np.empty(0, np.uint32)
 _USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
 _MAX_QUESTION_DISTANCE = 16
 """Largest distance of a question from its answer: one that is further away says little about it."""
@@ -63,17 +63,16 @@ class MessageReader:
         self._store = searcher.store
         self._authority = authority
 
-    def read(
-        self, keys: Collection[EntryKey], known: Mapping[EntryKey, Entry] = MappingProxyType({})
-    ) -> dict[EntryKey, Entry]:
-        """Read the messages that may be shown, with at most one read per session. Those that are known are not read."""
-        entries = {key: known[key] for key in keys if key in known}
+    def read(self, keys: Collection[EntryKey]) -> dict[EntryKey, Entry]:
+        """Read the messages that may be shown, with one read per session."""
         by_session: dict[str, list[int]] = {}
         for session, seq in dict.fromkeys(keys):
-            if (session, seq) not in entries:
-                by_session.setdefault(session, []).append(seq)
-        for session, seqs in by_session.items():
-            entries |= {(session, entry.seq): entry for entry in self._store.pick(session, seqs)}
+            by_session.setdefault(session, []).append(seq)
+        entries = {
+            (session, entry.seq): entry
+            for session, seqs in by_session.items()
+            for entry in self._store.pick(session, seqs)
+        }
         # The authority returns None for memory that was retired or whose page no longer exists.
         return {key: entry for key, entry in entries.items() if entry.kind == MESSAGE and self.note(*key) is not None}
 
@@ -123,14 +122,16 @@ class Selection:
         ]
         outputs = self._outputs_of(best)
         keys = [*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())]
-        entries = self._messages.read(keys, self._ranking.entries)
+        entries = self._messages.read(keys)
+        sets = dict(self._ranking.term_sets)
+        sets |= self._messages.terms.of([key for key in entries if key not in sets])
         own = {
             (session.key, seq): ranked
             for session in self._ranking.sessions
             if (seqs := [seq for key, seq in outputs.items() if key[0] == session.key])
             for seq, ranked in self._ranking.find(session.key, seqs).items()
         }
-        chosen = _Chosen(entries, self._messages)
+        chosen = _Chosen(entries, sets, self._messages)
         for ranked in best:
             if chosen.in_place >= limit:
                 break
@@ -276,28 +277,35 @@ class Selection:
         for session, own in by_session.items():
             first = min(hit.seq for hit in own)
             marked = self._sessions[session].attributes.marked(Mark.CORRECTION, after=first)[:_MAX_CORRECTIONS]
-            read = self._messages.read([(session, seq) for seq in marked.tolist()])
-            entries = sorted((entry for entry in read.values() if entry.role == "user"), key=lambda entry: -entry.seq)
-            if not entries:
+            keys = [(session, seq) for seq in marked.tolist()]
+            if not keys:
                 continue
-            common = self._share_terms(own, entries)
+            likely = self._sharing_terms(own, keys)
+            entries = self._messages.read({key for some in likely.values() for key in some})
             text_of = cache(entry_text)
-            for hit, is_common in zip(own, common, strict=True):
-                for at in np.flatnonzero(is_common).tolist():
-                    entry = entries[at]
-                    if entry.seq > hit.seq and supersession_score(text_of(entry), hit.text) >= _MIN_SUPERSEDES:
+            for hit in own:
+                for key in likely[hit.seq]:
+                    entry = entries.get(key)
+                    if entry is None or entry.role != "user" or entry.seq <= hit.seq:
+                        continue
+                    if supersession_score(text_of(entry), hit.text) >= _MIN_SUPERSEDES:
                         corrections[session, hit.seq] = entry
                         break
         return corrections
 
-    def _share_terms(self, hits: Sequence[Hit], corrections: Sequence[Entry]) -> NDArray[np.bool]:
-        """Return which hits and corrections have a term in common; without one they have no common subject."""
-        terms, lexicon = self._messages.terms, self._messages.lexicon
-        sets = [np.sort(np.fromiter(lexicon.terms(hit.text), np.uint32)) for hit in hits]
-        later = [terms.of_entry(entry) for entry in corrections]
+    def _sharing_terms(self, hits: Sequence[Hit], corrections: Sequence[EntryKey]) -> dict[int, list[EntryKey]]:
+        """Return, by hit, the corrections that have a term in common with it: others have no common subject."""
+        lexicon = self._messages.lexicon
+        found = self._messages.terms.of([*corrections, *((hit.session, hit.seq) for hit in hits)])
+        sets = [found.get((hit.session, hit.seq), _NO_TERMS) for hit in hits]
+        later = [found.get(key, _NO_TERMS) for key in corrections]
         moved = np.fromiter(lexicon.terms(" ".join(sorted(RELOCATION))), np.uint32)
-        both: NDArray[np.bool] = similarities(sets, later) > 0
-        return both | np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
+        common = similarities(sets, later, most=None) > 0
+        common |= np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
+        return {
+            hit.seq: [corrections[at] for at in np.flatnonzero(row).tolist()]
+            for hit, row in zip(hits, common, strict=True)
+        }
 
 
 def _exchanges_after(
@@ -320,11 +328,13 @@ def _key_of(ranked: Ranked) -> EntryKey:
 class _Chosen:
     """The messages selected so far, without duplicates and with a penalty on repeated forms."""
 
-    def __init__(self, entries: Mapping[EntryKey, Entry], messages: MessageReader) -> None:
+    def __init__(
+        self, entries: Mapping[EntryKey, Entry], terms: Mapping[EntryKey, TermSet], messages: MessageReader
+    ) -> None:
         self._messages = messages
         self._entries = list(entries.values())
         self._places = {key: place for place, key in enumerate(entries)}
-        sets = [messages.terms.of_entry(entry) for entry in self._entries]
+        sets = [terms.get(key, _NO_TERMS) for key in entries]
         self._short = np.array([len(terms) <= _MAX_SHORT_TERMS for terms in sets], np.bool)
         self._similarity = similarities(sets, sets)
         self._ranked: dict[int, Ranked] = {}

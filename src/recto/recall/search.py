@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
 from recto.errors import RectoError
-from recto.recall._term_sets import TermSets, shared_terms
+from recto.recall._term_sets import EntryKey, TermSet, TermSets, shared_terms
 from recto.recall.documents import passages
 from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordScores
@@ -32,7 +32,7 @@ from recto.recall.ranking import (
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
-from recto.transcript.entries import MAX_SEQ, Entry, Role
+from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ CONTEXT_WEIGHT = 0.3
 """Weight of a term that occurs only in the context of a query."""
 
 Seqs: TypeAlias = NDArray[np.int64]
-EntryKey: TypeAlias = tuple[str, int]
-"""A session key and the number of an entry in it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,8 +108,8 @@ class Ranking:
     spans: Sequence[DateSpan]
     searched: int
     notes: tuple[str, ...]
-    entries: Mapping[EntryKey, Entry]
-    """Entries that were read for the task; not all of them may be shown."""
+    term_sets: Mapping[EntryKey, TermSet]
+    """Terms of the messages that were compared with the task."""
 
     def best(self, limit: int | None = None) -> list[Ranked]:
         """Return the best candidates, best first; all of them without a limit."""
@@ -160,7 +158,7 @@ class Searcher:
         self.indexer = indexer
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
-        self.terms = TermSets(indexer.lexicon)
+        self.terms = TermSets(self.store, indexer.lexicon)
         self.patience = patience
         """Time limit for embedding a query, in seconds. After that only words are searched."""
         weights, embedder = weights or RankingWeights(), indexer.embedder
@@ -179,11 +177,13 @@ class Searcher:
         candidates = _columns(searched, spans, best, len(weights))
         scores = score_candidates(candidates, self.weights, self.curve)
         order = best_first(candidates, scores.total)
-        entries: dict[EntryKey, Entry] = {}
+        sets: dict[EntryKey, TermSet] = {}
         if query.task and len(order):
-            best_ones = order[:MAX_RANKED]
-            entries = self._read(searched, candidates, best_ones)
-            scores = self._with_task(query.task, searched, candidates, scores, best_ones, entries)
+            top = order[:MAX_RANKED]
+            numbers = zip(candidates.sessions[top].tolist(), candidates.seqs[top].tolist(), strict=True)
+            keys = [(searched[number].key, seq) for number, seq in numbers]
+            sets = self.terms.of(keys)
+            scores = self._with_task(query.task, scores, top, keys, sets)
             order = best_first(candidates, scores.total)
         return Ranking(
             candidates=candidates,
@@ -194,7 +194,7 @@ class Searcher:
             spans=spans,
             searched=statistics.documents,
             notes=tuple(notes),
-            entries=entries,
+            term_sets=sets,
         )
 
     def _by_words(
@@ -249,34 +249,19 @@ class Searcher:
                 # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
                 _keep_cosines(searched[number], seqs, cosines.astype(np.float64), replace=position == 0)
 
-    def _read(
-        self, searched: Sequence[SearchedSession], candidates: Candidates, at: NDArray[np.intp]
-    ) -> dict[EntryKey, Entry]:
-        """Read the entries of candidates, with one read per session."""
-        numbers = candidates.sessions[at]
-        return {
-            (searched[number].key, entry.seq): entry
-            for number in np.unique(numbers).tolist()
-            for entry in self.store.pick(searched[number].key, candidates.seqs[at[numbers == number]].tolist())
-        }
-
     def _with_task(
         self,
         task: str,
-        searched: Sequence[SearchedSession],
-        candidates: Candidates,
         scores: Scores,
         best: NDArray[np.intp],
-        entries: Mapping[EntryKey, Entry],
+        keys: Sequence[EntryKey],
+        sets: Mapping[EntryKey, TermSet],
     ) -> Scores:
         """Add the share of the terms of the task that the best candidates have, times their relevance."""
         terms = np.fromiter(self.indexer.lexicon.terms(task[:_MAX_TASK_CHARACTERS]), np.uint32)
         if not len(terms):
             return scores
-        keys = zip(candidates.sessions[best].tolist(), candidates.seqs[best].tolist(), strict=True)
-        found = [entries.get((searched[number].key, seq)) for number, seq in keys]
-        sets = [self.terms.of_entry(entry) if entry is not None else _NO_TERMS for entry in found]
-        shares = shared_terms(sets, terms) / len(terms)
+        shares = shared_terms([sets.get(key, _NO_TERMS) for key in keys], terms) / len(terms)
         return scores.with_part("task", best, self.weights.task * shares * scores.chances[best])
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from recto.context.facts.classifier import RELOCATION, supersession_score
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
-from recto.recall._term_sets import TermSet, TermSets, shared_terms, similarities
+from recto.recall._term_sets import EntryKey, TermSet, TermSets, shared_terms, similarities
 from recto.recall.protocols import Authority
-from recto.recall.search import MAX_RANKED, EntryKey, Ranked, Ranking, SearchedSession, Searcher
+from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Hit
 from recto.text.similarity import cosine, text_vector

@@ -15,11 +15,12 @@ from math import inf
 from recto.errors import InputError
 from recto.formats.entry_text import entry_text
 from recto.recall._selection import MessageReader, Selection
+from recto.recall._term_sets import EntryKey
 from recto.recall.documents import excerpt
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
 from recto.recall.quoting import Excerpt, format_minute, frame_quotation, render_excerpt
-from recto.recall.search import EntryKey, Ranking, Searcher
+from recto.recall.search import Ranking, Searcher
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import find_terms as references
 from recto.transcript.entries import Entry

@@ -43,7 +43,7 @@ def filled(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("home")
     (home / "chat.json").write_text(json.dumps(MESSAGES))
     (home / "other.json").write_text(json.dumps([{"role": "user", "content": "The lighthouse has 99 steps."}]))
-    environ = os.environ | {"HOME": str(home), "RECTO_MODEL": "gpt-4o"}
+    environ = os.environ | {"HOME": str(home), "RECTO_MODEL": "gpt-4o", "RECTO_RECALL__ENABLED": "false"}
     for file, key in (("chat.json", KEY), ("other.json", "agent:me:other")):
         command = [RECTO, "import", file, "--session", key]
         subprocess.run(command, cwd=home, env=environ, check=True, capture_output=True)
@@ -155,6 +155,13 @@ def test_other_sessions_are_searched_where_asked_and_named_where_they_are_not_in
     assert after["notes"] == []
     alone = asked("how many steps has the lighthouse")
     assert all(hit["session"] == KEY for hit in alone["hits"])
+
+
+def test_an_imported_session_is_found_at_once(here):
+    (here / "third.json").write_text(json.dumps([{"role": "user", "content": "The viaduct has 31 arches."}]))
+    assert "1" in run("import", "third.json", "--session", "agent:me:third").stdout
+    found = asked("how many arches has the viaduct", "--scope", "agent")
+    assert found["hits"][0]["pointer"] == "recto://agent:me:third/1"
 
 
 def test_an_embedder_that_does_not_answer_leaves_words_and_says_so(here, monkeypatch):

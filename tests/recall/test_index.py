@@ -289,7 +289,7 @@ def test_the_best_are_the_best_and_of_equals_the_newest(index):
 
 
 def test_what_has_no_term_of_the_query_scores_nothing(index):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     add(lane, document(2, {1: 1}), document(3, {2: 1}), document(5, {1: 2}))
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
     bm25, coverage = scored.at(np.array([1, 2, 3, 5, 9]))

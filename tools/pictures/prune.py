@@ -36,7 +36,13 @@ class Pruned:
 def carried_out() -> Pruned:
     """Goes through the session; its last question makes the oldest exchanges leave, and brings one message back."""
     small = {"gpt-4o": {"window": _WINDOW, "max_input": _WINDOW}}
-    spare = {"min_recent_messages": 4}
+    spare = {
+        "min_recent_messages": 4,
+        "ceiling_percent": 92,
+        "floor_percent": 70,
+        "shorten_outputs": False,
+        "record_percent": 0,
+    }
     with recto.open("memory:", model="gpt-4o", models=small, window=spare, recall=BY_RULE) as session:
         messages = {}
         for message in _story():
@@ -72,7 +78,7 @@ def drawn() -> Picture:
         description=(
             f"Two lists of the same {len(run.messages)} messages. Before, they take {run.before:,} of {run.room:,} "
             f"tokens. After, {len(gone)} of them have left, a line says so in their place, one of them is quoted "
-            f"behind the question that needs it, and the prompt has {run.after:,} tokens."
+            f"before the question that needs it, and the prompt has {run.after:,} tokens."
         ),
         width=960,
         height=_TOP + _ROW * (len(run.messages) + 2) + 64,

@@ -33,6 +33,7 @@ from tests.spelling import SpellingEmbedder
 from bench import recall_scale
 from recto.config import load
 from recto.config.factory import open_session
+from recto.recall._term_sets import terms_of
 from recto.recall.search import Searcher
 from recto.recall.types import Query
 from recto.stores.memory import MemoryStore
@@ -158,11 +159,10 @@ def test_a_copied_session_is_the_same_to_the_last_hash():
 
 def test_made_up_messages_have_the_terms_that_a_lexicon_finds_in_them():
     made = recall_scale.Made(3)
-    drafts, terms = made.page(1, 3)
     lexicon = recall_scale.PorterLexicon()
-    for draft, found in zip(drafts, terms, strict=True):
+    for draft in made.page(1, 3):
         text = draft.content.decode().split('"content":"')[1].rstrip('"}')
-        assert lexicon.terms(text) == found
+        assert terms_of(draft.terms).tolist() == sorted(lexicon.terms(text))
 
 
 def test_a_session_with_others_beside_it_finds_what_it_found_alone(tmp_path):
@@ -182,7 +182,7 @@ def test_a_session_with_others_beside_it_finds_what_it_found_alone(tmp_path):
     assert recall_scale.index_bytes(tmp_path) > 3 * size
     assert len(alone) > 100
     assert found("agent:bench:a") == alone
-    assert len(found("agent:other:2")) == len(alone)
+    assert len(found("agent:other:2")) > 100, "what is sealed is found without a transcript"
 
 
 def test_rows_of_several_figures_get_a_table_of_their_own():

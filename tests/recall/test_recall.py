@@ -56,7 +56,7 @@ def quotation(prompt):
     return next((text for text in texts if text.startswith(HEADER)), "")
 
 
-def test_what_left_comes_back_quoted_behind_the_question_with_its_pointer():
+def test_what_left_comes_back_quoted_before_the_question_with_its_pointer():
     with opened() as session:
         say(session, "Hello.")
         said = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
@@ -67,7 +67,7 @@ def test_what_left_comes_back_quoted_behind_the_question_with_its_pointer():
         assert "Kilimanjaro hour 17" in back
         assert back.endswith(FOOTER)
         where = [message["content"] for message in prompt.messages]
-        assert where.index(back) == where.index("When does the staging rotation happen?") + 1
+        assert where.index(back) == where.index("When does the staging rotation happen?") - 1
         assert pointer_to(session.key, said.seq) in back
         assert problems(prompt.raw, prompt.built.wire) == []
 

@@ -73,8 +73,8 @@ def test_what_is_shown_is_a_file_of_settings(tmp_path):
 
 def test_one_setting_is_a_bare_value_and_a_group_is_a_tree(home):
     assert called_at(home, "config", "window.mode") == "zones\n"
-    assert called_at(home, "config", "window.trim.keep_newest") == "3\n"
-    assert yaml.safe_load(called_at(home, "config", "window.trim"))["window"]["trim"]["keep_newest"] == 3
+    assert called_at(home, "config", "window.trim.keep_newest") == "1\n"
+    assert yaml.safe_load(called_at(home, "config", "window.trim"))["window"]["trim"]["keep_newest"] == 1
     assert "Did you mean 'window.mode'" in called_at(home, "config", "window.mod", code=2)
 
 

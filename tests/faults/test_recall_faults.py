@@ -261,7 +261,6 @@ def test_a_disk_that_takes_nothing_keeps_what_fits_in_the_prompt_until_it_does(s
             with suppress(WindowOverflow):
                 talk(session, 30, start=100)
             for decision in decisions(session)[made:]:
-                assert decision["tokens_before"] > session.window.budget.input_budget, "it left before it had to"
                 assert decision["indexed"].startswith("words alone")
         assert len(events(session, "index_failed")) == 1
         mends(small_disk)

@@ -246,7 +246,7 @@ def live(settings, store, indexer, tenant: str, told: list[str]) -> None:
     told += [f"{tenant} met {word}" for word in foreign_words(tenant, "", everything)]
     keys = re.findall(r"recto://([^\s\"]+)/\d+", everything)
     told += [f"{tenant} met {key}" for key in keys if key != session.key]
-    if canary(tenant) not in json.dumps(prompt.messages[-1]):
+    if canary(tenant) not in json.dumps(prompt.messages[-2]):
         told.append(f"{tenant} did not get its own back")
     told.append("")
 

@@ -25,6 +25,7 @@ questions:
     expect: [[migrations, the migrations]]
     weight: 3
 """
+BARE = "window: {record_percent: 0, shorten_outputs: false}\n"
 UNKNOWN = "  - ask: Who wrote the sonnet?\n    expect: [Shakespeare]\n"
 
 
@@ -41,7 +42,14 @@ def home(tmp_path_factory) -> Path:
     (home / "questions.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]"))
     (home / "more.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]") + UNKNOWN)
     (home / "chat.json").write_text(json.dumps(messages))
-    (home / "forgetful.yaml").write_text("recall: {enabled: false}\n")
+    # Without a working record what left is in the prompt only where it is recalled.
+    (home / "recto.yaml").write_text("window: {record_percent: 0, shorten_outputs: false}\n")
+    (home / "recorded.yaml").write_text(
+        "window: {record_percent: 5, shorten_outputs: false}\nrecall: {enabled: false}\n"
+    )
+    (home / "forgetful.yaml").write_text(
+        "window: {record_percent: 0, shorten_outputs: false}\nrecall: {enabled: false}\n"
+    )
     (home / "compact.yaml").write_text(
         "window: {mode: auto_compact, keep_recent_tokens: 500}\nrecall: {enabled: false}\n"
     )
@@ -61,6 +69,13 @@ def test_what_left_and_is_recalled_counts_as_readable(home):
     assert all(0 < row["base"]["tokens"] <= 5000 for row in found["questions"])
     assert sorted(home.rglob("*")) == before, "nothing was written"
     assert fidelity(home, "--questions", "questions.yaml") == found, "the same again"
+
+
+def test_what_the_record_says_counts_as_readable_and_its_source_does_not(home):
+    found = fidelity(home, "--questions", "questions.yaml", "--against", "recorded.yaml", "--min", "0", "--allow", "1")
+    port = found["questions"][0]["candidate"]
+    assert port["score"] == pytest.approx(1 / 2)
+    assert port["missing"][0].startswith("entry")
 
 
 def test_what_nobody_said_fails_by_its_weight(home):
@@ -129,7 +144,8 @@ def judge() -> Iterator[str]:
 
 def test_a_model_that_judges_finds_what_can_be_answered(home, tmp_path, judge):
     (tmp_path / "q.yaml").write_text("- {ask: 'Which port does the billing server listen on?', answer: '8731'}\n")
-    (tmp_path / "s.yaml").write_text(f"compress: {{model: {{use: openai, url: '{judge}', model: judge}}}}\n")
+    judging = f"compress: {{model: {{use: openai, url: '{judge}', model: judge}}}}\n"
+    (tmp_path / "s.yaml").write_text(BARE + judging)
     given = ("fidelity", "chat.json", *SMALL, "--questions", str(tmp_path / "q.yaml"), "--judge", "--json")
     assert json.loads(run(home, "--config", str(tmp_path / "s.yaml"), *given))["scores"] == {"base": 1.0}
     forgetful = tmp_path / "forgetful.yaml"
@@ -143,7 +159,8 @@ def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
     (tmp_path / "recto.yaml").write_text("recall: {embedder: {use: none}}\n")
     run(tmp_path, "import", str(file), "--session", "agent:real:main", "--model", "gpt-4o")
     rows = [json.loads(row) for row in run(tmp_path, "show", "agent:real:main", "--from", "1", "--json").splitlines()]
-    task = next(row for row in rows if row["role"] == "user" and row["kind"] == "message")
+    # The first user message is a note of the client; the task is the first one that the user typed.
+    task = next(row for row in rows if row["role"] == "user" and row["kind"] == "message" and row["text"][0] != "<")
     asked = [
         {"ask": "What was asked for first?", "expect": [" ".join(task["text"].split()[:4])], "evidence": [task["seq"]]}
     ]

@@ -24,7 +24,7 @@ from recto.lab.search_space import WINDOW, Subject
 from recto.lab.tune import Gain, TuneResult
 
 WASTEFUL = {
-    "window": {"floor_percent": 90, "ceiling_percent": 98, "min_recent_messages": 4},
+    "window": {"floor_percent": 90, "ceiling_percent": 98, "min_recent_messages": 4, "record_percent": 0},
     "recall": {"enabled": False},
 }
 """Prompts that stay nearly full: whoever wants fewer tokens finds that out at once."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recto.context.policies.planner import Relief, ReliefRules, plan_relief
+from recto.context.policies.planner import Relief, ReliefRules, max_record_tokens, plan_relief
 from recto.context.record import WorkingRecord, extend_record, render_record
 from recto.context.window.plan import Plan
 from recto.context.window.state import WindowState, ranges_of
@@ -173,7 +173,7 @@ def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecor
     shortened = messages.views(seq for seq in after.shortened if seq not in state.shortened)
     record = extend_record(state.record or WorkingRecord(), evicted, shortened)
     visible = [after.shortened[seq].text if seq in after.shortened else messages.text_of(seq) for seq in after.messages]
-    limit = planned.rules.record_tokens - messages.meter.count(RECORD_HEADING) - 8
+    limit = max_record_tokens(after, planned.rules) - messages.meter.count(RECORD_HEADING) - 8
     return replace(record, text=render_record(record, visible, limit, messages.meter.count))
 
 

@@ -94,14 +94,16 @@ class Subject:
         if self.smallest is not None:
             yield Dimension(name=WINDOW, current=self.budget.window, low=self.smallest, high=self.budget.window)
         yield from self._recall_dimensions(input_budget)
-        yield _percent("window.floor_percent", window.floor_percent, 40, 90 if mode == "sliding_window" else 74)
+        highest = min(90, int(window.ceiling_percent) - 2) if mode == "sliding_window" else 74
+        yield _percent("window.floor_percent", window.floor_percent, 40, max(highest, int(window.floor_percent)))
         if mode == "auto_compact":
             yield from self._compaction_dimensions(input_budget)
             return
         if mode == "zones":
             yield from self._zone_dimensions(input_budget)
         else:
-            yield _percent("window.ceiling_percent", window.ceiling_percent, 75, 98)
+            lowest = min(max(75, int(window.floor_percent) + 2), int(window.ceiling_percent))
+            yield _percent("window.ceiling_percent", window.ceiling_percent, lowest, 98)
         yield _integer("window.min_recent_messages", window.min_recent_messages, 4, 48, 1)
         yield from self._policy_dimensions()
 

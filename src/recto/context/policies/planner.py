@@ -238,8 +238,14 @@ class _ReliefPlanner:
                 plan.writes.max_tokens + plan.writes.handoff_tokens,
             )
         if self.rules.record_tokens and (smaller or plan.evicts):
-            self.state.record, self.state.planned_record_tokens = None, self.rules.record_tokens
+            self.state.record, self.state.planned_record_tokens = None, max_record_tokens(self.state, self.rules)
         self.plans.append(replace(plan, shortens=smaller, frees=before - self.state.tokens))
+
+
+def max_record_tokens(state: WindowState, rules: ReliefRules) -> int:
+    """What the working record of a state may cost: its share of the input budget, or a quarter of what it replaces."""
+    shortened = sum(state.messages[seq].tokens - short.tokens for seq, short in state.shortened.items())
+    return min(rules.record_tokens, (state.evicted_tokens + shortened) // 4)
 
 
 def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:

@@ -303,7 +303,7 @@ def test_summaries_are_made_of_messages_and_never_of_summaries():
 
 
 def test_what_must_not_be_lost_is_scored_and_an_alarm_is_raised_where_it_was():
-    with opened(compress={"summary_tokens": 200}) as session:
+    with opened(compress={"summary_tokens": 200}, window={"record_percent": 0}) as session:
         for message in scripted_session(exchanges=20):
             if message["role"] == "user":
                 number = len(session)

@@ -19,6 +19,7 @@ from recto.context.compaction.fidelity import measure_fidelity, salient_entities
 from recto.context.facts.extraction import extract_facts, missing_facts
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import MessageViewReader
+from recto.context.facts.user_text import own_lines
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask
 from recto.continuity.checkpoints.drift import drift_of
 from recto.continuity.checkpoints.handoff import FOOTER, resume_page
@@ -417,7 +418,7 @@ def test_a_new_window_begins_with_where_the_work_stands_and_shows_it_for_one_tur
         assert (opening.kind, newest(session).window, session.window.state.windows) == ("window_opened", 1, 1)
         session.append(user("Go on."))
         shown = session.prompt()
-        page = json.loads(shown.raw[-1])["content"]
+        page = json.loads(shown.raw[-2])["content"]
         assert page.startswith("[Handoff: window 1 begins")
         for told in ("begun: mend the rate", "Never change the names", "changed since and not committed: new.py"):
             assert told in page
@@ -442,7 +443,7 @@ def test_a_session_opened_again_gives_the_same_prompt_byte_for_byte(tmp_path):
         session.append(user("Go on."))
         first = session.prompt().raw
         assert session.prompt().raw == first
-        assert b"[Handoff: window 1 begins" in first[-1]
+        assert b"[Handoff: window 1 begins" in first[-2]
     with opened(store=tmp_path / "a.db") as again:
         assert again.prompt().raw == first
 
@@ -717,7 +718,8 @@ def test_windows_in_a_row_keep_goal_and_constraints_in_their_words(data, scale):
             shown = text_of(session.prompt())
             facts = [fact for fact in extract_facts(told) if fact.open]
             holds = [fact for fact in facts if fact.kind in ("constraint", "preference", "correction")]
-            assert told[0].text in shown
+            task = next(one for one in told if one.role == "user" and any(own_lines(one.text)))  # no echo of a command
+            assert task.text in shown
             assert missing_facts(holds, shown) == ()
             names = (
                 salient_entities(told) if len(measured) % 3 == 0 else {}

@@ -97,7 +97,7 @@ def test_a_loop_over_the_real_client_is_bounded_and_stored_whole_and_once(upstre
             assert asked.messages[0] == messages[0]
         kept = [json.loads(json.dumps(one, default=lambda it: it.model_dump(exclude_none=True))) for one in messages]
         assert spoken(following) == kept[1:]
-        assert following.session.report().left_messages > 0
+        assert following.session.report().decisions
         assert following.session.verify().ok
         usage = [entry for entry in following.session.read() if entry.kind == "usage_reported"]
         assert len(usage) == 2 * ROUNDS
@@ -105,7 +105,8 @@ def test_a_loop_over_the_real_client_is_bounded_and_stored_whole_and_once(upstre
 
 def test_what_left_comes_back_when_it_is_asked_for(upstream):
     client = openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="none", max_retries=0)
-    create = recto.bounded("memory:", **NAMES)(client.chat.completions.create)
+    bare = {"shorten_outputs": False, "record_percent": 0}
+    create = recto.bounded("memory:", window=bare, **NAMES)(client.chat.completions.create)
     with client, create.conversations:
         messages: list[Any] = []
         chat_loop(lambda given: create(model="gpt-4o", messages=given, tools=[TOOL]), messages)
@@ -249,7 +250,7 @@ def test_messages_of_anthropic_are_kept_and_sent_in_their_own_format(upstream):
         assert all(asked.wire == ANTHROPIC and asked.problems == [] for asked in upstream.asked)
         assert all(asked.body["system"] == system for asked in upstream.asked)
         assert all(counted(asked, "claude-sonnet-4-6") <= WINDOW for asked in upstream.asked)
-        assert following.session.report().left_messages > 0
+        assert following.session.report().decisions
         assert len(spoken(following)) == len(messages)
         assert wires(following) == {ANTHROPIC}
 
@@ -270,7 +271,7 @@ def test_items_of_responses_are_kept_and_sent_in_their_own_format(upstream):
         following = conversations.of()
         assert all(asked.wire == RESPONSES and asked.problems == [] for asked in upstream.asked)
         assert all(counted(asked) <= WINDOW for asked in upstream.asked)
-        assert following.session.report().left_messages > 0
+        assert following.session.report().decisions
         assert len(spoken(following)) == len(items)
         assert wires(following) == {RESPONSES}
 

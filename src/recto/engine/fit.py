@@ -86,8 +86,9 @@ def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, thresh
         input_budget=max_tokens,
         ceiling=threshold,
         floor=threshold * _STEP,
-        protection=Protection(min_recent_messages=recent),
+        protection=Protection(min_recent_messages=recent, answered=False),
         policies=(Prune(),),
+        clamp_protected=False,
     )
     return plan_relief(state, rules, builder)
 
@@ -129,7 +130,7 @@ class _ReadList:
         """Messages that were counted, by their place."""
         self._copies: dict[int, object] = {}
         """Copies of these, because a message can be changed where it is."""
-        self.cache = MessageCache(meter=meter, pointer_of=_pointer_to)
+        self.cache = MessageCache(meter=meter, pointer_of=_pointer_to, knows_parts=False)
         self._index_all()
 
     def common(self, sent: list[Any]) -> int:
@@ -154,7 +155,7 @@ class _ReadList:
         if length == len(self.sent):
             return
         del self.sent[length:], self._structures[length:]
-        cache, self.cache = self.cache, MessageCache(meter=self.meter, pointer_of=_pointer_to)
+        cache, self.cache = self.cache, MessageCache(meter=self.meter, pointer_of=_pointer_to, knows_parts=False)
         for place, line in list(self._lines.items()):
             if place >= length:
                 del self._lines[place], self._copies[place]

@@ -107,6 +107,8 @@ class MessageCache:
     """Where the full text of an entry can be read."""
     mark: str = ""
     """A message whose text contains this is never evicted."""
+    knows_parts: bool = True
+    """Whether outputs of commands written as text and injected text are told from words of the user."""
     raws: dict[int, bytes] = field(default_factory=dict)
     wires: dict[int, str] = field(default_factory=dict)
     cache_marked: set[int] = field(default_factory=set)
@@ -175,6 +177,8 @@ class MessageCache:
     def _part_played(self, seq: int, message: Message) -> Literal["", "runs", "output", "injected", "typed"]:
         """What a message is besides its role: see `WindowMessage`."""
         command, self._command = self._command, 0
+        if not self.knows_parts:
+            return ""
         if message.role == "assistant":
             if not message.calls and command_in(_typed_text(message)):
                 self._command = seq

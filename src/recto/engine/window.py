@@ -328,6 +328,7 @@ class Window:
         if at_most is not None and 0 < at_most < self.budget.input_budget:
             self.budget = replace(self.budget, input_budget=at_most)
             self.rules = replace(self.rules, input_budget=at_most)
+            self.builder = replace(self.builder, input_budget=at_most)
 
     def close(self) -> None:
         """Stores the events that wait; closes the compactor and the recall of this window."""

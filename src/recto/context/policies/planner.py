@@ -57,6 +57,8 @@ class ReliefRules:
     """Whether units may be evicted. If not, results are still shortened: they can be read in full by pointer."""
     clamp_in_flight: bool = True
     """Whether a result in flight that alone exceeds the input budget is cut to head and tail."""
+    clamp_protected: bool = True
+    """Whether other protected messages are cut too, where the prompt does not fit otherwise."""
     component_limits: Mapping[Component, int] = field(default_factory=dict)
     """Limits per component, if they are enforced; empty: only the input budget is enforced."""
     card: ModelCard | None = None
@@ -211,6 +213,8 @@ class _ReliefPlanner:
         # What the model said is never changed, because providers check it, and the question is sent as it was typed.
         question = self.state.question
         lines = [line for line in self.state.messages.values() if line.role != "assistant"]
+        if not self.rules.clamp_protected:
+            lines = [line for line in lines if line.answers and line.seq in flying]
         for seq in sorted((line.seq for line in lines if line.has_result or line.seq != question), key=order):
             over = self.inputs.prompt_tokens(self.state) - self.rules.input_budget
             if over <= 0:
@@ -245,7 +249,7 @@ class _ReliefPlanner:
 def max_record_tokens(state: WindowState, rules: ReliefRules) -> int:
     """What the working record of a state may cost: its share of the input budget, or a quarter of what it replaces."""
     shortened = sum(state.messages[seq].tokens - short.tokens for seq, short in state.shortened.items())
-    return min(rules.record_tokens, (state.evicted_tokens + shortened) // 4)
+    return min(rules.record_tokens, rules.input_budget // 10, (state.evicted_tokens + shortened) // 4)
 
 
 def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:

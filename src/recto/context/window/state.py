@@ -31,6 +31,8 @@ class Protection:
     """Tools whose calls and results stay in the prompt."""
     task: bool = True
     """Whether the first user message (the task) stays in the prompt."""
+    answered: bool = True
+    """Whether the assistant message that the current user message answers stays in the prompt."""
 
     def __post_init__(self) -> None:
         if self.min_recent_messages < 0:
@@ -361,7 +363,7 @@ def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
     protected = (state.pins & state.messages.keys()) | in_flight(state) | state.kept
     if protection.task and state.task_seq:
         protected.add(state.task_seq)
-    if answered := _answered_by_question(state):
+    if protection.answered and (answered := _answered_by_question(state)):
         protected.add(answered)
     protected.update(islice(reversed(state.messages), protection.min_recent_messages))
     if protection.tools:

@@ -125,7 +125,8 @@ def work(session, exchanges, seed=7):
 
 def test_with_recall_what_comes_back_is_told_again_too(tmp_path):
     heard = Heard()
-    with opened(tmp_path / "a.db", heard, recall={"background": False}) as session:
+    pruned = {"shorten_outputs": False, "record_percent": 0}
+    with opened(tmp_path / "a.db", heard, recall={"background": False}, window=pruned) as session:
         work(session, 10)
         assert again(session) == (heard.turns, heard.alerts)
         assert sum(turn.recall_hits + turn.recall_misses for turn in heard.turns) > 0

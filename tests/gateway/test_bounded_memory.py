@@ -65,7 +65,8 @@ def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):
     for name in names:
         store.append(name, [said(1), said(2)])
         assert indexer.confirm(name, [1, 2], 5).vectors
-    assert (indexer._verified.size, indexer._indexed.size) == (8, 8)
+    assert indexer._verified.size <= 8
+    assert indexer._indexed.size == 8
     assert indexer.indexed_through(names[-1]) == 2
     assert indexer.indexed_through(names[0]) == 0  # not known here any more, and not asked for
     assert indexer.backlog(names[0]) == (0, 0)

@@ -39,7 +39,10 @@ def says_hello(asked: Asked) -> Says:
 def talking(folder: Path, answer: Callable[[Asked], Says] = says_hello, **more: Any) -> Iterator[Running]:
     """A gateway in front of a scripted model, whose window is small."""
     recall = {"background": False, "embedder": {"use": "none"}}
-    given = {"model": "gpt-4o", "models": SMALL, "recall": recall, "memory": {"folder": str(folder / "memory")}, **more}
+    # Whole messages leave: that is what the screens show.
+    window = {"shorten_outputs": False, "record_percent": 0, "ceiling_percent": 92}
+    given = {"model": "gpt-4o", "models": SMALL, "recall": recall, "window": window}
+    given |= {"memory": {"folder": str(folder / "memory")}, **more}
     with running(ScriptedUpstream(answer)) as upstream, gateway(folder, upstream.url, **given) as made:
         yield made
 

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "models": {"gpt-4o": {"window": 16_000, "max_input": 16_000, "max_output": 1_000}},
     "recall": {"embedder": {"use": "none"}, "background": False},
     "compress": {"background": False},
-    "window": {"keep_recent_tokens": 2_000},
+    "window": {"keep_recent_tokens": 2_000, "shorten_outputs": False, "record_percent": 0, "ceiling_percent": 92},
 }
 ANSWER = "The invoices go out on the 5th, as you said on the first day."
 PROPOSALS = ("I prefer invoices on the 5th.", "I prefer tabs in Makefiles.", "I prefer short answers.")

@@ -56,7 +56,7 @@ class WindowSettings:
     summary. `zones`: the full cascade, cheapest policy first."""
     ceiling_percent: float = 96.0
     """Relief starts above this share of the input budget."""
-    floor_percent: float = 80.0
+    floor_percent: float = 70.0
     """Relief goes down to this share in one step."""
     min_recent_messages: int = 24
     """This many of the newest messages stay in the prompt as long as they fit."""

@@ -35,7 +35,7 @@ class ReliefRules:
     input_budget: int
     """Tokens a prompt may have."""
     ceiling: float = 0.96
-    floor: float = 0.80
+    floor: float = 0.70
     protection: Protection = field(default_factory=Protection)
     policies: Sequence[Policy] = field(default_factory=lambda: (Prune(),))
     """The cascade, in order; each policy is applied only while tokens are still needed."""

@@ -62,7 +62,8 @@ def sample_week(now: int) -> list[Draft]:
         def open_with_mode(mode: str) -> Session:
             settings = load(
                 environ={},
-                arguments=arguments | {"window": {"mode": mode, "min_recent_messages": 8, "keep_recent_tokens": 600}},
+                arguments=arguments
+                | {"window": {"mode": mode, "min_recent_messages": 8, "keep_recent_tokens": 600, "record_percent": 4}},
             )
             return open_session(settings, scratch, clock=clock)
 

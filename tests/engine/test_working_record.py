@@ -172,3 +172,16 @@ def test_a_quotation_is_never_the_last_message():
         prompt = session.prompt()
         assert prompt.recalled
         assert prompt.messages[-1]["content"] == "Which invoice number does Acme have?"
+
+
+def test_a_long_task_is_cut_once_the_model_has_seen_it_and_the_run_goes_on():
+    with opened() as session:
+        session.append({"role": "user", "content": "Fix this bug. " + "A long description of it follows. " * 700})
+        for number in range(12):
+            session.prompt()
+            call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            session.append({"role": "tool", "tool_call_id": f"c{number}", "content": "line of the file\n" * 150})
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.input_budget
+        assert "Fix this bug." in shown(prompt)

@@ -210,8 +210,11 @@ class _ReliefPlanner:
                 rank = 4 if line.role == "system" else 2 if line.is_injected else 3
             return rank, -self.state.cost(seq), seq
 
-        # What the model said is never changed, because providers check it, and the question is sent as it was typed.
+        # What the model said is never changed, because providers check it, and a question is sent as it was typed until
+        # the model has seen it.
         question = self.state.question
+        if any(line.role == "assistant" and line.seq > question for line in self.state.messages.values()):
+            question = 0
         lines = [line for line in self.state.messages.values() if line.role != "assistant"]
         if not self.rules.clamp_protected:
             lines = [line for line in lines if line.answers and line.seq in flying]

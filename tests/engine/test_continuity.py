@@ -730,7 +730,7 @@ def test_windows_in_a_row_keep_goal_and_constraints_in_their_words(data, scale):
                 break
         assert len(measured) == windows
         assert tokens >= 77_000 * windows
-        assert newest(session).window == windows
+        assert newest(session).window == session.window.state.windows >= windows  # others open by themselves
         for name, least in LEAST.items():
             assert min(getattr(one, name) for one in measured) >= least, name
         assert derived_from_messages(session) > 2 * windows

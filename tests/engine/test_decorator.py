@@ -286,7 +286,7 @@ def test_compacting_by_hand_makes_the_next_prompt_smaller():
 
     with ask.conversations:
         messages: list[Any] = []
-        for number in range(30):
+        for number in range(45):
             messages.append({"role": "user", "content": f"{number} {long_text(number)}"})
             messages.append(ask(messages))
         assert ask.compact(focus="the batch of shelf 3")

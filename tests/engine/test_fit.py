@@ -36,7 +36,7 @@ def reference(
     messages: Sequence[Any], *, max_tokens: int, meter: Meter, threshold: float, keep_turns: int
 ) -> list[Any]:
     """The same by counting every message at every call."""
-    cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}")
+    cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}", knows_parts=False)
     builder = PromptBuilder(
         messages=cache,
         marker_of=lambda state: MARKER.replace("{count}", f"{state.evicted_messages:,}"),
@@ -54,8 +54,9 @@ def reference(
         input_budget=max_tokens,
         ceiling=threshold,
         floor=threshold * 0.875,
-        protection=Protection(min_recent_messages=recent),
+        protection=Protection(min_recent_messages=recent, answered=False),
         policies=(Prune(),),
+        clamp_protected=False,
     )
     relief = plan_relief(state, rules, builder)
     if relief.after > max_tokens:

@@ -68,7 +68,8 @@ def entry_page(
     for scanned, entry in enumerate(_walk(window, start, newest_first=newest_first)):
         if len(views) >= limit or scanned >= MAX_SCANNED:
             return EntryPage(entries=tuple(views), next=entry.seq)
-        if not folded or folded in entry_text(entry).casefold():
+        # A decision quotes messages in its record; what is searched for is the messages.
+        if not folded or (entry.kind not in DECISIONS and folded in entry_text(entry).casefold()):
             views.append(positions.view(entry))
     return EntryPage(entries=tuple(views), next=None)
 

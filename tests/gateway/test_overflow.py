@@ -29,9 +29,10 @@ def built(tmp_path_factory) -> Iterator[tuple[ScriptedUpstream, dict[tuple[str, 
     with ExitStack() as stack:
         upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="So it is."))))
         models = {f"gpt-4o-{number}": {"window": WINDOW} for number in range(100)}
+        window = {"record_percent": 0}  # what is left room for in a record would make the first prompt fit
         gateways = {
             speaks: stack.enter_context(
-                gateway(tmp_path_factory.mktemp("overflow"), upstream.url, speaks=speaks, models=models)
+                gateway(tmp_path_factory.mktemp("overflow"), upstream.url, speaks=speaks, models=models, window=window)
             )
             for speaks in (*((name,) for name in FORMATS), FORMATS)
         }

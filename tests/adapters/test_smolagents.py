@@ -116,7 +116,7 @@ def test_a_long_conversation_fits_and_both_the_memory_and_the_transcript_hold_al
 def test_a_call_and_what_came_of_it_stay_or_leave_together():
     script = Script()
     agent = agent_of(Scripted(script))
-    RectoMemory(agent, "memory:", **NAMES)
+    RectoMemory(agent, "memory:", window={"shorten_outputs": False, "record_percent": 0}, **NAMES)
     for turn in range(TURNS):
         agent.run(f"Task {turn}: check the next shelves.", reset=False)
     for prompt in script.prompts:

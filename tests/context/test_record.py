@@ -80,3 +80,13 @@ def test_it_is_bounded_on_real_sessions(data):
         assert len(record.steps) <= MAX_STEPS
         assert len(json.dumps(record.to_json())) < 100_000
         assert words(render_record(record, [], 500, words)) <= 500
+
+
+def test_a_step_names_what_it_worked_on_and_no_name_is_listed_within_another():
+    call = ToolCall("Edit", json.dumps({"replace_all": False, "file_path": "/repo/src/tax_rates.py"}))
+    views = [MessageView(seq=2, role="assistant", text="See tax_rates.py.", calls=(call,))]
+    text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
+    assert "- Edit /repo/src/tax_rates.py (2)" in text
+    assert "False" not in text
+    alone = render_record(extend_record(WorkingRecord(), [], views), [], 400, words)
+    assert alone.count("tax_rates.py") == 1

@@ -169,7 +169,7 @@ def _fitting_names(record: WorkingRecord, shown: str, tokens: int, count: CountT
     names: list[str] = []
     for name in ranked:
         cost = count(f", {name}")
-        if cost <= left and name not in shown:
+        if cost <= left and name not in shown and not any(name in longer for longer in names):
             left -= cost
             names.append(name)
         if left < 3:
@@ -207,7 +207,8 @@ def _describe(call: ToolCall) -> str:
         (value for key in ("command", "cmd", "script") if isinstance(value := arguments.get(key), str)), None
     )
     if command is None:
-        values = [value if isinstance(value, str) else json.dumps(value) for value in arguments.values()]
+        said = [value for value in arguments.values() if not isinstance(value, bool) and value not in (None, "")]
+        values = [value if isinstance(value, str) else json.dumps(value) for value in said]
         command = f"{call.tool} {' '.join(values)}"
     return mask_secrets(prompt_safe(_shorten(" ".join(command[:4000].split()))))
 

@@ -27,7 +27,7 @@ from recto.recall.index.attributes import (
 )
 from recto.recall.index.cache import BoundedCache, decoding
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
-from recto.recall.index.unsealed import Unsealed, UnsealedRows, row_weight, unpack_rows
+from recto.recall.index.unsealed_rows import Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore

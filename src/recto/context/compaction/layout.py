@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from recto.context.facts.extraction import by_priority
+from recto.context.facts.extraction import by_priority, standing_statements
 from recto.context.facts.files import render_files
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.window.summary import SummaryPart
@@ -32,6 +32,8 @@ _TITLES: tuple[tuple[str, tuple[FactKind, ...]], ...] = (
     ("What the user said about the circumstances", ("circumstance",)),
     ("Questions without an answer", ("question",)),
 )
+_STATED = 1.5
+"""How far the user's statements may exceed the share of the facts; the narrative is shorter then."""
 _NARRATIVE, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"
 
 
@@ -133,15 +135,18 @@ def bullet(text: str, seq: int | None = None) -> str:
 
 
 def _fact_lines(facts: Sequence[Fact], available: int, count: CountText) -> list[str]:
-    """As many open facts as fit, critical ones first; grouped by kind."""
-    chosen: dict[int, str] = {}
+    """As many open facts as fit, grouped by kind. The user's statements come first and may exceed the section."""
     ordered = [fact for fact in by_priority(facts) if fact.open]
-    for index, fact in enumerate(ordered):
-        line = bullet(fact.text, fact.seq)
-        cost = count(line) + 1
-        if cost <= available:
-            available -= cost
-            chosen[index] = line
+    rows = [(bullet(fact.text, fact.seq), fact) for fact in ordered]
+    stated = {id(fact) for fact in standing_statements(facts)}
+    chosen: dict[int, str] = {}
+    used = 0
+    for is_stated in (True, False):
+        limit = int(available * _STATED) if is_stated else max(available, used + available // 4)
+        for index, (line, fact) in enumerate(rows):
+            if (id(fact) in stated) is is_stated and used + (cost := count(line) + 1) <= limit:
+                used += cost
+                chosen[index] = line
     lines: list[str] = []
     for title, kinds in _TITLES:
         of_kind = sorted((ordered[index].seq, line) for index, line in chosen.items() if ordered[index].kind in kinds)

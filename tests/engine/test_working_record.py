@@ -185,3 +185,20 @@ def test_a_long_task_is_cut_once_the_model_has_seen_it_and_the_run_goes_on():
         prompt = session.prompt()
         assert prompt.tokens <= session.window.budget.input_budget
         assert "Fix this bug." in shown(prompt)
+
+
+def test_a_long_answer_of_the_model_is_cut_before_the_task_and_the_system_text():
+    task = "Make the tests of the billing module pass. " + "It has many parts, and each has tests. " * 20
+    with opened() as session:
+        session.append({"role": "system", "content": "Answer with one bash block."})
+        session.append({"role": "user", "content": task})
+        body = "\n".join(f"value_{line} = {line}" for line in range(900))
+        session.append({"role": "assistant", "content": f"```bash\ncat > values.py <<'EOF'\n{body}\nEOF\n```"})
+        session.append({"role": "user", "content": "<returncode>0</returncode>\n<output>\n</output>"})
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.input_budget
+        assert problems(prompt.raw, prompt.built.wire) == []
+        assert [message["content"] for message in prompt.messages[:2]] == ["Answer with one bash block.", task]
+        [answer] = [message for message in prompt.messages if message["role"] == "assistant"]
+        assert "value_0 = 0" in answer["content"]
+        assert "value_450 = 450" not in answer["content"]

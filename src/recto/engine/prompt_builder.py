@@ -298,7 +298,7 @@ class MessageCache:
             texts = dict.fromkeys(calls, _OTHER_RESULT) | {calls[0]: text}
             raw = format.edits.with_results(self.raws[seq], texts)
         else:
-            raw = format.text_message("system" if message.role == "system" else "user", text)
+            raw = format.text_message(message.role if message.role in ("system", "assistant") else "user", text)
         self._trimmed[seq] = text, raw
         return raw
 

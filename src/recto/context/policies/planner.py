@@ -197,8 +197,8 @@ class _ReliefPlanner:
     def clamp(self) -> None:
         """Cut the largest protected messages to head and tail until the prompt fits or nothing more can be cut.
 
-        Results in flight come first, then injected text, the task and other protected messages, last the system text:
-        a session is never refused because of boilerplate.
+        Results in flight come first, then injected text, long answers of the model, the task and other protected
+        messages, last the system text: a session is never refused because of boilerplate.
         """
         flying = in_flight(self.state)
 
@@ -207,27 +207,37 @@ class _ReliefPlanner:
             if line.has_result:
                 rank = 0 if seq in flying else 1
             else:
-                rank = 4 if line.role == "system" else 2 if line.is_injected else 3
+                rank = 5 if line.role == "system" else 2 if line.is_injected else 3 if line.role == "assistant" else 4
             return rank, -self.state.cost(seq), seq
 
-        # What the model said is never changed, because providers check it, and a question is sent as it was typed until
-        # the model has seen it.
+        # Calls and reasoning are never changed, because providers check them, and a question is sent as it was typed
+        # until the model has seen it.
         question = self.state.question
         if any(line.role == "assistant" and line.seq > question for line in self.state.messages.values()):
             question = 0
-        lines = [line for line in self.state.messages.values() if line.role != "assistant"]
+        lines = [
+            line
+            for line in self.state.messages.values()
+            if line.role != "assistant" or not (line.calls or line.wire or line.leads)
+        ]
         if not self.rules.clamp_protected:
             lines = [line for line in lines if line.answers and line.seq in flying]
         for seq in sorted((line.seq for line in lines if line.has_result or line.seq != question), key=order):
-            over = self.inputs.prompt_tokens(self.state) - self.rules.input_budget
-            if over <= 0:
+            self._clamp_message(seq)
+            self._clamp_message(seq)  # the record of what was cut costs tokens too
+            if self.inputs.prompt_tokens(self.state) <= self.rules.input_budget:
                 return
-            text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
-            shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text))
-            if shortened.tokens < self.state.cost(seq):
-                reason = f"entry {seq} alone does not fit the input budget"
-                frees = self.state.cost(seq) - shortened.tokens
-                self._apply_plan(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
+
+    def _clamp_message(self, seq: int) -> None:
+        over = self.inputs.prompt_tokens(self.state) - self.rules.input_budget
+        if over <= 0:
+            return
+        text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
+        shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text))
+        if shortened.tokens < self.state.cost(seq):
+            reason = f"entry {seq} alone does not fit the input budget"
+            frees = self.state.cost(seq) - shortened.tokens
+            self._apply_plan(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
 
     def _apply_plan(self, plan: Plan) -> None:
         if not plan:
@@ -266,7 +276,7 @@ def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
         joined[plan.policy] = replace(
             first,
             evicts=(*first.evicts, *plan.evicts),
-            shortens=(*first.shortens, *plan.shortens),
+            shortens=tuple({result.seq: result for result in (*first.shortens, *plan.shortens)}.values()),
             frees=first.frees + plan.frees,
             reason=f"{first.reason}; {plan.reason}",
             scores={**first.scores, **plan.scores},

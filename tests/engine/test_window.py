@@ -16,6 +16,7 @@ from recto.context.policies.scorers import SCORERS, scorer_named
 from recto.context.window.state import seqs_in
 from recto.engine import projection
 from recto.engine.context_window_manager import ContextWindowManager
+from recto.engine.pagination import entry_page
 from recto.engine.projection import DECISIONS
 from recto.errors import AppendConflict, InputError, SettingsError, WindowOverflow
 from recto.formats.validation import problems
@@ -159,6 +160,58 @@ def test_a_session_opens_with_the_same_state_after_evictions_pins_and_restores(t
     with opened(tmp_path / "a.db") as again:
         assert again.window.state == state
         assert again.prompt().raw == raw
+
+
+def test_a_restore_never_brings_back_a_result_without_its_call():
+    with opened(min_recent_messages=4) as session:
+        work(session, exchanges=60)
+        decisions = [entry for entry in session.read() if entry.kind in DECISIONS]
+        trims = [
+            entry
+            for entry in decisions
+            if any(int(seq) not in session.window.state.messages for seq in json.loads(entry.content)["shrunk"])
+        ]
+        assert trims, "a result that was trimmed and then evicted is what this is about"
+        for decision in decisions[-8:] + trims[-4:]:
+            before = set(session.window.state.messages)
+            undone = session.restore(decision.seq)
+            assert set(json.loads(decision.content)["shrunk"]) <= set(map(str, session.window.state.messages))
+            window = session.window
+            assert window.builder.build(window.state).arrangement.omitted == ()
+            session.redo(undone.seq)
+            assert set(session.window.state.messages) <= before
+            assert window.builder.build(window.state).arrangement.omitted == ()
+
+
+def test_a_restore_that_does_not_complete_steps_is_caught(monkeypatch):
+    monkeypatch.setattr(projection.WindowProjection, "rest_of_steps", lambda self, seqs: [])
+    with pytest.raises(AssertionError, match="omitted|Omitted"):
+        test_a_restore_never_brings_back_a_result_without_its_call()
+
+
+def test_a_pinned_result_returns_with_its_call_and_unpinned_both_may_be_evicted():
+    with opened(min_recent_messages=4) as session:
+        work(session, exchanges=60)
+        shown = session.window.state.messages
+        result = next(entry for entry in session.read() if entry.role == "tool" and entry.seq not in shown)
+        session.pin(result.seq)
+        assert result.seq in session.window.shown_entries()
+        call = json.loads(result.content)["tool_call_id"]
+        (caller,) = (line for line in session.window.state.messages.values() if call in line.calls)
+        assert set(caller.calls) <= {call for line in session.window.state.messages.values() for call in line.answers}
+        session.unpin(result.seq)
+        assert session.window.state.pins == set()
+
+
+def test_an_entry_is_shown_as_in_the_prompt_only_if_the_built_prompt_contains_it():
+    with opened() as session:
+        session.append({"role": "user", "content": "Read it."})
+        session.append({"role": "tool", "tool_call_id": "nobody", "content": "a result without a call"})
+        session.append({"role": "assistant", "content": "Done."})
+        assert [view.place for view in entry_page(session.window).entries] == ["in", "out", "in"]
+        assert b"without a call" not in b"".join(session.prompt().raw)
+        hits = session.recall("result without a call").hits
+        assert [hit.in_prompt for hit in hits if hit.seq == 2] == [False]
 
 
 def status_events(session):

@@ -20,6 +20,7 @@ import pytest
 
 from recto.config import load
 from recto.config.factory import SystemClock, open_memory, open_session, open_store
+from recto.engine.projection import DECISIONS
 from recto.engine.verification import verify
 from recto.formats.validation import problems
 from recto.gateway.api_keys import Keys
@@ -52,6 +53,18 @@ def settings_of(folder):
 def session(folder):
     with open_session(settings_of(folder)) as opened:
         yield opened
+
+
+def test_no_restore_splits_a_pair_of_the_sample(tmp_path):
+    with closing(open_store(settings_of(tmp_path))) as store:
+        load_sample(settings_of(tmp_path), store, now=NOW)
+    with open_session(settings_of(tmp_path)) as session:
+        for decision in [entry.seq for entry in session.read() if entry.kind in DECISIONS]:
+            undone = session.restore(decision)
+            window = session.window
+            assert window.builder.build(window.state).arrangement.omitted == ()
+            session.redo(undone.seq)
+            assert window.builder.build(window.state).arrangement.omitted == ()
 
 
 def test_everything_that_a_screen_shows_is_in_it(session):

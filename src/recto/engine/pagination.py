@@ -30,7 +30,7 @@ class EntryPositions:
     def __init__(self, window: Window) -> None:
         with window.lock:
             state = window.state
-            self._in_prompt, self._pins = frozenset(state.messages), frozenset(state.pins)
+            self._in_prompt, self._pins = window.shown_entries(), frozenset(state.pins)
             self._shortened = frozenset(state.shortened)
             self._recalled = frozenset(_recalled_seqs(window))
 

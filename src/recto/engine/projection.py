@@ -18,7 +18,7 @@ from recto.context.window.notes import NOTE_KINDS, Note
 from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.context.window.summary import Summary
-from recto.context.window.units import WindowMessage
+from recto.context.window.units import WindowMessage, steps_in
 from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
 from recto.errors import AppendConflict, KeyReused, RectoError
@@ -56,6 +56,8 @@ _RECENT = SNAPSHOT_EVERY + 64
 """Entries at the end of a session among which its last snapshot mostly is: the first prompt takes it when it is due."""
 _GAP = 16
 """Entries between two ranges up to which both are read at once."""
+_MAX_STEP = 1024
+"""Entries before and after a restored message that are searched for the rest of its step."""
 _BEGINNING = 64
 """Entries at the beginning of a longer session that are read for its system text and its task."""
 
@@ -390,12 +392,14 @@ class WindowProjection:
         if entry.kind == UNPINNED:
             state.pins -= set(payload["seqs"])
             return
+        partners: list[int] = []
         if entry.kind == PINNED:
             restored = _seqs([[seq, seq] for seq in payload["seqs"]], entry.seq)
+            partners = _seqs(payload.get("with", ()), entry.seq)
         else:
             shortened = [int(seq) for seq in payload["shrunk"]]
             restored = _seqs([*payload["left"], *([seq, seq] for seq in shortened)], entry.seq)
-        missing = {seq for seq in restored if entry.kind == RESTORED or seq not in state.messages}
+        missing = {seq for seq in (*restored, *partners) if entry.kind == RESTORED or seq not in state.messages}
         messages = self._messages_in(sorted(missing))
         state.pins |= set(restored)
         state.restore(messages)
@@ -406,15 +410,37 @@ class WindowProjection:
             state.record_seq = payload.get("record_before", 0)
             state.record = self._record(state.record_seq)
 
+    def rest_of_steps(self, seqs: Iterable[int]) -> list[int]:
+        """The entries that complete the steps of these messages: calls, their results, reasoning, commands and outputs.
+
+        A call or result that is far away (`_MAX_STEP`) or was never stored is not found.
+        """
+        wanted = sorted(set(seqs))
+        found = {seq for first, last in _nearby(wanted) for seq in self._steps_around(first, last, set(wanted))}
+        return sorted(found.difference(wanted))
+
+    def _steps_around(self, first: int, last: int, wanted: set[int]) -> set[int]:
+        """The entries of all steps with a wanted message in a range, read in growing stretches around it."""
+        margin, head = _GAP, self._store.head(self._session).seq
+        while True:
+            start, stop = max(first - margin, 1), min(last + margin, head)
+            cache = MessageCache(meter=self._messages.meter, pointer_of=self._messages.pointer_of)
+            lines = [
+                cache.take(entry.seq, entry.id, entry.content, entry.wire, entry.tokens, role=entry.role)
+                for entry in self._store.read(self._session, start, stop)
+                if entry.kind == MESSAGE
+            ]
+            touched = [step for step in steps_in(lines) if not wanted.isdisjoint(step.seqs)]
+            whole = all(step.is_complete for step in touched)
+            if whole or margin >= _MAX_STEP or (start, stop) == (1, head):
+                return {seq for step in touched for seq in step.seqs}
+            margin *= 4
+
     def _messages_in(self, seqs: Sequence[int]) -> list[WindowMessage]:
-        wanted, ranges = set(seqs), ranges_of(seqs)
-        for before, after in zip(ranges[-2::-1], ranges[:0:-1], strict=True):
-            if after[0] - before[1] <= _GAP:  # a few events between messages are cheaper to read than to skip
-                before[1] = after[1]
-                ranges.remove(after)
+        wanted = set(seqs)
         return [
             self._message(entry)
-            for first, last in ranges
+            for first, last in _nearby(seqs)
             for entry in self._store.read(self._session, first, last)
             if entry.kind == MESSAGE and entry.seq in wanted
         ]
@@ -422,6 +448,16 @@ class WindowProjection:
     def _message(self, entry: Entry, message: Message | None = None) -> WindowMessage:
         tokens = entry.tokens if entry.counter == self._messages.meter.name else None
         return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens, message, entry.role)
+
+
+def _nearby(seqs: Sequence[int]) -> list[list[int]]:
+    """Ascending numbers as ranges to read; a few events between messages are cheaper to read than to skip."""
+    ranges = ranges_of(seqs)
+    for before, after in zip(ranges[-2::-1], ranges[:0:-1], strict=True):
+        if after[0] - before[1] <= _GAP:
+            before[1] = after[1]
+            ranges.remove(after)
+    return ranges
 
 
 def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:

@@ -25,7 +25,7 @@ from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
 from recto.formats.message import CACHE_MARKS, Message, copied, fields_of
-from recto.formats.ordering import Arrangement, missing_results
+from recto.formats.ordering import Arrangement, KeepSome, missing_results
 from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
@@ -484,6 +484,19 @@ class PromptBuilder:
             tokens=self.extras.fixed + sum(spent) + system_cost,
             arrangement=arrangement,
         )
+
+    def shown(self, state: WindowState, built: BuiltPrompt) -> frozenset[int]:
+        """The entries that the built prompt contains, in full or in part: a result without its call is not sent."""
+        edits, raws = format_named(built.wire).edits, self.messages.raws
+        omitted = {result.seq for result in built.arrangement.omitted}
+        kept = {
+            piece.seq
+            for piece in built.arrangement.pieces
+            if piece.seq in omitted
+            and isinstance(piece, KeepSome)
+            and (piece.answers or edits.only_answers(raws[piece.seq], (), rest=piece.rest) is not None)
+        }
+        return frozenset(seq for seq in state.messages if seq not in omitted or seq in kept)
 
     def overflow(self, state: WindowState, input_budget: int, kept_by: str = "") -> WindowOverflow:
         """The error for a prompt that is too long: by how much, what holds the space, and why it was not evicted."""

@@ -215,7 +215,7 @@ def _message_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     if builder.extras.foreword:
         cost = builder.foreword_cost(past.built.wire)
         yield ("standing", 0), _Piece(what="standing", role="system", text=builder.extras.foreword, tokens=cost)
-    without = _omitted_entries(past)
+    shown = builder.shown(state, past.built)
     marked = not has_marker(state)
     for seq, line in state.messages.items():
         if not marked and seq > (state.first_evicted or state.task_seq):
@@ -223,7 +223,7 @@ def _message_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
             marked = True
         if not line.answers:
             yield from _notes(builder.extras, seq)
-        if seq not in without:
+        if seq in shown:
             shrink = state.shortened.get(seq)
             text = builder.messages.text_of(seq) if shrink is None else shrink.text
             what: What = "system" if line.role == "system" else "entry"
@@ -252,14 +252,6 @@ def _marker_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     yield ("marker", 0), _Piece(what="marker", role="user", text=notice, tokens=cost - summary_tokens)
     if summary:
         yield ("summary", 0), _Piece(what="summary", role="user", text=summary, tokens=summary_tokens)
-
-
-def _omitted_entries(past: _PastPrompt) -> frozenset[int]:
-    """Entries that are not in the prompt because none of their results has a call."""
-    omitted: dict[int, int] = {}
-    for result in past.built.arrangement.omitted:
-        omitted[result.seq] = omitted.get(result.seq, 0) + 1
-    return frozenset(seq for seq, count in omitted.items() if count >= len(past.state.messages[seq].answers))
 
 
 def _merge_lines(first: Mapping[_PieceKey, _Piece], second: Mapping[_PieceKey, _Piece]) -> list[PromptLine]:

@@ -29,7 +29,7 @@ from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import stable_prefix
 from recto.context.window.pressure import PressureReading
-from recto.context.window.state import WindowState, seqs_in
+from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
@@ -243,8 +243,17 @@ class Window:
         recall = self.recall_engine
         recall.catch_up()
         return recall.search(
-            Query(text=query, now=self._clock.now()), limit=most, scope=scope, shown=self.state.messages.keys()
+            Query(text=query, now=self._clock.now()), limit=most, scope=scope, shown=self.shown_entries()
         )
+
+    @_locked
+    def shown_entries(self) -> frozenset[int]:
+        """The entries that a prompt built now would contain."""
+        state = self.state
+        try:
+            return self.builder.shown(state, self.builder.build(state))
+        except InputError:  # messages of two wire formats: no prompt can be built of them
+            return frozenset(state.messages)
 
     def read(self, pointer: str, *, around: int = 0) -> list[Entry]:
         """The entry a pointer names, complete, with as many neighbours on each side."""
@@ -264,8 +273,10 @@ class Window:
 
     @_locked
     def pin(self, seqs: Iterable[int]) -> Entry:
-        """Keeps entries in the prompt until they are unpinned; evicted ones are restored."""
-        pinned = self.events.append(PINNED, {"seqs": sorted(set(seqs))})
+        """Keeps entries in the prompt until they are unpinned; evicted ones are restored, with the rest of their steps."""
+        wanted, shown = sorted(set(seqs)), self.state.messages
+        partners = self._projection.rest_of_steps([seq for seq in wanted if seq not in shown])
+        pinned = self.events.append(PINNED, {"seqs": wanted} | ({"with": ranges_of(partners)} if partners else {}))
         self._take_snapshot(self.state)  # a long session without a snapshot would be opened without its pins
         return pinned
 
@@ -276,9 +287,15 @@ class Window:
 
     @_locked
     def restore(self, decision: int) -> Entry:
-        """Undoes a decision for good: evicted messages are in the prompt again and stay, trimmed ones are complete."""
+        """Undoes a decision for good: evicted messages are in the prompt again and stay, trimmed ones are complete.
+
+        A trimmed result may have been evicted since: it returns with its call and the other results of that step.
+        """
         payload = json.loads(self._decision(decision, DECISIONS).content)
-        undone = {"decision": decision, "left": payload["left"], "shrunk": payload["shrunk"]}
+        shown, evicted = self.state.messages, set(seqs_in(payload["left"]))
+        evicted |= {seq for seq in map(int, payload["shrunk"]) if seq not in shown}
+        evicted |= set(self._projection.rest_of_steps([seq for seq in evicted if seq not in shown]))
+        undone = {"decision": decision, "left": ranges_of(sorted(evicted)), "shrunk": payload["shrunk"]}
         before = {name: payload.get(name, 0) for name in ("replaces", "record_before")}
         return self.events.append(RESTORED, undone | before)
 
@@ -290,7 +307,8 @@ class Window:
         original = json.loads(decision.content)
         self.events.append(UNPINNED, {"seqs": seqs_in(undone["left"]) + [int(seq) for seq in undone["shrunk"]]})
         reason = f"done again after entry {restored} had undone it"
-        return self.events.append(decision.kind, original | {"reason": reason})
+        # everything that came back, which is more than the decision had evicted where its results were evicted later
+        return self.events.append(decision.kind, original | {"left": undone["left"], "reason": reason})
 
     @_locked
     def compact(self, focus: str = "") -> tuple[Entry, ...]:

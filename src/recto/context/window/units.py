@@ -111,6 +111,11 @@ def units_of(messages: Iterable[WindowMessage], long_exchange: int = LONG_EXCHAN
     return units
 
 
+def steps_in(messages: Iterable[WindowMessage]) -> list[Unit]:
+    """Group messages in order into steps, without regard to exchanges."""
+    return [Unit(tuple(step), 0, opens=False) for step in _steps(messages)]
+
+
 def steps_of(unit: Unit) -> list[Unit]:
     """Divide a unit into its steps."""
     steps = _steps(unit.messages)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from contextlib import ExitStack
 
 import httpx2
@@ -52,6 +54,45 @@ def test_requests_are_counted_by_protocol_model_and_outcome_without_naming_sessi
     assert "recto_turns_total" in told
     assert "recto_overhead_seconds_count" in told
     assert "a-name-that-must-not-be-told" not in told
+
+
+STREAMED = {
+    "/v1/chat/completions": ("openai.chat", body(stream=True)),
+    "/v1/responses": ("openai.responses", {"model": "gpt-4o", "input": "hello", "stream": True}),
+    "/v1/messages": ("anthropic.messages", body(max_tokens=9, stream=True)),
+}
+
+
+def counted(gw) -> dict[tuple[str, str], float]:
+    told = httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.secret)).text
+    line = re.compile(r'recto_requests_total\{api="([^"]*)",model="[^"]*",outcome="([^"]*)"\} (.*)')
+    counts = Counter()
+    for api, outcome, count in line.findall(told):
+        counts[api, outcome] += int(float(count))
+    return counts
+
+
+@pytest.mark.parametrize("path", STREAMED)
+def test_every_streamed_request_is_counted_once_with_its_outcome(place, path):
+    """A client closes its connection as soon as it has the end, which must not cancel the count."""
+    gw, _ = place
+    api, sent = STREAMED[path]
+    before = counted(gw)
+    for _ in range(20):
+        with httpx2.stream("POST", f"{gw.url}{path}", json=sent, headers=bearer(gw.secret)) as answer:
+            assert answer.status_code == 200
+            for _line in answer.iter_lines():
+                pass
+    assert counted(gw) - before == {(api, "ok"): 20}
+
+
+def test_requests_that_are_refused_before_anything_is_stored_are_counted_too(place):
+    gw, _ = place
+    before = counted(gw)
+    url, headers = f"{gw.url}/v1/chat/completions", bearer(gw.secret)
+    assert httpx2.post(url, content=b"{", headers=headers | {"content-type": "application/json"}).status_code == 400
+    assert httpx2.post(url, json=body(messages="none"), headers=headers).status_code == 400
+    assert counted(gw) - before == {("openai.chat", "refused"): 2}
 
 
 def test_the_upstream_gets_its_own_key_and_never_the_gateways(place):

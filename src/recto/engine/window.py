@@ -273,7 +273,7 @@ class Window:
 
     @_locked
     def pin(self, seqs: Iterable[int]) -> Entry:
-        """Keeps entries in the prompt until they are unpinned; evicted ones are restored with the rest of their steps."""
+        """Keeps entries in the prompt until they are unpinned; evicted ones return with the rest of their steps."""
         wanted, shown = sorted(set(seqs)), self.state.messages
         partners = self._projection.rest_of_steps([seq for seq in wanted if seq not in shown])
         pinned = self.events.append(PINNED, {"seqs": wanted} | ({"with": ranges_of(partners)} if partners else {}))

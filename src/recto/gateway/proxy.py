@@ -131,6 +131,40 @@ class RequestOutcome:
     """Seconds of the gateway's own work before the upstream was called."""
 
 
+class _Record:
+    """Reports the outcome of one request, once: the first outcome counts, and nothing can cancel the report."""
+
+    def __init__(self, wire: str, report: Callable[[RequestOutcome], None]) -> None:
+        self.wire = wire
+        self.model = ""
+        self.upstream = ""
+        self.gateway_seconds: float | None = None
+        self._started = time.monotonic()
+        self._report: Callable[[RequestOutcome], None] | None = report
+
+    @property
+    def seconds(self) -> float:
+        """seconds since the request arrived."""
+        return time.monotonic() - self._started
+
+    def __call__(self, outcome: str) -> None:
+        """Report the outcome, unless one was reported."""
+        report, self._report = self._report, None
+        if report is not None:
+            seconds = self.seconds
+            own = seconds if self.gateway_seconds is None else self.gateway_seconds
+            report(
+                RequestOutcome(
+                    wire=self.wire,
+                    model=self.model,
+                    upstream=self.upstream,
+                    outcome=outcome,
+                    seconds=seconds,
+                    gateway_seconds=own,
+                )
+            )
+
+
 class Proxy:
     """Handles model requests in one wire format."""
 
@@ -155,10 +189,12 @@ class Proxy:
         http_request = Request(scope, receive)
         id = f"req_{uuid.uuid4().hex}"
         key: Key = scope["recto.key"]
+        record = _Record(self._format.name, self._report)
         try:
             with self._lanes.request(key.id):
-                await self._handle(http_request, key, id, send)
+                await self._handle(http_request, key, id, send, record)
         except RectoError as error:
+            record("refused")
             await error_response(error, self._format, id)(scope, receive, send)
         except ClientDisconnect:
             raise
@@ -166,18 +202,23 @@ class Proxy:
             # Only its type: the message of an unexpected error may contain anything.
             _log.error("request %s failed: %s", id, type(error).__name__)
             raise
+        finally:
+            record("cut")  # where nothing else was reported
 
-    async def _handle(self, http_request: Request, key: Key, id: str, send: Send) -> None:
+    async def _handle(self, http_request: Request, key: Key, id: str, send: Send, record: _Record) -> None:
         request = await self._open(await http_request.body(), http_request.scope[KNOWN], key)
+        record.model = request.model
         unsupported = _unsupported(request, id)
         if unsupported is not None:
+            record("refused")
             await unsupported(http_request.scope, http_request.receive, send)
             return
         headers = dict(http_request.headers)
         hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
         upstream = self._upstreams.for_model(request.model, key)
+        record.upstream = upstream.name
         async with self._lanes.turn(self._turns.lane(key, request, hint)):
-            response = await self._respond(http_request, request, hint, upstream, id)
+            response = await self._respond(http_request, request, hint, upstream, id, record)
             await response(http_request.scope, http_request.receive, send)
 
     async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
@@ -191,27 +232,20 @@ class Proxy:
         return await self._lanes.scheduler(len(body)).run(key.id, open_request, body, wire)
 
     async def _respond(
-        self, http_request: Request, request: ClientRequest, hint: SessionHint, upstream: Upstream, id: str
+        self,
+        http_request: Request,
+        request: ClientRequest,
+        hint: SessionHint,
+        upstream: Upstream,
+        id: str,
+        report: _Record,
     ) -> ASGIApp:
-        started = time.monotonic()
+        before = report.seconds
         if self._format not in upstream.speaks:  # what cannot be converted is refused before anything is stored
             body = request.with_prompt(request.messages[compacted_in(request.messages)[0] + 1 :])
             await on_a_thread(convert_request, body, self._format.name, upstream.speaks[0].name)
         turn, waited = await self._begin(http_request, request, hint, upstream.counting_model(request.model))
-        gateway_seconds = time.monotonic() - started - waited
-
-        def report(outcome: str) -> None:
-            seconds = time.monotonic() - started
-            finished = RequestOutcome(
-                wire=request.wire,
-                model=request.model,
-                upstream=upstream.name,
-                outcome=outcome,
-                seconds=seconds,
-                gateway_seconds=gateway_seconds,
-            )
-            self._report(finished)
-
+        report.gateway_seconds = report.seconds - before - waited
         try:
             query = http_request.scope["query_string"].decode()
             asking = self._ask(turn, upstream, _headers(http_request), query)

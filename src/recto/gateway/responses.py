@@ -64,7 +64,7 @@ class StreamedResponse:
     """Schedules the storing of partial responses."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[str], None] = lambda outcome: None
-    """Called with the outcome."""
+    """Called with the outcome; only the first call counts."""
     _capture: Capture = field(init=False)
     _sent: int = field(default=0, init=False)
     _stored: bool = field(default=False, init=False)
@@ -94,10 +94,10 @@ class StreamedResponse:
                 await watching
 
     async def _pass_on(self, headers: list[tuple[bytes, bytes]], send: Send) -> None:
-        outcome = "cut"
         try:
             await send({"type": "http.response.start", "status": self.answer.status, "headers": headers})
             outcome = await self._events(send)
+            self.report(outcome)  # before the end is sent: the client disconnects then, which cancels this task
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError as error:
             await self._store_partial(str(error) or DISCONNECTED)
@@ -105,10 +105,10 @@ class StreamedResponse:
         except OSError:
             await self._store_partial(DISCONNECTED)
         finally:
+            self.report("cut")  # unless another outcome was reported
             await asyncio.shield(_suppressed(_close(self.answer)))
             if not self.turn.ended:
                 await asyncio.shield(_suppressed(on_a_thread(self.turns.end, self.turn)))
-            self.report(outcome)
 
     async def _events(self, send: Send) -> str:
         """Pass events on until the message is complete, store it, and pass on the rest."""

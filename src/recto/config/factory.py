@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,11 +21,12 @@ from weakref import WeakKeyDictionary
 
 from recto.config import Settings, load
 from recto.continuity.checkpoints.rules import CheckpointRules
+from recto.continuity.memory.folder_names import PAGES, folder_name
 from recto.engine.session import Session
 from recto.errors import IndexFailed, SettingsError
 from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
-from recto.transcript.session_keys import agent_of, is_memory_session, tenant_of
+from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
 from recto.transcript.tenancy import TenantStore, store_behind
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from recto.context.compaction.writer import SummaryWriter
     from recto.continuity.memory.authority import MemoryAuthority
     from recto.continuity.memory.consolidation import Consolidator
+    from recto.continuity.memory.digest import CriticalMemory, MemoryDigest
     from recto.continuity.memory.files import MemoryFolder
     from recto.continuity.memory.manager import Memories
     from recto.engine.async_session import AsyncSession
@@ -200,7 +202,7 @@ def _are_defaults(settings: Settings) -> bool:
     return named == settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _WindowParts:
     """What the window of a session is built from, when it is first used."""
 
@@ -213,6 +215,17 @@ class _WindowParts:
     indexer: Indexer | None
     model: ChatModel | None
     delegator: Delegator | None
+
+    @cached_property
+    def _authority(self) -> MemoryAuthority:
+        """One for the standing text and recall, so that the memory session is read once."""
+        return make_memory_authority(self.settings, self.store)
+
+    @cached_property
+    def _memory_pages(self) -> Path | None:
+        """The folder of the agent's memory pages; None if there can be none."""
+        path = _memory_path(self.settings, self.store, self.key)
+        return path / PAGES if path else None
 
     def build(self) -> Window:
         from recto.config.modes import make_relief_rules  # noqa: PLC0415
@@ -232,13 +245,35 @@ class _WindowParts:
             budget=budget,
             rules=make_relief_rules(settings, budget, card),
             recall=self._recall if settings.recall.enabled else None,
+            reaches_beyond=self._reaches_beyond,
             compactor=self._compactor,
             continuity=make_checkpoint_rules(settings),
-            standing=make_standing_context(settings, self.meter, budget.input_budget),
+            standing=make_standing_context(
+                settings, self.meter, budget.input_budget, self._critical_memory(budget.input_budget)
+            ),
         )
 
     def _recall(self) -> RecallService:
-        return make_recall(self.settings, self.store, self.key, self.indexer)
+        return make_recall(self.settings, self.store, self.key, self.indexer, self._authority)
+
+    def _has_memory(self) -> bool:
+        """Whether the agent may have memory. One look at the file system: nothing is read and nothing is loaded."""
+        return self._memory_pages is not None and self._memory_pages.is_dir()
+
+    def _reaches_beyond(self) -> bool:
+        """Whether recall may find memory or other sessions."""
+        return self.settings.recall.scope != "session" or self._has_memory()
+
+    def _critical_memory(self, input_budget: int) -> Callable[[], MemoryDigest | None]:
+        most = int(input_budget * self.settings.memory.critical_percent / 100)
+
+        @cache
+        def critical() -> CriticalMemory:
+            from recto.continuity.memory.digest import CriticalMemory  # noqa: PLC0415
+
+            return CriticalMemory(self._authority, memory_session(self.key), count=self.meter.count, most=most)
+
+        return lambda: critical().read() if most and self._has_memory() else None
 
     def _compactor(self, messages: MessageCache) -> Compactor:
         from recto.engine.compactor import Compactor  # noqa: PLC0415
@@ -301,18 +336,19 @@ def make_checkpoint_rules(settings: Settings) -> CheckpointRules:
     )
 
 
-def make_standing_context(settings: Settings, meter: Meter, room: int) -> StandingContext | None:
-    """Build the standing context files; None if there are none."""
-    standing = settings.standing
-    if not standing.files:
-        return None
+def make_standing_context(
+    settings: Settings, meter: Meter, room: int, memory: Callable[[], MemoryDigest | None]
+) -> StandingContext:
+    """Build the standing context of a session: the files that the settings name, and critical memory."""
     from recto.engine.standing_context import StandingContext  # noqa: PLC0415
 
+    standing = settings.standing
     return StandingContext(
         [Path(name).expanduser() for name in standing.files],
         count=meter.count,
         share=int(room * standing.warning_percent / 100),
         most=int(room * standing.most_percent / 100),
+        memory=memory,
     )
 
 
@@ -390,7 +426,6 @@ def grant_role(settings: Settings, role: str) -> None:
 
 def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
     """Yield the folders derived from sessions, or from everything of a tenant: checkpoints and memory pages."""
-    from recto.continuity.memory.files import folder_name  # noqa: PLC0415
     from recto.engine.checkpoint_files import session_folder  # noqa: PLC0415
 
     if tenant and (tenant_root := memory_root(settings, store, tenant)):
@@ -514,7 +549,13 @@ def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
     return _MEMORY_INDEXES.setdefault(store, MemoryIndex())
 
 
-def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> RecallService:
+def make_recall(
+    settings: Settings,
+    store: TranscriptStore,
+    key: str,
+    indexer: Indexer | None = None,
+    authority: MemoryAuthority | None = None,
+) -> RecallService:
     """Build the recall of a session, over a shared indexer or one of its own."""
     from recto.recall.recall import RecallRules, RecallService  # noqa: PLC0415
     from recto.recall.search import Searcher  # noqa: PLC0415
@@ -533,7 +574,7 @@ def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: I
         indexer or make_indexer(settings, store),
         store=TenantStore(store, settings.tenant),
     )
-    authority = make_memory_authority(settings, store)
+    authority = authority or make_memory_authority(settings, store)
     return RecallService(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
 
 
@@ -560,16 +601,19 @@ def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
 def memory_folder(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
     """Return the memory folder of a session's agent and tenant; None if the settings name none and the store is not a
     file."""
-    from recto.continuity.memory.files import MemoryFolder, folder_name  # noqa: PLC0415
+    from recto.continuity.memory.files import MemoryFolder  # noqa: PLC0415
 
+    path = _memory_path(settings, store, key)
+    return MemoryFolder(path) if path else None
+
+
+def _memory_path(settings: Settings, store: TranscriptStore, key: str) -> Path | None:
     root = memory_root(settings, store, tenant_of(key))
-    return MemoryFolder(root / folder_name(agent_of(key))) if root else None
+    return root / folder_name(agent_of(key)) if root else None
 
 
 def memory_root(settings: Settings, store: TranscriptStore, tenant: str) -> Path | None:
     """Return the memory folder of a tenant's agents, or of agents without a tenant; None if there is none."""
-    from recto.continuity.memory.files import folder_name  # noqa: PLC0415
-
     prefix = _sidecar_prefix(store)
     root = settings.memory.folder or (prefix and f"{prefix}-memory")
     return Path(root).expanduser() / (f"tenant-{folder_name(tenant)}" if tenant else "own") if root else None

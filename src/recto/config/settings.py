@@ -302,6 +302,8 @@ class MemorySettings:
     """Maximum number of proposals per session in one consolidation cycle."""
     every_hours: float = 0.0
     """How often `recto consolidate --due` runs a cycle; 0: never."""
+    critical_percent: float = 5.0
+    """Share of the input budget for critical memory in the system text of every prompt; 0: none."""
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.approve if kind not in KINDS]
@@ -313,6 +315,8 @@ class MemorySettings:
             raise ValueError("memory.half_life_days must be more than 0 and memory.retire_below between 0 and 1")
         if self.proposals < 0 or self.every_hours < 0:
             raise ValueError("memory.proposals and memory.every_hours must not be below 0")
+        if not 0 <= self.critical_percent <= 50:
+            raise ValueError("memory.critical_percent must be between 0 and 50")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

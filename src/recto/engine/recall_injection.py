@@ -42,17 +42,37 @@ class _RecalledTurn:
 class RecallInjection:
     """The recall of one window: what is quoted in the prompt now, and what was reported about it."""
 
-    def __init__(self, opener: Callable[[], RecallService], messages: MessageCache, events: EventLog) -> None:
+    def __init__(
+        self,
+        opener: Callable[[], RecallService],
+        messages: MessageCache,
+        events: EventLog,
+        reaches_beyond: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare recall for a window.
+
+        Args:
+            opener: Opens the search, when it is first needed.
+            messages: The messages in the window.
+            events: Where recall is reported.
+            reaches_beyond: Whether there may be approved memory or other sessions to search. Called for every prompt
+                of a session that has evicted nothing, so it must not read the store.
+        """
         self._opener = opener
         self._messages = messages
         self._events = events
+        self._reaches_beyond = reaches_beyond
+        self.shown_memories: frozenset[int] = frozenset()
+        """Messages of the agent's memory session that are in the prompt anyway."""
         self._turn: _RecalledTurn | None = None
+        self._looked_at = 0
+        """The entry up to which it was last decided whether to search, and searched."""
         self._reported = 0
         self._failure: Confirmation | None = None
 
     @cached_property
     def recall(self) -> RecallService:
-        """Opened on first use: a session that never fills its window needs no index."""
+        """Opened on first use: a session that has nothing to search needs no index."""
         return self._opener()
 
     def close(self) -> None:
@@ -122,14 +142,18 @@ class RecallInjection:
 
         Returns the note to put behind the question, within the memory share and what is free of the input budget.
         """
-        question = state.question
-        if question and (state.evicted_messages or state.shortened) and self.recall.rules.inject:
-            anchor = max(question, state.last_edit)
-            if self._turn is None or self._turn.anchor != anchor:
+        question, anchor = state.question, max(state.question, state.last_edit)
+        if question and anchor != self._looked_at:
+            self._looked_at = anchor
+            if self._has_more(state) and self.recall.rules.inject:
                 bare = builder.using(handoff=builder.extras.handoff)
                 limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
                 self._turn = self._search(state, bare.wire_of(state), question, anchor, max(limit, 0))
         return self._turn.note if self._turn is not None else None
+
+    def _has_more(self, state: WindowState) -> bool:
+        """Whether there may be anything to search that is not in the prompt."""
+        return bool(state.evicted_messages or state.shortened) or self._reaches_beyond()
 
     def report(self) -> None:
         """Records what was recalled for the prompt that is sent now, if anything. Once, also after a restart."""
@@ -157,6 +181,7 @@ class RecallInjection:
                 budget=limit,
                 count=partial(self._messages.cost_of_text, wire=wire),
                 hidden=frozenset(seq for seq in state.messages if seq not in state.shortened),
+                hidden_memories=self.shown_memories,
             )
         except Exception as error:  # noqa: BLE001  # recall never fails the turn
             return _RecalledTurn(question=question, anchor=anchor, error=str(error) or repr(error))

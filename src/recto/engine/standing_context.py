@@ -1,8 +1,8 @@
-"""Standing context: files about the agent, the user and the project, whose text opens every prompt.
+"""Standing context: files about the agent, the user and the project, and critical memory, which open every prompt.
 
 A file is read again only when it changes. A file that is missing or cannot be read is reported and skipped; text that
 is too long is cut. The text is system text with the authority of the operator, so only files that the settings name
-are read.
+are read. The critical memory of the agent follows them (`recto.continuity.memory.digest`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recto.text.secrets import mask_secrets
 from recto.text.truncation import clamp
 
+if TYPE_CHECKING:
+    from recto.continuity.memory.digest import MemoryDigest
+
 STANDING = "standing_changed"
 """The event that records the standing text from there on."""
+_MEMORY = "critical memory"
+"""The name of the digest among the files of an event."""
 _MAX_BYTES = 256 * 1024
 """Bytes that are read of one file."""
 
@@ -33,7 +38,7 @@ class StandingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingText:
-    """The text of all files."""
+    """The text of all files, and the digest of critical memory."""
 
     text: str
     tokens: int
@@ -43,6 +48,8 @@ class StandingText:
     large: bool
     """Whether it takes a larger share of the input budget than it should."""
     digest: str
+    memories: frozenset[int] = frozenset()
+    """Messages of the agent's memory session whose whole text is in it."""
 
     def to_json(self) -> dict[str, Any]:
         """The event payload, with secrets masked."""
@@ -57,26 +64,43 @@ class StandingText:
 
 
 class StandingContext:
-    """The standing files of a session, read when they change."""
+    """The standing files and the critical memory of a session, read when they change."""
 
-    def __init__(self, files: Sequence[Path], *, count: Callable[[str], int], share: int, most: int) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path] = (),
+        *,
+        count: Callable[[str], int],
+        share: int = 0,
+        most: int = 0,
+        memory: Callable[[], MemoryDigest | None] = lambda: None,
+    ) -> None:
+        """Prepare the standing text.
+
+        Args:
+            files: Files whose text comes first.
+            count: Counts tokens.
+            share: Tokens of the files above which there is a warning.
+            most: Tokens of the files above which they are cut.
+            memory: The critical memory of the agent as of now.
+        """
         self._files = tuple(files)
         self._count = count
         self._share = share
-        """Tokens above which there is a warning."""
         self._most = most
-        """Tokens above which it is cut."""
+        self._memory = memory
         self._seen: tuple[object, ...] | None = None
         self._current: StandingText | None = None
 
     def read(self) -> StandingText:
-        """The text of the files now; they are read only if one of them changed."""
-        stamps = tuple(_stamp(file) for file in self._files)
+        """The text now; the files are read only if one of them changed."""
+        memory = self._memory()
+        stamps = (memory, *map(_stamp, self._files))
         if self._current is None or stamps != self._seen:
-            self._current, self._seen = self._load(), stamps
+            self._current, self._seen = self._load(memory), stamps
         return self._current
 
-    def _load(self) -> StandingText:
+    def _load(self, memory: MemoryDigest | None) -> StandingText:
         files: list[StandingFile] = []
         texts: list[str] = []
         for file in self._files:
@@ -87,14 +111,19 @@ class StandingContext:
                 texts.append(f"# {file.name}\n\n{content.strip()}")
         complete = "\n\n".join(texts)
         text = clamp(complete, self._most, self._count, "in the files") if complete else ""
-        tokens = self._count(text)
+        large = self._count(text) > self._share
+        cut = text != complete
+        if memory is not None and memory.text:
+            files.append(StandingFile(name=_MEMORY, tokens=memory.tokens))
+            text = "\n\n".join(part for part in (text, memory.text) if part)
         return StandingText(
             text=text,
-            tokens=tokens,
+            tokens=self._count(text),
             files=tuple(files),
-            cut=text != complete,
-            large=tokens > self._share,
+            cut=cut,
+            large=large,
             digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest(),
+            memories=memory.complete if memory is not None else frozenset(),
         )
 
 

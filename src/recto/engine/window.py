@@ -112,6 +112,7 @@ class Window:
         budget: Budget,
         rules: ReliefRules,
         recall: Callable[[], RecallService] | None = None,
+        reaches_beyond: Callable[[], bool] = lambda: False,
         compactor: Callable[[MessageCache], Compactor] | None = None,
         continuity: CheckpointRules | None = None,
         standing: StandingContext | None = None,
@@ -138,7 +139,9 @@ class Window:
         self._standing = standing
         self._projection = WindowProjection(store, session, self.messages, budget.input_budget)
         self.events.listen(lambda entry: self._projection.feed([entry]))
-        self._recall = RecallInjection(recall, self.messages, self.events) if recall is not None else None
+        self._recall = (
+            RecallInjection(recall, self.messages, self.events, reaches_beyond) if recall is not None else None
+        )
         self.continuity = WindowContinuity(
             self.events, self._projection, self.messages, continuity or CheckpointRules(), self.lock
         )
@@ -358,12 +361,16 @@ class Window:
                 self._recall.close()
 
     def _with_standing(self, builder: PromptBuilder, state: WindowState) -> PromptBuilder:
-        """Adds the text of the standing files as they are now. A change is recorded."""
+        """Adds the text of the standing files and critical memory as they are now. A change is recorded."""
         if self._standing is None:
             return builder
         standing = self._standing.read()
-        if state.standing_digest != standing.digest:
+        if state.standing_digest != standing.digest and (state.standing_digest or standing.files):
             self.events.record(STANDING, standing.to_json())
+        if self._recall is not None:
+            self._recall.shown_memories = standing.memories
+        if builder.extras.foreword == standing.text:
+            return builder
         return replace(builder, extras=replace(builder.extras, foreword=standing.text))
 
     def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:

@@ -108,6 +108,7 @@ class RecallService:
         limit: int,
         scope: Scope | None = None,
         hidden: Collection[int] = (),
+        hidden_memories: Collection[int] = (),
         shown: Collection[int] = (),
     ) -> SearchResult:
         """Search for messages that match a query.
@@ -117,13 +118,15 @@ class RecallService:
             limit: maximum number of hits.
             scope: sessions to search; by default that of the rules.
             hidden: entries of this session to leave out.
+            hidden_memories: entries of the agent's memory session to leave out.
             shown: entries of this session that are in the prompt; hits among them are marked.
         """
         scope = scope or self.rules.scope
 
         def find() -> tuple[Ranking, list[Hit]]:
             self.indexer.discard_foreign_rows(self.session)
-            ranking = self.searcher.find(query, self._sessions(scope), {self.session: hidden})
+            unseen = {memory_session(self.session): hidden_memories, self.session: hidden}
+            ranking = self.searcher.find(query, self._sessions(scope), unseen)
             chosen = Selection(
                 self._messages,
                 ranking,
@@ -152,10 +155,16 @@ class RecallService:
         )
 
     def build_injection(
-        self, query: Query, *, budget: int, count: Callable[[str], int], hidden: Collection[int]
+        self,
+        query: Query,
+        *,
+        budget: int,
+        count: Callable[[str], int],
+        hidden: Collection[int],
+        hidden_memories: Collection[int] = (),
     ) -> tuple[Injection | None, SearchResult]:
         """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough."""
-        result = self.search(query, limit=self.rules.most * 2, hidden=hidden)
+        result = self.search(query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories)
         best = max((hit.chance for hit in result.hits), default=0.0)
         threshold = self.rules.threshold - _COMPANION_MARGIN if best >= self.rules.threshold else inf
         relevant = [hit for hit in result.hits if hit.chance >= threshold]

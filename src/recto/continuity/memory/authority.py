@@ -6,11 +6,12 @@ session has none; retired memory and memory without a page is not recalled at al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from recto.continuity.memory.events import Approval, MemoryDecisions, brought_up
-from recto.continuity.memory.files import MemoryFolder
+from recto.continuity.memory.files import MemoryFolder, StoredPage
 from recto.continuity.memory.manager import is_edited
+from recto.continuity.memory.model import Memory
 from recto.recall.quoting import format_day
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_memory_session
@@ -26,22 +27,52 @@ class MemoryAuthority:
         self._folder_of = folder_of
         self._known: dict[str, tuple[MemoryDecisions, MemoryFolder | None]] = {}
 
+    def status(self, session: str, memories: Iterable[Memory] = ()) -> tuple[object, ...]:
+        """The status of the pages of a memory session; empty if there are none. Reads nothing from the store."""
+        folder = self._remembered(session)[1]
+        return folder.status(memories) if folder is not None else ()
+
+    def critical(self, session: str) -> dict[int, Approval]:
+        """The approvals of a memory session that count and are marked critical, by the message with their text."""
+        decisions, folder = self._bring_up(session)
+        return {
+            seq: decisions.current[id]
+            for seq, id in decisions.messages.items()
+            if folder is not None
+            and decisions.is_current(seq)
+            and decisions.current[id].memory.critical
+            and _page_counts(folder.kept(decisions.current[id].memory))
+        }
+
     def note(self, session: str, seq: int) -> str | None:
         """The note shown with a quoted message: empty for history, None if it must not be quoted."""
         if not is_memory_session(session):
             return ""
-        decisions, folder = self._known.get(session) or (MemoryDecisions(), self._folder_of(session))
-        decisions = brought_up(decisions, self._store, session)
-        self._known[session] = decisions, folder
+        decisions, folder = self._bring_up(session)
         if seq not in decisions.messages:
             return ""
         if folder is None or not decisions.is_current(seq):
             return None
         approval = decisions.current[decisions.messages[seq]]
         stored = folder.kept(approval.memory)
-        if stored is None or stored.memory.state == "retired":
+        if stored is None or not _page_counts(stored):
             return None
         return _describe(approval, edited=is_edited(approval, stored))
+
+    def _remembered(self, session: str) -> tuple[MemoryDecisions, MemoryFolder | None]:
+        if session not in self._known:
+            self._known[session] = MemoryDecisions(), self._folder_of(session)
+        return self._known[session]
+
+    def _bring_up(self, session: str) -> tuple[MemoryDecisions, MemoryFolder | None]:
+        decisions, folder = self._remembered(session)
+        self._known[session] = brought_up(decisions, self._store, session), folder
+        return self._known[session]
+
+
+def _page_counts(stored: StoredPage | None) -> bool:
+    """Whether a memory has a page, and the page does not say that it was retired."""
+    return stored is not None and stored.memory.state != "retired"
 
 
 def _describe(approval: Approval, *, edited: bool) -> str:

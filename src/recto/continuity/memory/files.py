@@ -9,32 +9,28 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
-import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from recto.continuity.memory import KINDS
+from recto.continuity.memory.folder_names import PAGES, UNSAFE
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from recto.recall.quoting import format_day
-from recto.text.lazy_re import lazy_re
 from recto.text.unicode import prompt_safe
 from recto.transcript.events import to_json
 
-PAGES, JOURNAL, INDEX, LOG, HANDOFF = "memories", "journal", "INDEX.md", "log.jsonl", "HANDOFF.md"
+JOURNAL, INDEX, LOG, HANDOFF = "journal", "INDEX.md", "log.jsonl", "HANDOFF.md"
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
-_PLAIN = lazy_re(r"[a-z0-9][a-z0-9_-]{0,47}", re.ASCII)
-_UNSAFE = lazy_re(r"[^a-z0-9]+", re.ASCII)
 _MAX_PAGES = 10_000
 _LOCK_TIMEOUT, _LOCK_RETRY = 30.0, 0.005
 """Seconds that a writer waits for the lock, and between two attempts."""
@@ -67,14 +63,6 @@ class FolderPages:
 
     by_id: Mapping[str, StoredPage]
     problems: tuple[MalformedMemory, ...]
-
-
-def folder_name(name: str) -> str:
-    """Return a name as a folder name: safe on every file system and unique."""
-    if _PLAIN.fullmatch(name):
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_UNSAFE.sub('-', name.lower()).strip('-')[:32]}~{digest}"
 
 
 class MemoryFolder:
@@ -136,6 +124,16 @@ class MemoryFolder:
         except (OSError, MalformedMemory):
             return self.pages().by_id.get(memory.id)
         return StoredPage(path=path, page=page) if page.memory.id == memory.id else self.pages().by_id.get(memory.id)
+
+    def status(self, memories: Iterable[Memory] = ()) -> tuple[object, ...]:
+        """Return what changes when a page is added, written, moved or removed, or one of these pages is edited.
+
+        Empty if there are no pages. Reads no file.
+        """
+        if _status(self.root / PAGES) is None:
+            return ()
+        paths = [*(f"{PAGES}/{kind}" for kind in KINDS), *map(_usual_path, memories)]
+        return tuple(_status(self.root / path) for path in paths)
 
     def write_page(self, memory: Memory, text: str, path: str = "") -> str:
         """Write a page at its path, or at the path derived from kind and title; returns the path."""
@@ -269,8 +267,16 @@ class MemoryFolder:
 
 
 def _usual_path(memory: Memory) -> str:
-    slug = _UNSAFE.sub("-", memory.title.lower()).strip("-")[:48].strip("-") or "memory"
+    slug = UNSAFE.sub("-", memory.title.lower()).strip("-")[:48].strip("-") or "memory"
     return f"{PAGES}/{memory.kind}/{slug}-{memory.id}.md"
+
+
+def _status(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _write_all(file: int, raw: bytes) -> None:

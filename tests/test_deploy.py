@@ -66,6 +66,8 @@ def test_what_the_services_are_told_in_their_environment_are_settings():
     for name, service in COMPOSE["services"].items():
         given = {key: value for key, value in service.get("environment", {}).items() if key.startswith("RECTO_")}
         environ = {key: re.sub(r"\$\{\w+:[-?]([^}]*)\}", r"\1", value) for key, value in given.items()}
+        if config := environ.pop("RECTO_CONFIG", ""):
+            assert any(volume.endswith(f":{config}:ro") for volume in service["volumes"])
         settings = load(environ=environ, arguments={})
         if name.startswith("gateway"):
             assert settings.store.startswith("postgresql://")

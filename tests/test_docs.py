@@ -63,8 +63,8 @@ def test_every_console_example_runs(elsewhere, text):
 def test_every_settings_example_is_accepted(elsewhere, text):
     from recto.config import load
 
-    Path("recto.yaml").write_text(text)
-    assert load(environ={}) != Settings()
+    Path("mine.yaml").write_text(text)
+    assert load(path="mine.yaml", environ={}) != Settings()
 
 
 def commands(group: click.Group, path: str = "recto"):

@@ -38,3 +38,10 @@ def called_at(home: Path, *arguments: str, code: int = 0, typed: str = "") -> st
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
+
+
+def own_file(home: Path) -> Path:
+    """The settings file of somebody whose home is `home`."""
+    folder = home / ".recto"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / "recto.yaml"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.calling import called_at as run
+from tests.cli.calling import own_file
 
 from recto.testing import scripted_session
 
@@ -19,7 +20,7 @@ def home(tmp_path_factory) -> Path:
     """A home with a session of which a part has left."""
     home = tmp_path_factory.mktemp("home")
     (home / "chat.json").write_text(json.dumps(list(scripted_session(exchanges=6))))
-    (home / "recto.yaml").write_text(
+    own_file(home).write_text(
         f"model: gpt-4o\nsession: {KEY}\nmodels: {{gpt-4o: {{window: 16000, max_input: 16000}}}}\n"
         "window: {keep_recent_tokens: 500}\nrecall: {embedder: {use: none}}\n"
     )
@@ -90,7 +91,7 @@ def test_mistakes_end_in_one_line(home):
 def test_a_real_session_is_audited_and_its_export_holds(data, tmp_path):
     file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
     settings = "model: gpt-4o\nwindow: {keep_recent_tokens: 200}\nrecall: {embedder: {use: none}}\n"
-    (tmp_path / "recto.yaml").write_text(settings)
+    own_file(tmp_path).write_text(settings)
     run(tmp_path, "import", str(file), "--session", "agent:real:main")
     run(tmp_path, "compact", "--session", "agent:real:main")
     run(tmp_path, "audit", "agent:real:main", "--json", "-o", "real.jsonl")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import StreamingResponse
-from tests.cli.calling import called_at
+from tests.cli.calling import called_at, own_file
 from tests.cli.terminals import Terminal, terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
@@ -111,8 +111,7 @@ def test_a_gateway_of_its_own_answers_over_the_settings_store(reached, tmp_path,
     provider = reached.gateway.upstreams.by_name["main"].url
     upstreams = {"main": {"url": provider, "speaks": ["chat"], "key": "sk-upstream"}}
     settings = {"model": "gpt-4o", "gateway": {"upstreams": upstreams}, "recall": {"embedder": {"use": "none"}}}
-    (tmp_path / "recto.yaml").write_text(json.dumps(settings))
-    (tmp_path / ".recto").mkdir()
+    own_file(tmp_path).write_text(json.dumps(settings))
     monkeypatch.delenv("RECTO_KEY", raising=False)
     assert "You said: 'Hi.'" in called_at(tmp_path, "chat", "--session", "agent:other:main", typed="Hi.\n")
     assert "agent:other:main" in called_at(tmp_path, "sessions")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import called
+from tests.cli.calling import called, own_file
 
 import recto
 from recto.engine.checkpoint_files import session_folder
@@ -23,10 +23,9 @@ def home(tmp_path, monkeypatch) -> Path:
         {"role": "assistant", "content": "We compare integers because floats drift."},
     ]
     (tmp_path / "tax.py").write_text("rate = 7\n")
-    (tmp_path / "recto.yaml").write_text(f"model: gpt-4o\nsession: {KEY}\ncontinuity: {{folder: kept}}\n")
+    own_file(tmp_path).write_text(f"model: gpt-4o\nsession: {KEY}\ncontinuity: {{folder: kept}}\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".recto").mkdir()
     with recto.open(tmp_path / ".recto" / "transcript.db", session=KEY) as session:
         session.append_all(said)
     return tmp_path

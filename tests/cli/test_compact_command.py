@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import called
+from tests.cli.calling import called, own_file
 
 from recto.testing import scripted_session
 
@@ -18,7 +18,7 @@ def home(tmp_path_factory) -> Path:
     messages = list(scripted_session(exchanges=6))
     messages.insert(3, {"role": "user", "content": "Never change the public names in billing/invoice.py."})
     (home / "chat.json").write_text(json.dumps(messages))
-    (home / "recto.yaml").write_text(
+    own_file(home).write_text(
         "model: gpt-4o\nsession: agent:me:main\nmodels: {gpt-4o: {window: 16000, max_input: 16000}}\n"
         "window: {keep_recent_tokens: 500}\nrecall: {embedder: {use: none}}\n"
     )

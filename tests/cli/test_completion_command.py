@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
-from tests.cli.calling import called_at
+from tests.cli.calling import called_at, own_file
 
 from recto.cli.main import recto
 
@@ -41,7 +41,7 @@ def test_commands_sessions_models_and_settings_are_offered(home):
 
 def test_what_goes_wrong_offers_nothing_and_says_nothing(home):
     assert offered("--store", "nowhere.db", "show", "a") == []
-    (home / "recto.yaml").write_text("nonsense: 1\n")
+    own_file(home).write_text("nonsense: 1\n")
     assert offered("show", "agent:") == []
     assert "_recto_completion" in called_at(home, "completion", "zsh")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cli.calling import called_at
+from tests.cli.calling import called_at, own_file
 
 from recto.config import load
 
@@ -32,7 +32,7 @@ FILE = {
 
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    (tmp_path / "recto.yaml").write_text(yaml.safe_dump(FILE))
+    own_file(tmp_path).write_text(yaml.safe_dump(FILE))
     monkeypatch.setenv("RECTO_WINDOW__MARK", "KEEP")
     monkeypatch.setenv("RECTO_KEY", "rk-of-a-gateway")
     return tmp_path
@@ -61,14 +61,14 @@ def test_nothing_secret_is_shown_in_any_form(home):
 
 
 def test_what_is_shown_is_a_file_of_settings(tmp_path):
-    (tmp_path / "recto.yaml").write_text("window: {mode: zones, keep_tools: [run]}\nmodels: {mine: {window: 9000}}\n")
+    own_file(tmp_path).write_text("window: {mode: zones, keep_tools: [run]}\nmodels: {mine: {window: 9000}}\n")
     tree = yaml.safe_load(called_at(tmp_path, "config"))
     for group in ("recall.embedder", "compress.model", "health.webhook"):
         branch = tree
         for name in group.split("."):
             branch = branch[name]
         assert branch.pop("key") == "(unset)"
-    assert load(environ={}, arguments=tree) == load(path=tmp_path / "recto.yaml")
+    assert load(environ={}, arguments=tree) == load(path=own_file(tmp_path))
 
 
 def test_one_setting_is_a_bare_value_and_a_group_is_a_tree(home):
@@ -79,5 +79,5 @@ def test_one_setting_is_a_bare_value_and_a_group_is_a_tree(home):
 
 
 def test_the_file_that_is_read_is_named(home, tmp_path_factory):
-    assert called_at(home, "config", "--path") == f"{home / 'recto.yaml'}\n"
+    assert called_at(home, "config", "--path") == f"{own_file(home)}\n"
     assert "recto.yaml" in called_at(tmp_path_factory.mktemp("empty"), "config", "--path", code=1)

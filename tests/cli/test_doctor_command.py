@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import called
+from tests.cli.calling import called, own_file
 
 import recto
 from recto.stores.sqlite.lock import SideLock
@@ -33,8 +33,8 @@ def doctor(home: Path, settings: str = "", *arguments: str, code: int = 1, **env
         patched.delenv("RECTO_RECALL__EMBEDDER__USE", raising=False)
         for name, value in environ.items():
             patched.setenv(name, value)
-        (home / "recto.yaml").write_text(WELL + settings)
-        (home / "recto.yaml").chmod(0o600)
+        own_file(home).write_text(WELL + settings)
+        own_file(home).chmod(0o600)
         done = called("doctor", "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

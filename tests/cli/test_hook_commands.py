@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.calling import called, called_at
+from tests.cli.calling import called, called_at, own_file
 
 import recto
 from recto.engine.projection import CHECKPOINT, HANDOFF
@@ -186,7 +186,7 @@ def test_wrong_settings_and_a_broken_store_do_not_hold_up_the_host(home, wrong):
         store = str(home / "broken.db")
         Path(store).write_bytes(b"this is no database" * 1000)
     else:
-        (home / "recto.yaml").write_text("nothing_like_this: 1\n")
+        own_file(home).write_text("nothing_like_this: 1\n")
     done = called("--store", store, "hook", "claude-code", "Stop", typed=told("Stop", None))
     assert done.returncode == 0
     assert done.stderr.startswith("recto hook: ")

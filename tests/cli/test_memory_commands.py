@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import called
+from tests.cli.calling import called, own_file
 
 from recto.cli.console import out
 
@@ -28,7 +28,7 @@ SAID = [
 @pytest.fixture
 def home(tmp_path) -> Path:
     (tmp_path / "chat.json").write_text(json.dumps(SAID))
-    (tmp_path / "recto.yaml").write_text(f"session: {KEY}\nrecall: {{embedder: {{use: none}}}}\n")
+    own_file(tmp_path).write_text(f"session: {KEY}\nrecall: {{embedder: {{use: none}}}}\n")
     run(tmp_path, "import", "chat.json", "--session", KEY)
     return tmp_path
 
@@ -149,7 +149,7 @@ def test_at_a_terminal_it_is_shown_and_asked_for(home):
 
 def test_consolidation_runs_when_it_is_due_and_says_when_there_is_nothing(home):
     assert "not due" in run(home, "consolidate", "--due")
-    config = home / "recto.yaml"
+    config = own_file(home)
     config.write_text(config.read_text() + "memory: {every_hours: 24}\n")
     assert "reviewed" in run(home, "consolidate", "--due")
     assert "not due" in run(home, "consolidate", "--due")

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 import yaml
 from own_postgres import Server, own_server, replica_of
-from tests.cli.calling import called_at
+from tests.cli.calling import called_at, own_file
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.inspecting import example
 from tests.gateway.upstream import Says, ScriptedUpstream, running
@@ -314,7 +314,7 @@ def test_the_command_line_says_that_it_read_from_a_replica_and_the_doctor_how_fa
     def told(most: float, *command: str, code: int = 0) -> str:
         given = {"url": pair.copy, "staleness_seconds": most}
         settings = {"store": pair.url, "replica": given, "recall": {"embedder": {"use": "none"}}}
-        (tmp_path / "recto.yaml").write_text(yaml.safe_dump(settings))
+        own_file(tmp_path).write_text(yaml.safe_dump(settings))
         return called_at(tmp_path, *command, code=code)
 
     for command in (("sessions",), ("show", chat), ("audit", chat)):
@@ -332,7 +332,7 @@ def test_the_command_line_says_that_it_read_from_a_replica_and_the_doctor_how_fa
 def test_a_replica_of_a_file_is_a_mistake_in_the_settings(tmp_path):
     SqliteStore(tmp_path / "a.db").close()
     settings = {"store": str(tmp_path / "a.db"), "replica": {"url": "postgresql://db/recto"}}
-    (tmp_path / "recto.yaml").write_text(yaml.safe_dump(settings))
+    own_file(tmp_path).write_text(yaml.safe_dump(settings))
     assert "replica.url" in called_at(tmp_path, "sessions", code=2)
 
 

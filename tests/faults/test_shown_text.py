@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.cli.calling import called
+from tests.cli.calling import called, own_file
 from tests.faults.sitting import DEADLINE, Terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
@@ -214,7 +214,7 @@ def home(tmp_path_factory) -> Path:
         session.append({"role": "user", "content": "".join(TERMINAL)})
         session.append({"role": "assistant", "content": "".join(MARKUP)})
     settings = {"store": store, "session": KEY, "model": "gpt-4o", "models": SMALL, "memory": memory, **told}
-    (home / "recto.yaml").write_text(json.dumps(settings))
+    own_file(home).write_text(json.dumps(settings))
     (home / "odd.jsonl").write_text("\n".join([*TERMINAL, *MARKUP]))
     (home / "chat.json").write_text(json.dumps([{"role": "user", "content": one} for one in storable()]))
     (home / "questions.json").write_text(json.dumps([{"ask": MARKUP[0] + TERMINAL[8], "expect": [TERMINAL[0] + "x"]}]))
@@ -267,7 +267,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
 """How each command is asked that can show a text from outside."""
 DRAWING = {"chat", "tui"}
 """Commands that somebody sits before: they are asked in a terminal, below."""
-SILENT = {"bench", "completion", "demo", "export", "models", "serve", "simulate"}
+SILENT = {"bench", "completion", "demo", "export", "models", "serve", "simulate", "trust"}
 """Commands that show nothing of a transcript (an export is the exact bytes, for files)."""
 
 

@@ -10,6 +10,7 @@ from threading import Thread
 
 import pytest
 from tests.cli.calling import called_at as run
+from tests.cli.calling import own_file
 
 from recto.errors import InputError
 from recto.lab.readability import contains_words, parse_cases
@@ -43,7 +44,7 @@ def home(tmp_path_factory) -> Path:
     (home / "more.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]") + UNKNOWN)
     (home / "chat.json").write_text(json.dumps(messages))
     # Without a working record what left is in the prompt only where it is recalled.
-    (home / "recto.yaml").write_text("window: {record_percent: 0, shorten_outputs: false}\n")
+    own_file(home).write_text("window: {record_percent: 0, shorten_outputs: false}\n")
     (home / "recorded.yaml").write_text(
         "window: {record_percent: 5, shorten_outputs: false}\nrecall: {enabled: false}\n"
     )
@@ -156,7 +157,7 @@ def test_a_model_that_judges_finds_what_can_be_answered(home, tmp_path, judge):
 
 def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
     file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
-    (tmp_path / "recto.yaml").write_text("recall: {embedder: {use: none}}\n")
+    own_file(tmp_path).write_text("recall: {embedder: {use: none}}\n")
     run(tmp_path, "import", str(file), "--session", "agent:real:main", "--model", "gpt-4o")
     rows = [json.loads(row) for row in run(tmp_path, "show", "agent:real:main", "--from", "1", "--json").splitlines()]
     # The first user message is a note of the client; the task is the first one that the user typed.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from tests.cli.calling import called_at
+from tests.cli.calling import called_at, own_file
 
 from recto.config import Settings, load
 from recto.config.factory import model_card
@@ -45,7 +45,7 @@ def recorded(tmp_path_factory):
     home = tmp_path_factory.mktemp("recorded")
     for seed in range(SESSIONS):
         (home / f"{seed:02}.json").write_text(json.dumps(talk(seed)))
-    (home / "recto.yaml").write_text(yaml.safe_dump(WASTEFUL))
+    own_file(home).write_text(yaml.safe_dump(WASTEFUL))
     return home
 
 
@@ -65,7 +65,7 @@ def test_better_settings_are_written_and_taken(recorded, tmp_path):
     assert "95 % confidence" in text
     assert load(path=written, environ={}) == replace(Settings(), window=replace(Settings().window, floor_percent=65.0))
     assert "exists" in called_at(recorded, *save, code=2)
-    assert not (recorded / ".recto").exists()
+    assert [file.name for file in (recorded / ".recto").iterdir()] == ["recto.yaml"]
 
 
 def test_where_nothing_is_better_nothing_is_written_and_the_same_seed_comes_to_the_same(recorded, tmp_path):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from recto.cli.completion import complete_keys, nearest_key
 from recto.cli.console import err, out, safe
-from recto.config import FILES, Settings, settings_file
+from recto.config import FILES, Settings, settings_files
 from recto.config.loader import read_layers
 from recto.config.sources import Setting, all_settings
 from recto.errors import SettingsError
@@ -24,13 +24,13 @@ _COMMENT_AT = 46
 
 @click.command("config")
 @click.argument("key", required=False, shell_complete=complete_keys)
-@click.option("--path", "only_path", is_flag=True, help="Only the file of settings that is read.")
+@click.option("--path", "only_path", is_flag=True, help="Only the files of settings that are read.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a setting.")
 @click.pass_context
 def config_command(context: click.Context, key: str | None, only_path: bool, as_json: bool) -> None:
     """Shows the settings that hold, and where each value comes from; what is secret only as set or unset.
 
-    With KEY it shows one setting, the bare value, or a group of them. Without a file of settings --path ends with 1.
+    With KEY it shows one setting, the bare value, or a group of them. Without files of settings --path ends with 1.
 
     \b
     Examples:
@@ -67,11 +67,12 @@ def config_command(context: click.Context, key: str | None, only_path: bool, as_
 
 
 def _show_path(context: click.Context, path: str | None) -> None:
-    file = settings_file(path)
-    if file is None:
+    files = settings_files(path)
+    if not files:
         err.print(f"there is no file of settings; these are looked for: {', '.join(FILES)}", markup=False)
         context.exit(EXIT_FOUND)
-    click.echo(str(file.absolute()))
+    for file in files:
+        click.echo(str(file.absolute()))
 
 
 def _show_value(value: Any) -> None:  # noqa: ANN401  # any value of the tree

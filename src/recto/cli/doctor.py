@@ -13,7 +13,7 @@ import yaml
 from rich.text import Text
 
 from recto.cli.console import out, print_json, progress, safe
-from recto.config import FILES, Settings
+from recto.config import Settings, settings_files
 from recto.config.factory import (
     MEMORY_STORE,
     SystemClock,
@@ -57,7 +57,7 @@ _MAX_SETTINGS_BYTES = 1 << 20
 
 def settings_checks(settings: Settings, config: str | None, *, offline: bool) -> Iterator[tuple[str, Check]]:
     """Yields every check that needs no store, with its subject."""
-    yield "settings", lambda: settings_file(settings, config)
+    yield "settings", lambda: check_settings_files(config)
     yield "settings", lambda: window(settings)
     yield "settings", lambda: named_files(settings)
     yield "settings", lambda: gateway(settings)
@@ -94,22 +94,23 @@ def replica(settings: Settings, store: TranscriptStore) -> Iterator[CheckFinding
         yield CheckFinding(grade="problem", about="replica", says=opened.fault or late, cure=cure)
 
 
-def settings_file(settings: Settings, config: str | None) -> Iterator[CheckFinding]:
-    """Reports which file was read, and checks that its secrets are readable by the owner alone."""
-    named = config or os.environ.get("RECTO_CONFIG")
-    candidates = [Path(name).expanduser() for name in ((named,) if named else FILES)]
-    file = next((candidate for candidate in candidates if candidate.is_file()), None)
-    if file is None:
+def check_settings_files(config: str | None) -> Iterator[CheckFinding]:
+    """Reports which files were read, and checks that their secrets are readable by the owner alone."""
+    files = settings_files(config)
+    if not files:
         yield CheckFinding(grade="fine", about="settings", says="no settings file: defaults, environment and arguments")
-        return
+    for file in files:
+        yield _settings_file(file)
+
+
+def _settings_file(file: Path) -> CheckFinding:
     secrets = list(_keys_in(yaml.safe_load(file.read_bytes()[:_MAX_SETTINGS_BYTES])))
     mode = file.stat().st_mode
     if secrets and mode & 0o044 and accessible_to_others(file):
         says = f"'{file}' holds {', '.join(secrets)} and can be read by other users of this machine"
         cure = f"chmod 600 '{file}', or give keys in the environment: RECTO_{secrets[0].upper().replace('.', '__')}"
-        yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
-    else:
-        yield CheckFinding(grade="fine", about="settings", says=f"read from '{file}'")
+        return CheckFinding(grade="problem", about="settings", says=says, cure=cure)
+    return CheckFinding(grade="fine", about="settings", says=f"read from '{file}'")
 
 
 def _keys_in(tree: object, path: str = "") -> Iterator[str]:

@@ -52,13 +52,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("recto.cli.sessions", "Show the entries of a session."),
     "simulate": ("recto.lab.commands.simulate", "Generate an agent's session with facts needed later."),
     "store": ("recto.cli.store", "Copy, erase, upgrade or grant access to a store."),
+    "trust": ("recto.cli.trust", "Trust the settings file of a working folder."),
     "tui": ("recto.cli.tui", "Open the full-screen interface."),
     "tune": ("recto.lab.commands.tune", "Search settings that suit your recorded sessions."),
     "unpin": ("recto.cli.pin", "Let pinned messages be evicted again."),
     "verify": ("recto.cli.sessions", "Recompute every hash chain; name the first change."),
 }
 """The module of each command and its line of help; only the module of the called command is loaded."""
-_WITHOUT_SETTINGS = ("doctor", "completion", "hook")
+_WITHOUT_SETTINGS = ("doctor", "completion", "hook", "trust")
 """Commands that work with broken settings."""
 
 
@@ -110,7 +111,7 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
     except SettingsError as error:
         if context.invoked_subcommand not in _WITHOUT_SETTINGS:
             raise
-        context.obj = error  # `doctor` reports it, the other two do not need settings
+        context.obj = error  # `doctor` reports it, the others do not need settings
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ of a setting is `RECTO_` plus its name in capitals, with two underscores between
 Unknown keys are refused, and the error names the nearest known key.
 """
 
-from recto.config.loader import FILES, load, settings_file
+from recto.config.loader import FILES, load, settings_files
 from recto.config.settings import Settings, WindowSettings
 
-__all__ = ["FILES", "Settings", "WindowSettings", "load", "settings_file"]
+__all__ = ["FILES", "Settings", "WindowSettings", "load", "settings_files"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
 
 from recto.config.settings import Settings
+from recto.config.trust import SETTINGS_FILE, check_folder_file
 from recto.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ Origin = Literal["default", "file", "environment", "argument"]
 _PREFIX = "RECTO_"
 _NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_KEY", "RECTO_TEST_")
 """Variables with the prefix that are not settings: the settings file, a client's gateway key, tests."""
-FILES = ("recto.yaml", "~/.recto/recto.yaml")
-"""Default locations of the settings file; the first that exists is read."""
+FILES = (f"~/.recto/{SETTINGS_FILE}", SETTINGS_FILE)
+"""Default locations of settings files: the user's own, and the working folder's, which overrides it and may set only
+what `recto.config.trust` allows."""
 
 
 def load(
@@ -61,40 +63,55 @@ def read_layers(
 ) -> tuple[Layer, ...]:
     """Read every layer above the defaults; each overrides the one before."""
     environ = os.environ if environ is None else environ
-    file = settings_file(path, environ)
     set_arguments = {key: value for key, value in (arguments or {}).items() if value is not None}
     return (
-        Layer(origin="file", name=str(file or ""), tree=_read_yaml(file) if file else {}),
+        *(_read_file(file, own=own) for file, own in _files(path, environ)),
         Layer(origin="environment", name="", tree=_from_environment(environ)),
         Layer(origin="argument", name="", tree=set_arguments),
     )
 
 
-def settings_file(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the settings file, or None. Raises `SettingsError` if one is named that does not exist."""
-    environ = os.environ if environ is None else environ
-    path = path or environ.get("RECTO_CONFIG")
-    candidates = [Path(path)] if path else [Path(name) for name in FILES]
-    for candidate in candidates:
-        file = candidate.expanduser()
-        if file.is_file():
-            return file
-    if path:
-        raise SettingsError("config", f"there is no file '{path}'")
-    return None
+def settings_files(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> list[Path]:
+    """Return the settings files that are read, in their order. Raises `SettingsError` if the named one does not
+    exist."""
+    return [file for file, _ in _files(path, os.environ if environ is None else environ)]
 
 
-def _read_yaml(file: Path) -> dict[str, Any]:
+def _files(path: str | Path | None, environ: Mapping[str, str]) -> list[tuple[Path, bool]]:
+    """Return the settings files, and whether each is the user's own choice."""
+    if named := path or environ.get("RECTO_CONFIG"):
+        file = Path(named).expanduser()
+        if not file.is_file():
+            raise SettingsError("config", f"there is no file '{named}'")
+        return [(file, True)]
+    own, folder = (Path(name).expanduser() for name in FILES)
+    found = [(own, True)] if own.is_file() else []
+    if folder.is_file() and not (found and folder.samefile(own)):
+        found.append((folder, False))
+    return found
+
+
+def _read_file(file: Path, *, own: bool) -> Layer:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise SettingsError("config", f"'{file}' cannot be read ({error.strerror})") from None
+    tree = parse_settings(file, content)
+    if not own:
+        check_folder_file(file, content, tree)
+    return Layer(origin="file", name=str(file), tree=tree)
+
+
+def parse_settings(file: Path, content: bytes) -> dict[str, Any]:
+    """Parse the content of a settings file. Raises `SettingsError` if it is not a mapping of settings."""
     import yaml  # noqa: PLC0415  # start-up: most programs have no settings file
 
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(content.decode("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise SettingsError("config", f"'{file}' is not YAML{line}") from None
-    except OSError as error:
-        raise SettingsError("config", f"'{file}' cannot be read ({error.strerror})") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):

@@ -509,3 +509,52 @@ class Settings:
     """Overrides of the model registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)
     """Your own tokenizers: `{my-tokenizer: path/to/tokenizer.json}`, usable as a model's `tokenizer`."""
+
+
+FOLDER_SETTINGS = frozenset(
+    {
+        "session",
+        "model",
+        "models",
+        "window.mode",
+        "window.ceiling_percent",
+        "window.floor_percent",
+        "window.min_recent_messages",
+        "window.shorten_outputs",
+        "window.record_percent",
+        "window.policy",
+        "window.scorer",
+        "window.yellow_percent",
+        "window.orange_percent",
+        "window.red_percent",
+        "window.keep_tools",
+        "window.mark",
+        "window.protect_task",
+        "window.cache_aware",
+        "window.reserve",
+        "window.profile",
+        "window.enforced",
+        "window.checkpoint_warning_percent",
+        "window.compact_target_percent",
+        "window.keep_recent_tokens",
+        "window.trim.keep_newest",
+        "window.trim.exclude_tools",
+        "window.trim.clear_at_least",
+        "window.trim.keep_share",
+        "recall.inject",
+        "recall.threshold",
+        "recall.most",
+        "recall.tokens",
+        "compress.result_tokens",
+        "compress.result_share",
+        "compress.key_points_turns",
+        "compress.line_turns",
+        "compress.summary_tokens",
+        "compress.handoff_tokens",
+        "standing.warning_percent",
+        "standing.most_percent",
+    }
+)
+"""What a `recto.yaml` in a working folder may set without being trusted: nothing here can make Recto send, execute,
+read or write anywhere else, widen a search, approve memory, or add text to a prompt. A new setting is not among them
+until it is added."""

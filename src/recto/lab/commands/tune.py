@@ -153,8 +153,11 @@ def tune_command(
     )
     if output is not None:
         from recto.cli.import_export import write_out  # noqa: PLC0415
+        from recto.config.trust import SETTINGS_FILE, trust_file  # noqa: PLC0415
 
         write_out([text.encode()], output)
+        if output.name == SETTINGS_FILE:
+            trust_file(output, text.encode())
         err.print(f"written to {one_line(str(output), 400)}", markup=False, soft_wrap=True)
     elif not as_json:
         click.echo(f"\n{text}", nl=False)

@@ -1,7 +1,8 @@
 """Exit codes of short programs that end while their texts are still being embedded, on a core that is busy.
 
-Each program opens a session, talks and ends, with and without `close()`. All of them share one core with busy loops,
-so that the embedder is still working when the interpreter is torn down.
+Each program opens a session, talks and ends: half of them with `close()`, half without, each half on a core of its own
+where there are two. They share it with busy loops, so that the embedder is still working when the interpreter is torn
+down.
 """
 
 from __future__ import annotations
@@ -10,22 +11,20 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
 
-from rich.progress import track
+from rich.progress import Progress
 
 from bench.measure import progress, row
 from recto.models import weights
 from recto.models.embedders import ARCTIC
 
-PROGRAMS, LOOPS, AT_ONCE = 200, 12, 12
-ENDINGS = {
-    "without close()": "",
-    "with close()": "session.close()",
-    "by sys.exit()": "import sys; sys.exit(0)",
-}
+PROGRAMS, LOOPS, AT_ONCE = 200, 12, 24
+ENDINGS = {"without close()": "", "with close()": "session.close()"}
 PROGRAM = """
 import threading, recto
 from recto.models.embedders.onnx import OnnxEmbedder
@@ -48,28 +47,42 @@ embedding.wait()
 def run(quick: bool) -> list[dict]:
     if weights.find(ARCTIC) is None:
         return [row("exits", 0, "", f"its weights are not here: recto models get {ARCTIC}")]
-    count = PROGRAMS // 10 if quick else PROGRAMS
-    rows = []
-    for name, ending in list(ENDINGS.items())[:2]:
-        codes = exit_codes(ending, count, LOOPS, lambda numbers, name=name: track(numbers, name, console=progress()))
-        others = ", ".join(f"{code}: {number}" for code, number in sorted(codes.items()) if code)
-        rows.append(row(f"exit code 0, {name}", codes[0], f"of {count}", f"{LOOPS} busy loops on the core; {others}"))
-    return rows
+    count = (PROGRAMS // 10 if quick else PROGRAMS) // 2
+    cores = cycle(sorted(os.sched_getaffinity(0)))
+    with Progress(console=progress()) as bars, ThreadPoolExecutor(len(ENDINGS)) as pool:
+        running = [
+            pool.submit(exit_codes, ending, count, LOOPS, next(cores), partial(bars.track, description=name))
+            for name, ending in ENDINGS.items()
+        ]
+        found = [one.result() for one in running]
+    return [
+        row(
+            f"exit code 0, {name}",
+            codes[0],
+            f"of {count}",
+            "; ".join(
+                [f"{LOOPS} busy loops on the core", *(f"{code}: {codes[code]}" for code in sorted(codes) if code)]
+            ),
+        )
+        for name, codes in zip(ENDINGS, found, strict=True)
+    ]
 
 
-def exit_codes(ending: str, count: int, loops: int, shown: Callable[[range], Iterator[int]] = iter) -> Counter[int]:
-    """Run programs beside busy loops, a few at a time; counts their exit codes."""
+def exit_codes(
+    ending: str, count: int, loops: int, core: int, shown: Callable[[range], Iterable[int]] = iter
+) -> Counter[int]:
+    """Run programs beside busy loops on one core, a few at a time; counts their exit codes."""
     program = PROGRAM.format(store="memory:", ending=ending)
-    with busy_core(loops), ThreadPoolExecutor(AT_ONCE) as pool:
+    with busy_core(core, loops), ThreadPoolExecutor(AT_ONCE) as pool:
         running = [pool.submit(_exit_code, program) for _ in range(count)]
         return Counter(running[number].result() for number in shown(range(count)))
 
 
 @contextmanager
-def busy_core(loops: int) -> Iterator[None]:
-    """Pin this process and its children to one core, with busy loops on it."""
+def busy_core(core: int, loops: int) -> Iterator[None]:
+    """Pin this thread, and the threads and processes that it starts, to a core with busy loops on it."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
+    os.sched_setaffinity(0, {core})
     others = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(loops)]
     try:
         yield

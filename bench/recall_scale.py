@@ -2,8 +2,8 @@
 
 Messages are made up: 110 words each out of 200,000 by Zipf's law, and a vector of 384 numbers each, so that what is
 timed is the store, the index and the ranking and not a model; what the usual embedder takes over a question is told
-apart. Sessions beside the one that is searched are copies of a session of 10,000 entries, made row by row in the
-index file.
+apart. Sessions beside the one that is searched are copies of a session of 10,000 entries: their messages are stored
+with their words, and the rest of their index is copied row by row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +36,7 @@ from recto.recall.term_rows import pack_row, row_version
 from recto.recall.types import Query
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
-from recto.transcript.entries import Draft
+from recto.transcript.entries import Draft, Role
 from recto.transcript.events import to_json
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 SIZES = (10_000, 100_000, 1_000_000)
 BESIDE = (10_000, 100_000)
 """Sessions that are searched with others beside them."""
-OTHERS = 10_000_000
-"""Entries beside them: 10 GB, in the folder for temporary files."""
+LARGEST = 1_000_000
+"""Entries of the longest session, and of all sessions beside another: 3 GB in the folder for temporary files."""
 COPIED = 10_000
 VOCABULARY, DRAWS, DIMS = 200_000, 110, 384
 PAGE = 1_000
@@ -55,6 +56,7 @@ KINDS = {"rare words": (300, 3_000), "frequent words": (5, 60)}
 SESSION = "agent:bench:long"
 _MINUTE = 60_000_000
 _LETTERS = "bcdfghjklmnpqrstvwxz", "aeiou"
+_VERSION = row_version(PorterLexicon())
 
 
 class Made:
@@ -77,12 +79,10 @@ class Made:
     def page(self, first: int, count: int) -> list[Draft]:
         """Messages with their terms, which a lexicon would take longer to find."""
         drawn = self._drawn(count)
-        terms = (np.unique(some, return_counts=True) for some in self._terms[drawn])
-        drafts = [_draft(first + place, self._text(ranks)) for place, ranks in enumerate(drawn)]
-        version = row_version(PorterLexicon())
+        terms = np.sort(self._terms[drawn], axis=1).tolist()
         return [
-            replace(draft, terms=pack_row(version, draft.ts, draft.role, Mark.NONE, dict(zip(*counted, strict=True))))
-            for draft, counted in zip(drafts, ((found.tolist(), often.tolist()) for found, often in terms), strict=True)
+            _draft(first + place, self._text(ranks), Counter(found))
+            for place, (ranks, found) in enumerate(zip(drawn, terms, strict=True))
         ]
 
     def question(self, low: int, high: int) -> str:
@@ -109,10 +109,12 @@ def _word(number: int) -> str:
     return word
 
 
-def _draft(number: int, text: str) -> Draft:
-    role = "assistant" if number % 2 else "user"
+def _draft(number: int, text: str, terms: Mapping[int, int] | None = None) -> Draft:
+    role: Role = "assistant" if number % 2 else "user"
     content = to_json({"role": role, "content": text})
-    return Draft(id=uuid.uuid4().hex, ts=number * _MINUTE, role=role, content=content, wire=CHAT, tokens=150)
+    row = b"" if terms is None else pack_row(_VERSION, number * _MINUTE, role, Mark.NONE, terms)
+    id = uuid.uuid4().hex
+    return Draft(id=id, ts=number * _MINUTE, role=role, content=content, wire=CHAT, tokens=150, terms=row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +156,13 @@ def index_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if "-recall" in file.name)
 
 
-def run(quick: bool) -> list[dict]:
+def run(quick: bool, largest: int = LARGEST) -> list[dict]:
     scale = 10 if quick else 1
     rows = [embedding_row()]
-    for size in SIZES:
+    for size in (one for one in SIZES if one <= largest):
         with tempfile.TemporaryDirectory() as folder:
             rows += of_size(Path(folder), size // scale)
-    return rows + with_others(OTHERS // scale, [size // scale for size in BESIDE])
+    return rows + with_others(largest // scale, [size // scale for size in BESIDE if size <= largest])
 
 
 def embedding_row() -> dict:
@@ -243,9 +245,8 @@ def with_others(others: int, sizes: Sequence[int]) -> list[dict]:
         with closing(Place(folder)) as place:
             for size in {COPIED, *sizes}:
                 fill(place, made, f"{SESSION}-{size}", size, f"{size:,} beside {others:,}")
-            location = Path(place.index.location)
-        took = seconds(lambda: copy_sessions(location, f"{SESSION}-{COPIED}", others // COPIED))
-        note = f"{took:,.0f} s to make copies of a session of {COPIED:,} in the index alone"
+            took = seconds(lambda: copy_sessions(place, f"{SESSION}-{COPIED}", others // COPIED))
+        note = f"{took:,.0f} s to make copies of a session of {COPIED:,}"
         rows = [row(f"{others:,} entries beside: index", index_bytes(folder) / 1e9, "GB", note, 2)]
         with closing(Place(folder)) as place:
             for size in sizes:
@@ -254,27 +255,37 @@ def with_others(others: int, sizes: Sequence[int]) -> list[dict]:
 
 
 _COPY = """
-INSERT INTO covered SELECT :to, first, last, hash FROM covered WHERE shelf = :of;
 INSERT INTO fresh SELECT :to, seq, data FROM fresh WHERE shelf = :of;
 INSERT INTO sealed(shelf, part, first, data) SELECT :to, part, first, data FROM sealed WHERE shelf = :of;
 """
 
 
-def copy_sessions(path: Path, session: str, copies: int) -> None:
-    """Copies every lane of one session under other names, in few transactions."""
-    with closing(apsw.Connection(str(path))) as file:
+def copy_sessions(place: Place, session: str, copies: int) -> None:
+    """Copy a session under other names: its messages with their words, and every lane of its index."""
+    terms = dict(place.store.terms(session))  # a store hands them out apart
+    entries = [replace(entry, terms=terms.get(entry.seq, b"")) for entry in place.store.read(session)]
+    with closing(apsw.Connection(place.index.location)) as file:
         file.execute("PRAGMA synchronous=OFF")
-        shelves = list(file.execute("SELECT shelf, lane, generation FROM shelves WHERE session = ?", (session,)))
-        for group in track(list(_batches(copies, 50)), "copies", console=progress()):
+        for number in track(range(copies), "copies", console=progress()):
+            name = f"agent:other:{number}"
+            hashes = [
+                entry.hash
+                for start in range(0, len(entries), PAGE)
+                for entry in place.store.append(name, entries[start : start + PAGE])
+            ]
             with file:
-                for number in group:
-                    for shelf, lane, generation in shelves:
-                        new = (f"agent:other:{number}", lane, generation)
-                        file.execute("INSERT INTO shelves(session, lane, generation) VALUES (?, ?, ?)", new)
-                        file.execute(_COPY, {"to": file.last_insert_rowid(), "of": shelf})
+                _copy_lanes(file, session, name, hashes)
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     os.sync()
 
 
-def _batches(count: int, size: int) -> Iterator[range]:
-    return (range(start, min(start + size, count)) for start in range(0, count, size))
+def _copy_lanes(file: apsw.Connection, session: str, name: str, hashes: Sequence[bytes]) -> None:
+    """What a lane covers is known by the hash of its last entry, which is another one in a copy."""
+    shelves = list(file.execute("SELECT shelf, lane, generation FROM shelves WHERE session = ?", (session,)))
+    for shelf, lane, generation in shelves:
+        new = "INSERT INTO shelves(session, lane, generation) VALUES (?, ?, ?)"
+        file.execute(new, (name, lane, generation))
+        to = file.last_insert_rowid()
+        file.execute(_COPY, {"to": to, "of": shelf})
+        for first, last in list(file.execute("SELECT first, last FROM covered WHERE shelf = ?", (shelf,))):
+            file.execute("INSERT INTO covered VALUES (?, ?, ?, ?)", (to, first, last, hashes[last - 1]))

@@ -33,6 +33,8 @@ from recto.testing import scripted_session
 from recto.transcript.entries import MESSAGE, Draft
 
 MODEL = "gpt-4o"
+SIZES = (100, 10_000, 100_000, 1_000_000)
+"""Messages; the last of them needs 2 GB in the folder for temporary files."""
 WINDOWS = {"128 K": 128_000, "32 K": 32_000}
 OUTPUT = 4_000
 BATCH = 1000
@@ -63,8 +65,8 @@ class Times:
         return row(what, percentile(self.clock, 0.5), "ms", f"{about}{note and '; '}{note}", 2)
 
 
-def run(quick: bool) -> list[dict]:
-    sizes, turns = ((100, 1_000), 12) if quick else ((100, 10_000, 100_000, 1_000_000), 60)
+def run(quick: bool, largest: int = SIZES[-1]) -> list[dict]:
+    sizes, turns = ((100, 1_000), 12) if quick else (tuple(size for size in SIZES if size <= largest), 60)
     made = list(exchanges(60 if quick else 600))
     drafts = counted(made)
     rows: list[dict] = []
@@ -78,7 +80,7 @@ def run(quick: bool) -> list[dict]:
                 rows += _turns(sessions, size, label, window, turns, made)
     rows += _langchain(sizes, turns, 60 if quick else 600)
     largest = f"{sizes[-1]:,}"
-    for smaller, note in ((sizes[0], "flat is 1; the smaller prompt is not full"), (sizes[1], "flat is 1")):
+    for smaller, note in zip(sizes[:-1], ("flat is 1; the smaller prompt is not full", "flat is 1"), strict=False):
         values = [_value(rows, f"turn at {name} messages, p50") for name in (largest, f"{smaller:,}")]
         rows.append(row(f"turn: {largest} over {smaller:,} messages", values[0] / values[1], "ratio", note, 2))
     return rows
@@ -158,9 +160,8 @@ def _turns(
     following = cycle(made)
     each = -(-turns // len(sessions))
     with tempfile.TemporaryDirectory() as folder:
-        before = islice(cycle(chain.from_iterable(made)), size)
-        raws = (json.dumps(message, ensure_ascii=False).encode() for message in before)
-        with PlainLoop(Path(folder) / "plain.db", MODEL, window - OUTPUT, raws) as loop:
+        raws = [json.dumps(message, ensure_ascii=False).encode() for message in chain.from_iterable(made)]
+        with PlainLoop(Path(folder) / "plain.db", MODEL, window - OUTPUT, islice(cycle(raws), size)) as loop:
             loop.turn(next(following))  # the newest ones are counted
 
             def turn(session: Session, exchange: list[dict]) -> None:

@@ -44,6 +44,9 @@ _WORDINGS_BY_ROLE: dict[Role, tuple[Wording, ...]] = {
     "event": (),
 }
 """Which wordings count for which role."""
+_CUES_BY_ROLE = {role: tuple({cue for one in found for cue in one.cues}) for role, found in _WORDINGS_BY_ROLE.items()}
+_ASCII_CUES_BY_ROLE = {role: tuple(filter(str.isascii, cues)) for role, cues in _CUES_BY_ROLE.items()}
+"""The only ones that a text of ASCII characters can have."""
 
 _FENCE = lazy_re(r"\s{0,8}(```|~~~)")
 _TAG = lazy_re(r"<([a-z][a-z_-]{2,40})(?:\s[^<>\n]{0,200})?>")
@@ -95,8 +98,9 @@ def classify(text: str, role: Role) -> Mark:
     if wordings:
         prose = _prose(clipped).lower().replace("’", "'")
         prose = prose if len(prose) <= _MAX_OWN_CHARS else clip_middle(prose, _PASTED_CHARS)
-        for wording in wordings:
-            if wording.mark not in marks and _matches(prose, wording):
+        cues = {cue for cue in (_ASCII_CUES_BY_ROLE if prose.isascii() else _CUES_BY_ROLE)[role] if cue in prose}
+        for wording in wordings if cues else ():
+            if wording.mark not in marks and not cues.isdisjoint(wording.cues) and wording.pattern.search(prose):
                 marks |= wording.mark
         if role != "system" and _is_asking(prose):
             marks |= Mark.QUESTION
@@ -115,7 +119,7 @@ def _matches(prose: str, wording: Wording) -> bool:
 
 
 def _is_asking(prose: str) -> bool:
-    if _QUESTION_MARK.search(prose):
+    if ("?" in prose or not prose.isascii()) and _QUESTION_MARK.search(prose):
         return True
     last = prose.rstrip().rpartition("\n")[2][:300]
     return not last.endswith((".", "!", ":")) and _QUESTION_START.match(last) is not None
@@ -123,6 +127,8 @@ def _is_asking(prose: str) -> bool:
 
 def _prose(text: str) -> str:
     """The author's own prose: no code, no quoted lines, no tagged blocks."""
+    if not any(mark in text for mark in ("```", "~~~", "<", ">", "|")):
+        return "\n".join(text.splitlines())
     prose_lines: list[str] = []
     fence, tag = "", ""
     for line in text.splitlines():

@@ -15,7 +15,7 @@ PAGE := src/recto/web/app.js
 ADAPTERS := langchain openai-agents pydantic-ai agent-framework google-adk strands llama-index smolagents
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus older-mcp docs check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
+.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus older-mcp docs wheel check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
 
 help:
 	@echo "make run           install, start the gateway with the embedded model, and open its page"
@@ -32,6 +32,7 @@ help:
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
 	@echo "make older-mcp     install an MCP client of the first generation for its tests, if there is none"
 	@echo "make docs          build the documentation's site into build/site, if it is not up to date"
+	@echo "make wheel         build what a release ships into dist/: the wheel, its bill of materials, hashes"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
@@ -122,6 +123,12 @@ build/docs/.ready: requirements/docs.txt | $(VENV)/bin/python
 	@rm -rf build/docs && $(BIN)/python -m venv build/docs
 	@build/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/docs.txt
 	@touch $@
+
+# What a release ships: the wheel with the page in it, the bill of materials, and the hashes of both.
+wheel: $(VENV)/.dev $(PAGE)
+	@rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	$(BIN)/python tools/make_sbom.py dist
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -166,7 +167,7 @@ def leaks(world: World, settings, count: int, seed: int = 0) -> tuple[list[str],
         said = json.dumps(asdict(replace(answer, query="")), default=dict, ensure_ascii=False)
         answered += bool(answer.hits)
         found += [f"{tenant} {scope} saw {word}" for word in foreign_words(tenant, query, said)]
-        keys = [hit.session for hit in answer.hits] + re.findall(r"recto://(.+?)/\d+\b(?!/)", said)
+        keys = [hit.session for hit in answer.hits] + list(map(unquote, re.findall(r"recto://(.+?)/\d+\b(?!/)", said)))
         found += [f"{tenant} {scope} met {key}" for key in foreign_keys(tenant, keys)]
         if answer.searched > 2 * len(sessions_of(tenant)) or answer.behind or answer.without_vectors:
             found.append(f"{tenant} {scope} can count others: {answer.searched}")
@@ -244,7 +245,7 @@ def live(settings, store, indexer, tenant: str, told: list[str]) -> None:
     everything = json.dumps(prompt.messages, ensure_ascii=False) + prompt.system
     everything += "".join(entry.content.decode() for entry in session.read())
     told += [f"{tenant} met {word}" for word in foreign_words(tenant, "", everything)]
-    keys = re.findall(r"recto://([^\s\"]+)/\d+", everything)
+    keys = list(map(unquote, re.findall(r"recto://([^\s\"]+)/\d+", everything)))
     told += [f"{tenant} met {key}" for key in keys if key != session.key]
     if canary(tenant) not in json.dumps(prompt.messages[-2]):
         told.append(f"{tenant} did not get its own back")

@@ -31,6 +31,7 @@ def forms(seed: int) -> dict[str, str]:
         "anthropic": "sk-ant-" + "api03-" + of(WORD, 90),
         "openai": "sk-" + of(ALNUM, 48),
         "openai project": "sk-" + "proj-" + of(WORD, 120),
+        "recto_key": "rk" + "-" + of(WORD, 43),
         "openrouter": "sk-or-" + "v1-" + of(HEX, 64),
         "aws_access_key": "AKI" + "A" + upper,
         "aws temporary": "ASI" + "A" + upper,

@@ -1,7 +1,7 @@
 """Renders recalled text as a quotation that cannot be mistaken for instructions or for its own frame.
 
 Every quoted line begins with `> `; no line of the frame does. Characters that hide or reorder text and tags of chat
-templates are removed, and secrets are mask_secrets.
+templates are removed or broken up, and secrets are masked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ HEADER = (
 FOOTER = "[End of quotation]"
 _PREFIX = "> "
 _MAX_NAME_CHARACTERS = 300
-"""Longest pointer, speaker or note."""
+"""Longest speaker or note."""
+_MAX_POINTER_CHARACTERS = 3_200
 
 _DAY = 86_400
 
@@ -40,7 +41,7 @@ class Excerpt:
 def render_excerpt(excerpt: Excerpt) -> str:
     """Render one excerpt: a heading line and the quoted lines."""
     spoken = f"{_sanitize_name(excerpt.speaker)} {format_minute(excerpt.ts)}".strip()
-    names = (_sanitize_name(excerpt.pointer), spoken, _sanitize_name(excerpt.note))
+    names = (_sanitize_name(excerpt.pointer, _MAX_POINTER_CHARACTERS), spoken, _sanitize_name(excerpt.note))
     heading = " · ".join(name for name in names if name)
     return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(mask_secrets(prompt_safe(excerpt.text))))))
 
@@ -56,10 +57,10 @@ def frame_quotation(rendered: Sequence[str], more: str = "") -> str:
     return "\n".join((HEADER, *rendered, *tail, FOOTER))
 
 
-def _sanitize_name(text: str) -> str:
-    """Return a short text on one line that cannot begin like a quoted line or like the frame."""
-    plain = " ".join(mask_secrets(prompt_safe(text)).split())[:_MAX_NAME_CHARACTERS]
-    return plain.lstrip(">[( \t·")
+def _sanitize_name(text: str, limit: int = _MAX_NAME_CHARACTERS) -> str:
+    """Return a short text on one line that cannot begin like a quoted line or like the frame, nor contain its end."""
+    plain = " ".join(mask_secrets(prompt_safe(text)).split())[:limit]
+    return plain.replace("[", "(").replace("]", ")").lstrip(">( \t·")
 
 
 def format_minute(ts: int) -> str:

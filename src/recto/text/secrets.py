@@ -39,6 +39,7 @@ _FORMATS = (
     _prefixed(
         "openai", "sk-", r"(?!ant-|or-v1-)(?=[a-z_-]{0,60}[A-Z0-9])(?=[A-Za-z_-]{0,80}[0-9])[A-Za-z0-9_-]{20,220}"
     ),
+    _prefixed("recto_key", "rk-", r"[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
     *(_prefixed("aws_access_key", mark, r"[A-Z2-7]{16}(?![A-Za-z0-9])") for mark in ("AKIA", "ASIA", "ABIA", "ACCA")),
     _prefixed("gcp_api_key", "AIza", r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
     _prefixed("gcp_access_token", "ya29.", r"[A-Za-z0-9_-]{20,400}"),

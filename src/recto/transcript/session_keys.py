@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import quote, unquote
 
 from recto.errors import InputError
 from recto.text.lazy_re import lazy_re
@@ -31,7 +32,9 @@ _TENANT_NAME = lazy_re(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _TENANT_PREFIX = lazy_re(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
 _AGENT = lazy_re(r"agent:[^:]+:")
 _POINTER = lazy_re(r"recto://(.+)/([1-9][0-9]{0,9})", re.ASCII)
-_MAX_POINTER_CHARS = 300
+_MAX_POINTER_CHARS = 3_200
+"""Enough for a key of which every character is encoded."""
+_UNSAFE = lazy_re(r"[^\w\-.~:/@+=,]+")
 _DEFAULT_AGENT = "default"
 
 
@@ -125,8 +128,11 @@ def reach_of(key: str, scope: Scope) -> Reach:
 
 
 def pointer_to(key: str, seq: int) -> str:
-    """The pointer to an entry, as quoted everywhere: `recto://<key>/<seq>`."""
-    return f"recto://{key}/{seq}"
+    """The pointer to an entry, as quoted everywhere: `recto://<key>/<seq>`.
+
+    Characters of the key that could forge anything where it is quoted (spaces, brackets, signs) are percent-encoded.
+    """
+    return f"recto://{_UNSAFE.sub(lambda match: quote(match[0], safe=''), key)}/{seq}"
 
 
 def parse_pointer(text: str) -> tuple[str, int]:
@@ -134,7 +140,10 @@ def parse_pointer(text: str) -> tuple[str, int]:
     match = _POINTER.fullmatch(text) if len(text) <= _MAX_POINTER_CHARS else None
     if not match or int(match[2]) > MAX_SEQ:
         raise InputError(f"{text!r:.80} is not a pointer; one looks like recto://agent:default:main/57")
-    return session_key(match[1]), int(match[2])
+    try:
+        return session_key(unquote(match[1], errors="strict")), int(match[2])
+    except UnicodeDecodeError:
+        raise InputError(f"{text!r:.80} is not a pointer: its session cannot be decoded") from None
 
 
 def agent_of(key: str) -> str:

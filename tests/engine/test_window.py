@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 import recto
-from recto.config.factory import SystemClock
+from recto.config import load
+from recto.config.factory import SystemClock, open_session
 from recto.context.policies.evict import Evict
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import SCORERS, scorer_named
@@ -22,7 +23,7 @@ from recto.errors import AppendConflict, InputError, SettingsError, WindowOverfl
 from recto.formats.validation import problems
 from recto.recall.quoting import HEADER
 from recto.stores.memory import MemoryStore
-from recto.testing import scripted_session
+from recto.testing import FakeClock, scripted_session
 from recto.transcript.events import event
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
@@ -789,3 +790,34 @@ def test_a_snapshot_that_is_none_of_ours_is_not_gone_by():
             )
     with recto.open(store, model="gpt-4o") as session:
         assert session.prompt().messages == before
+
+
+def cut_after_a_pause(pause, ttl=None):
+    """The share of the input budget that the first cut goes down to, after a pause of so many seconds."""
+    limits = {"window": 16_000, "max_input": 16_000}
+    given = {"store": "memory:", "model": "claude-sonnet-4-5", "models": {"claude-sonnet-4-5": limits}}
+    clock = FakeClock(step=1)
+    mark = {"type": "ephemeral"} | ({"ttl": ttl} if ttl else {})
+    task = {"type": "text", "text": "Read the files one by one.", "cache_control": mark}
+    with open_session(load(environ={}, arguments=given), clock=clock) as session:
+        session.append({"role": "user", "content": [task]})
+        for step in range(60):
+            prompt = session.prompt()
+            if prompt.decisions:
+                return json.loads(prompt.decisions[0].content)["tokens_after"] / session.window.budget.input_budget
+            call = {"type": "tool_use", "id": f"t{step}", "name": "read", "input": {"path": f"src/file_{step}.py"}}
+            session.append({"role": "assistant", "content": [call]})
+            text = "\n".join(f"value_{step}_{line} = {line}" for line in range(40))
+            result = {"type": "tool_result", "tool_use_id": f"t{step}", "content": text}
+            session.append({"role": "user", "content": [result]})
+            clock.time += int(pause * 1e6)
+    raise AssertionError("nothing was cut")
+
+
+@pytest.mark.parametrize(
+    ("pause", "ttl", "is_deep"),
+    [(10, None, False), (250, None, True), (250, "5m", True), (250, "1h", False), (3_000, "1h", True)],
+)
+def test_a_cut_is_deep_where_the_cache_is_cold_or_about_to_expire_by_the_clients_own_ttl(pause, ttl, is_deep):
+    assert (cut_after_a_pause(pause, ttl) <= 0.5) == is_deep
+    assert cut_after_a_pause(pause, ttl) <= 0.7

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from recto.context.policies.planner import Relief, ReliefRules, max_record_tokens, plan_relief
 from recto.context.record import WorkingRecord, extend_record, render_record
+from recto.context.window.cache_cost import CacheAge
 from recto.context.window.plan import Plan
 from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import FIDELITY_ALARM, ExecutedPlan
@@ -94,7 +95,7 @@ class ReliefExecutor:
         self._events = events
 
     def plan(
-        self, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float, used: int | None = None
+        self, state: WindowState, rules: ReliefRules, builder: PromptBuilder, cache: CacheAge, used: int | None = None
     ) -> PlannedRelief:
         """What should be evicted. Nothing is evicted whose words are not indexed; vectors may follow later.
 
@@ -102,8 +103,8 @@ class ReliefExecutor:
         either, and results are trimmed, because their pointers lead to the full text. `used` are the tokens of the
         prompt, where they are known already.
         """
-        relief = plan_relief(state, rules, builder, idle, used)
-        relief, indexed = self._indexed(relief, state, rules, builder, idle)
+        relief = plan_relief(state, rules, builder, cache, used)
+        relief, indexed = self._indexed(relief, state, rules, builder, cache)
         return PlannedRelief(relief=relief, indexed=indexed, state=state, rules=rules)
 
     def carry_out(self, planned: PlannedRelief, messages: MessageCache) -> PendingDecision:
@@ -142,7 +143,7 @@ class ReliefExecutor:
         return PendingDecision(drafts=(*before, *decisions), after=planned.state.seq)
 
     def _indexed(
-        self, relief: Relief, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float
+        self, relief: Relief, state: WindowState, rules: ReliefRules, builder: PromptBuilder, cache: CacheAge
     ) -> tuple[Relief, str]:
         if self._recall is None:
             return relief, "off"
@@ -154,7 +155,7 @@ class ReliefExecutor:
             return relief, confirmed.summary
         if builder.prompt_tokens(state) <= rules.input_budget:
             return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
-        again = plan_relief(state, replace(rules, may_evict=False), builder, idle)
+        again = plan_relief(state, replace(rules, may_evict=False), builder, cache)
         return again, confirmed.summary
 
     def _execute(self, planned: PlannedRelief, record: WorkingRecord | None) -> list[ExecutedPlan]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import Budget
-from recto.context.window.cache_cost import stable_prefix
+from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Checkpoint
@@ -326,11 +326,10 @@ class Window:
         The first page says where the work stands and what has changed around it; it follows the next question.
         """
         rules = self.continuity.rules_for_new_window(self.rules)
-        idle = self._idle()
         for _ in range(ATTEMPTS):
             state = self.state
             before = self.continuity.before_new_window(state, rules, source)
-            planned = self._relief.plan(state, rules, self.builder, idle)
+            planned = self._relief.plan(state, rules, self.builder, self._cache_age(state))
             pending = self._relief.open_window(planned, self.messages, before)
             with suppress(KeyReused, AppendConflict):  # another process wrote meanwhile
                 entries = self.continuity.store(pending.drafts, pending.after)
@@ -393,7 +392,7 @@ class Window:
         """
         for _ in range(ATTEMPTS):
             seen = state.seq
-            planned = self._relief.plan(state, rules, builder, self._idle(), used)
+            planned = self._relief.plan(state, rules, builder, self._cache_age(state), used)
             used = None  # where it starts over, others have written
             if not planned.relief.plans:
                 if not planned.relief.postponed or self.state.seq == seen:
@@ -453,9 +452,15 @@ class Window:
             if state.evicted_messages or reading.utilization > _INDEX_AHEAD:
                 self._recall.recall.indexer.schedule(self.session)
 
-    def _idle(self) -> float:
-        """Seconds since the last prompt; before the first one nothing is cached."""
-        return inf if self.last is None else max(self._clock.now() - self.last.at, 0) / 1e6
+    def _cache_age(self, state: WindowState) -> CacheAge:
+        """How long ago the last prompt was sent, and the lifetime that the client's cache marks ask for.
+
+        Before the first prompt nothing is cached.
+        """
+        idle = inf if self.last is None else max(self._clock.now() - self.last.at, 0) / 1e6
+        marked = [self.messages.raws[seq] for seq in self.messages.cache_marked if seq in state.messages]
+        moved = b'{"cache_control": %b}' % state.cache_mark.encode()
+        return CacheAge(idle=idle, ttl=requested_lifetime((*marked, moved, *self._extra_costs[0])))
 
     def _decision(self, seq: int, kinds: Iterable[str]) -> Entry:
         entry = next(iter(self.store.read(self.session, seq, seq)), None)

@@ -9,15 +9,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recto.context.window.cache_cost import (
-    CACHE_LIFETIMES,
     DEFAULT_CACHE_MINIMUM,
     RELATIVE_RATES,
+    CacheAge,
     PromptEdit,
     Rates,
     cached_share,
     call_price,
     rates_for,
     remaining_steps,
+    requested_lifetime,
     stable_prefix,
     weigh_edit,
 )
@@ -34,6 +35,7 @@ def edit(**given_fields) -> PromptEdit:
 
 
 PLAIN = card()
+COLD = CacheAge(idle=inf)
 UNPRICED = ModelCard(name="m", window=10**6, max_input=10**6, max_output=10**5)
 STEPPED = card(long_from=200_000, long_input_price=2000, long_cache_read_price=200, long_output_price=7000)
 
@@ -90,28 +92,57 @@ def test_the_later_in_the_prompt_the_cheaper_an_edit_is(model, prefix, removed, 
 @given(models, amounts, amounts, amounts, turns, amounts)
 def test_an_edit_of_a_cold_prompt_is_free(model, prefix, removed, suffix, left, grows):
     assert (
-        weigh_edit(model, edit(prefix=prefix, removed=removed, suffix=suffix, steps=left, grows=grows, idle=inf)).costs
+        weigh_edit(
+            model, edit(prefix=prefix, removed=removed, suffix=suffix, steps=left, grows=grows, cache=COLD)
+        ).costs
         == 0
     )
 
 
 def test_a_cold_prompt_saves_the_writing_of_what_is_removed():
-    assert weigh_edit(PLAIN, edit(steps=10, idle=inf)).saves == 10_000 * (1250 + 9 * 100)
+    assert weigh_edit(PLAIN, edit(steps=10, cache=COLD)).saves == 10_000 * (1250 + 9 * 100)
 
 
-def test_a_cache_is_certainly_cold_only_after_the_longest_lifetime_the_provider_sells():
-    assert not edit(idle=301).is_cold("anthropic")
-    assert edit(idle=301, ttl=300).is_cold("anthropic")
-    assert edit(idle=CACHE_LIFETIMES["anthropic"]).is_cold("anthropic")
-    assert not edit(idle=CACHE_LIFETIMES["anthropic"]).is_cold("openai")
-    assert edit(idle=86_400).is_cold("openai")
-    assert not edit(idle=10**9).is_cold("somebody")
-    assert edit(idle=inf).is_cold("somebody")
+def test_a_cache_is_cold_after_the_lifetime_that_the_client_asked_for_or_the_providers_default():
+    assert CacheAge(idle=300).is_cold("anthropic")
+    assert not CacheAge(idle=299).is_cold("anthropic")
+    assert not CacheAge(idle=3599, ttl=3600).is_cold("anthropic")
+    assert CacheAge(idle=3600, ttl=3600).is_cold("anthropic")
+    assert not CacheAge(idle=3600).is_cold("openai")
+    assert CacheAge(idle=86_400).is_cold("openai")
+    assert not CacheAge(idle=10**9).is_cold("somebody")
+    assert CacheAge(idle=inf).is_cold("somebody")
+
+
+def test_a_cache_is_about_to_expire_in_the_last_fifth_of_its_lifetime_if_there_ever_was_one():
+    assert not CacheAge(idle=239).is_expiring("anthropic")
+    assert CacheAge(idle=240).is_expiring("anthropic")
+    assert not CacheAge(idle=2879, ttl=3600).is_expiring("anthropic")
+    assert not CacheAge(idle=inf).is_expiring("anthropic")
+    assert not CacheAge(idle=10**9).is_expiring("somebody")
+
+
+@pytest.mark.parametrize(
+    ("payload", "seconds"),
+    [
+        (b'{"cache_control": {"type": "ephemeral"}}', None),
+        (b'{"cache_control": {"type": "ephemeral", "ttl": "5m"}}', 300),
+        (b'{"cache_control":{"ttl":"1h","type":"ephemeral"}}', 3600),
+        (b'[{"cache_control": {"ttl": "5m"}}, {"cache_control": {"ttl": "1h"}}]', 3600),
+        (b'{"text": "\\"cache_control\\": {\\"ttl\\": \\"1h\\"}"}', None),
+        (b'{"properties": {"ttl": "1h"}}', None),
+        (b"", None),
+    ],
+)
+def test_the_lifetime_is_read_from_the_clients_own_cache_marks(payload, seconds):
+    assert requested_lifetime([b"{}", payload]) == seconds
 
 
 def test_the_providers_lifetime_is_found_by_the_card():
-    assert weigh_edit(card(provider="anthropic"), edit(idle=3600)).costs == 0
-    assert weigh_edit(card(provider="openai"), edit(idle=3600)).costs > 0
+    hour = CacheAge(idle=3600)
+    assert weigh_edit(card(provider="anthropic"), edit(cache=hour)).costs == 0
+    assert weigh_edit(card(provider="anthropic"), edit(cache=CacheAge(idle=600, ttl=3600))).costs > 0
+    assert weigh_edit(card(provider="openai"), edit(cache=hour)).costs > 0
 
 
 def test_what_comes_in_place_of_the_removed_is_written_and_read_too():

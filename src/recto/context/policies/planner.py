@@ -17,7 +17,7 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.prune import Prune
 from recto.context.policies.trim import TrimResults
 from recto.context.window.budget import Component
-from recto.context.window.cache_cost import PromptEdit, remaining_steps, weigh_edit
+from recto.context.window.cache_cost import CacheAge, PromptEdit, remaining_steps, weigh_edit
 from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
 from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection, WindowState, component_of, in_flight
@@ -25,6 +25,7 @@ from recto.tokens.model_card import ModelCard
 
 CLAMP = "clamp"
 """Policy name under which tool results in flight are cut to head and tail."""
+WARM = CacheAge()
 _MAX_ROUNDS = 40
 
 
@@ -36,6 +37,9 @@ class ReliefRules:
     """Tokens a prompt may have."""
     ceiling: float = 0.96
     floor: float = 0.70
+    cold_floor: float = 0.70
+    """How far relief goes where the provider's cache is cold or about to expire: the cut rewrites nothing that would
+    have been read from the cache, and a deeper one puts the next off."""
     protection: Protection = field(default_factory=Protection)
     policies: Sequence[Policy] = field(default_factory=lambda: (Prune(),))
     """The cascade, in order; each policy is applied only while tokens are still needed."""
@@ -106,12 +110,16 @@ class Relief:
 
 
 def plan_relief(
-    state: WindowState, rules: ReliefRules, inputs: PlannerInputs, idle: float = 0.0, used: int | None = None
+    state: WindowState,
+    rules: ReliefRules,
+    inputs: PlannerInputs,
+    cache: CacheAge = WARM,
+    used: int | None = None,
 ) -> Relief:
     """Plan the relief that brings a prompt down to the floor; below the ceiling, none.
 
-    `idle` is the number of seconds since the last model call: an edit is free once the provider's cache is cold. `used`
-    are the tokens of the prompt, where they are known already.
+    `cache` is the age of the provider's cache: an edit is free once it is cold. `used` are the tokens of the prompt,
+    where they are known already.
     """
     before = inputs.prompt_tokens(state) if used is None else used
     if before <= rules.ceiling * rules.input_budget and not rules.component_limits:
@@ -127,13 +135,14 @@ def plan_relief(
     if bound.after <= rules.ceiling * rules.input_budget:
         return bound
     planner = _ReliefPlanner(component_planner.state.copy(), rules, inputs)
-    target, enough = int(rules.floor * rules.input_budget), int((rules.floor + rules.ceiling) / 2 * rules.input_budget)
+    floor = min(rules.floor, rules.cold_floor) if _is_expiring(rules, cache) else rules.floor
+    target, enough = int(floor * rules.input_budget), int((rules.floor + rules.ceiling) / 2 * rules.input_budget)
     utilization = bound.after / rules.input_budget
     for policy in rules.policies if rules.may_evict else (TrimResults(),):
         if utilization >= rules.policy_starts.get(policy.name, 0.0):
             planner.apply_policy(policy, rules.protection, target)
     if bound.after <= rules.mandatory_from * rules.input_budget:
-        reason = _postponement_reason(bound, planner, enough, idle)
+        reason = _postponement_reason(bound, planner, enough, cache)
         if reason:
             return replace(bound, postponed=reason)
     recent = rules.protection.min_recent_messages
@@ -265,6 +274,10 @@ def max_record_tokens(state: WindowState, rules: ReliefRules) -> int:
     return min(rules.record_tokens, rules.input_budget // 10, (state.evicted_tokens + shortened) // 4)
 
 
+def _is_expiring(rules: ReliefRules, cache: CacheAge) -> bool:
+    return rules.card is not None and rules.cache_aware and cache.is_expiring(rules.card.provider)
+
+
 def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     """One plan per policy, though some were applied several times: relief is one step and recorded as one."""
     joined: dict[str, Plan] = {}
@@ -285,7 +298,7 @@ def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     return tuple(joined.values())
 
 
-def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, idle: float) -> str:
+def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, cache: CacheAge) -> str:
     """Why optional relief should be postponed; empty if it should be done now."""
     state, before, after = bound.state, bound.after, planner.inputs.prompt_tokens(planner.state)
     if after > enough:
@@ -302,7 +315,7 @@ def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, id
         suffix=max(after - prefix, 0),
         steps=remaining_steps(state.steps),
         grows=int(state.growth.pace * state.turn / max(state.steps, 1)),
-        idle=idle,
+        cache=cache,
     )
     verdict = weigh_edit(card, edit)
     if verdict.pays:

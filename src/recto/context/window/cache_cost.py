@@ -9,12 +9,13 @@ Amounts are whole picodollars. A step is one model call, which is the unit of bi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 from typing import TypeAlias
 
+from recto.text.lazy_re import lazy_re
 from recto.tokens.model_card import ModelCard
 
 PromptPiece: TypeAlias = tuple[Hashable, int]
@@ -23,9 +24,14 @@ PromptPiece: TypeAlias = tuple[Hashable, int]
 DEFAULT_CACHE_MINIMUM = 1024
 """Minimum cacheable prefix assumed for models that do not state one; it is the most common value."""
 
-CACHE_LIFETIMES: Mapping[str, float] = MappingProxyType({"anthropic": 3600.0, "openai": 86_400.0})
-"""Seconds of idle time after which a cache is certainly cold: the longest lifetime a provider sells. Providers not
-listed promise none, so their caches are never certainly cold."""
+CACHE_LIFETIMES: Mapping[str, float] = MappingProxyType({"anthropic": 300.0, "openai": 86_400.0})
+"""Seconds of idle time after which a cache is cold, where the client's cache marks ask for no other lifetime. Providers
+not listed promise none, so their caches are never certainly cold."""
+_EXPIRING = 0.8
+"""Share of its lifetime after which a cache is about to expire: it may be cold before the prompt arrives."""
+_REQUESTED_LIFETIME = lazy_re(
+    rb'"(?:cache_control|prompt_cache_breakpoint)"\s{0,9}:\s{0,9}\{[^{}]{0,200}?"ttl"\s{0,9}:\s{0,9}"(\d{1,4})([smh])"'
+)
 
 MIN_REMAINING_STEPS = 5
 MAX_REMAINING_STEPS = 50
@@ -110,6 +116,35 @@ def cached_tokens(card: ModelCard | None, prefix_tokens: int, fresh_tokens: int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheAge:
+    """How long the provider's cache of a session was not used, and how long it lives."""
+
+    idle: float = 0.0
+    """Seconds since the last call; infinite if there was none."""
+    ttl: float | None = None
+    """Lifetime of a cached prefix in seconds, if the client asked for one; else the provider's default."""
+
+    def lifetime(self, provider: str) -> float:
+        """Seconds of idle time after which the cache is cold."""
+        return CACHE_LIFETIMES.get(provider, inf) if self.ttl is None else self.ttl
+
+    def is_cold(self, provider: str) -> bool:
+        """Whether the cache is certainly cold."""
+        return self.idle >= self.lifetime(provider)
+
+    def is_expiring(self, provider: str) -> bool:
+        """Whether a call was made before and its cache is cold or about to expire."""
+        return _EXPIRING * self.lifetime(provider) <= self.idle < inf
+
+
+def requested_lifetime(payloads: Iterable[bytes]) -> float | None:
+    """The longest cache lifetime, in seconds, that cache marks in these payloads ask for; None if none does."""
+    seconds = {b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+    asked = [match for payload in payloads for match in _REQUESTED_LIFETIME.findall(payload)]
+    return max((int(number) * seconds[unit] for number, unit in asked), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptEdit:
     """An edit of the prompt before the next call, in tokens."""
 
@@ -126,18 +161,11 @@ class PromptEdit:
     """Tokens each call adds at the end. Determines how long a prompt stays below a price step."""
     output: int = 0
     """Output tokens of each call."""
-    idle: float = 0.0
-    """Seconds since the last call; infinite if there was none."""
-    ttl: float | None = None
-    """Lifetime of a cached prefix in seconds, if the caller knows it; else the longest the provider sells."""
+    cache: CacheAge = field(default_factory=CacheAge)
 
     def __post_init__(self) -> None:
         if min(self.prefix, self.removed, self.suffix, self.steps, self.added, self.grows, self.output) < 0:
             raise ValueError("an edit has no negative amounts")
-
-    def is_cold(self, provider: str) -> bool:
-        """Whether the cache is certainly cold."""
-        return self.idle >= (CACHE_LIFETIMES.get(provider, inf) if self.ttl is None else self.ttl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +199,7 @@ def weigh_edit(card: ModelCard, edit: PromptEdit) -> CostVerdict:
     """
     before = edit.prefix + edit.removed + edit.suffix
     after = edit.prefix + edit.added + edit.suffix
-    is_cold = edit.is_cold(card.provider)
+    is_cold = edit.cache.is_cold(card.provider)
     unedited = _expected_price(card, edit, before, 0 if is_cold else before)
     ideal = _expected_price(card, edit, after, 0 if is_cold else after)
     edited = _expected_price(card, edit, after, 0 if is_cold else edit.prefix)

@@ -51,7 +51,9 @@ def test_every_how_to_has_an_example_that_is_executed(page):
 def test_the_security_page_has_every_promise_once_with_tests_that_exist():
     page = (DOCS / "security.md").read_text(encoding="utf-8")
     table = page.split("## Each promise and its test")[1].split("\n## ")[0]
-    assert [int(number) for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == list(range(1, 26))
+    numbers = [int(number) for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > 26
     named = re.findall(r"`([\w/]+\.py)`", table)
     assert len(named) > 30
     for file in named:

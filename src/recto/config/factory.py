@@ -124,13 +124,20 @@ def fit(
 
     Takes dicts or exact JSON bytes of any of the three wire formats and returns the same objects. Tool calls and their
     results stay or are evicted together, the task and the current request stay, and a marker states how many messages
-    were evicted. Raises `WindowOverflow` if the protected messages do not fit.
+    were evicted. Older images, documents and audio become lines of text where the provider accepts no more of them.
+    Raises `WindowOverflow` if the protected messages do not fit.
     """
     from recto.engine.fit import fit_messages  # noqa: PLC0415
 
-    meter = make_meter(load(arguments={"model": model or None}))
+    settings = load(arguments={"model": model or None})
     return fit_messages(
-        messages, max_tokens=max_tokens, meter=meter, tools=tools, threshold=threshold, keep_turns=keep_turns
+        messages,
+        max_tokens=max_tokens,
+        meter=make_meter(settings),
+        tools=tools,
+        threshold=threshold,
+        keep_turns=keep_turns,
+        provider=model_card(settings).provider,
     )
 
 

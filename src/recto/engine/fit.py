@@ -43,9 +43,12 @@ def fit_messages(
     tools: Sequence[Any] = (),
     threshold: float = 0.8,
     keep_turns: int = 3,
+    provider: str = "",
     marker: str = "[{count} earlier messages are not shown here, to keep within the context window.]",
 ) -> list[M]:
     """Prunes the oldest messages, where all of them would fill more than `threshold` of `max_tokens`.
+
+    Older images, documents and audio become lines of text where the provider would refuse so many or such large ones.
 
     Raises:
         WindowOverflow: The messages that must stay do not fit.
@@ -66,7 +69,7 @@ def fit_messages(
 
         schemas = meter.tools(to_json(tools).decode()) if tools else 0
         extras = PromptExtras(frame=meter.frame.prompt, tools=schemas)
-        builder = PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras)
+        builder = PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras, provider=provider)
         relief = _relieve(state, builder, max_tokens, threshold, read.recent(keep_turns))
         if relief.after > max_tokens:
             raise builder.overflow(relief.state, max_tokens)

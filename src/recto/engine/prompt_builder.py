@@ -8,7 +8,7 @@ Neither makes decisions: the state says which lines are in the prompt, the polic
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -24,12 +24,14 @@ from recto.context.window.units import WindowMessage
 from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
+from recto.formats.media import Media, media_in, with_placeholders
 from recto.formats.message import CACHE_MARKS, Message, copied, fields_of
 from recto.formats.ordering import Arrangement, KeepSome, missing_results
 from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp
+from recto.tokens.media_limits import media_limits, surplus_media
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Entry, Role
 
@@ -113,7 +115,11 @@ class MessageCache:
     wires: dict[int, str] = field(default_factory=dict)
     cache_marked: set[int] = field(default_factory=set)
     """Messages that carry cache marks."""
+    media: dict[int, tuple[Media, ...]] = field(default_factory=dict)
+    """Images, documents and audio of the messages that carry any."""
     _costs: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _placeholders: dict[int, tuple[tuple[int, ...], bytes, int]] = field(default_factory=dict)
+    """For each message with media that are not sent: which, the message without them, and what it costs."""
     _trimmed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     """For each message with results: the text that last replaced them, and the message with it."""
     _without_thinking: dict[int, bytes | None] = field(default_factory=dict)
@@ -150,6 +156,8 @@ class MessageCache:
         self.raws[seq], self.wires[seq] = raw, wire
         if any(name in raw for name in _MARKS):
             self.cache_marked.add(seq)
+        if found := media_in(raw):
+            self.media[seq] = found
         # not every call of a message: some tools the provider runs and answers itself
         tied = format.validation.tool_call_ids(fields)
         tools: tuple[str, ...] = ()
@@ -204,6 +212,8 @@ class MessageCache:
             self.cache_marked.discard(seq)
             self._call_marks.pop(seq, None)
             self._outputs.pop(seq, None)
+            self.media.pop(seq, None)
+            self._placeholders.pop(seq, None)
 
     def message(self, seq: int) -> Message:
         """A message, parsed."""
@@ -308,6 +318,16 @@ class MessageCache:
             self._without_thinking[seq] = format_named(self.wires[seq]).edits.without_thinking(self.raws[seq])
         return self._without_thinking[seq]
 
+    def without_media(self, seq: int, places: tuple[int, ...]) -> tuple[bytes, int]:
+        """A message with a line of text in place of some of its media, and what it costs."""
+        known = self._placeholders.get(seq)
+        if known is None or known[0] != places:
+            texts = {place: _media_line(self.media[seq][place], self.pointer_of(seq)) for place in places}
+            raw = with_placeholders(self.raws[seq], texts)
+            known = places, raw, self.meter.message(read(raw, self.wires[seq]))
+            self._placeholders[seq] = known
+        return known[1:]
+
     def layout(self, lines: PromptLines) -> PromptLayout:
         """The layout of a prompt. Of the last one, everything before the first difference is kept."""
         layout = self.grown_layout(lines)
@@ -350,13 +370,15 @@ class PromptLines:
     marker_cost: int
     unbound: frozenset[int]
     """Messages that are sent without their thinking."""
+    surplus: Mapping[int, tuple[int, ...]]
+    """Media that are not sent because the provider would refuse the request, by message: their places in it."""
     state: WindowState
     messages: MessageCache
 
     @property
     def basis(self) -> tuple[object, ...]:
         """What determines the bytes of the lines besides their numbers."""
-        return self.marker, self.state.cache_mark, self.unbound, dict(self.state.shortened)
+        return self.marker, self.state.cache_mark, self.unbound, dict(self.surplus), dict(self.state.shortened)
 
     def laid(self, seq: int) -> LaidLine:
         """A line, with its bytes and what they cost."""
@@ -368,6 +390,8 @@ class PromptLines:
         line, shortened = self.state.messages[seq], self.state.shortened.get(seq)
         if seq in self.unbound:
             return LaidLine(line, self.messages.without_thinking(seq), None)
+        if seq in self.surplus:
+            return LaidLine(line, *self.messages.without_media(seq, self.surplus[seq]))
         if shortened is None:
             return LaidLine(line, self.messages.raws[seq], line.tokens)
         return LaidLine(line, self.messages.trimmed(seq, shortened.text), shortened.tokens)
@@ -387,6 +411,8 @@ class PromptBuilder:
     """The wire format of a prompt whose messages are valid in every format."""
     binds_thinking: bool = False
     """Whether the provider refuses thinking once anything before it was edited."""
+    provider: str = ""
+    """The provider whose limits for images, documents and audio apply; empty: those of the wire format."""
 
     def using(self, *, handoff: TurnNote | None = None, recalled: TurnNote | None = None) -> PromptBuilder:
         """The same builder with other notes behind the question."""
@@ -415,6 +441,8 @@ class PromptBuilder:
         opening = 0 if state.messages and not format_named(lines.wire).user_first else 24
         notes = sum(note.tokens for note in (extras.handoff, extras.recalled) if note)
         generated = self.foreword_cost(lines.wire) + lines.marker_cost + synthetic + opening + notes
+        for seq, places in lines.surplus.items():
+            generated += self.messages.without_media(seq, places)[1] - state.cost(seq)
         return extras.fixed + state.tokens + generated + state.planned_text_tokens + state.planned_record_tokens
 
     def marker_cost(self, state: WindowState) -> int:
@@ -530,9 +558,20 @@ class PromptBuilder:
             marker=marker,
             marker_cost=marker_cost,
             unbound=self._unbound(state, wire),
+            surplus=self._surplus(state, seqs, wire),
             state=state,
             messages=self.messages,
         )
+
+    def _surplus(self, state: WindowState, seqs: Sequence[int], wire: str) -> dict[int, tuple[int, ...]]:
+        """Media that a request with these messages may not contain."""
+        cache = self.messages
+        media = {seq: cache.media[seq] for seq in seqs if seq in cache.media and seq not in state.shortened}
+        if not media:
+            return {}
+        total = sum(len(cache.raws[seq]) for seq in state.messages)
+        text_bytes = total - sum(item.weight for items in media.values() for item in items)
+        return surplus_media(media, text_bytes, media_limits(self.provider, wire))
 
     def _unbound(self, state: WindowState, wire: str) -> frozenset[int]:
         """Messages whose thinking follows something that was edited since.
@@ -605,6 +644,14 @@ def render_marker(state: WindowState) -> str:
     lines += [_NOTES_HEADING, *notes] if notes else []
     lines += [state.summary.text] if state.summary else []
     return "\n".join(lines)
+
+
+def _media_line(media: Media, pointer: str) -> str:
+    """The line in place of an image, a document or audio."""
+    about = [f"{media.size[0]}×{media.size[1]}"] if media.size else []
+    about += [f"{media.weight / 1e6:.1f} MB"] if media.weight >= 50_000 else []
+    size = f" ({', '.join(about)})" if about else ""
+    return f"[One {media.kind}{size} is not shown here, to stay within what the provider accepts: {pointer}]"
 
 
 def _typed_text(message: Message) -> str:

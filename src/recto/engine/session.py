@@ -16,8 +16,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from recto.errors import InputError, TooLarge
+from recto.errors import InputError, MalformedMessage, TooLarge
 from recto.formats import Usage, detect, read
+from recto.formats.message import fields_of, role_defect
 from recto.formats.response import usage_in
 from recto.tokens.calibration import Calibration, prompt_tokens
 from recto.transcript.entries import Draft, session_key
@@ -458,7 +459,10 @@ class Session:
         if len(raw) > self._max_message_bytes:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
         wire = wire or detect(raw)
-        return raw, read(raw, wire), wire
+        parsed = read(raw, wire)
+        if wrong := role_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
+            raise MalformedMessage(f"{wrong}. Nothing was stored")
+        return raw, parsed, wire
 
 
 class SessionMemory:

@@ -304,8 +304,18 @@ def without_blocks(raw: bytes, goes: Callable[[Json], bool]) -> bytes | None:
     return apply_edits(text, removals([(span.start, span.end) for span in spans], gone)).encode()
 
 
+def role_defect(fields: Mapping[str, Json]) -> str:
+    """Returns why no provider accepts the `role` of a message; empty if one might."""
+    role = fields.get("role")
+    if isinstance(role, str) and role not in ROLES:
+        return f"no provider knows the role {role!r:.40}; roles are {', '.join(ROLES)}"
+    return ""
+
+
 def content_defect(fields: Mapping[str, Json]) -> str:
-    """Returns why no provider accepts the `content` of a message; empty if one might."""
+    """Returns why no provider accepts the `role` or the `content` of a message; empty if one might."""
+    if wrong := role_defect(fields):
+        return wrong
     content = fields.get("content")
     parts = content if isinstance(content, list) else []
     if not isinstance(content, str | list | None) or not all(isinstance(part, dict) for part in parts):

@@ -65,6 +65,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "recall_injected": ("What came back for a question, with scores.", "recall.md#events"),
     "recall_miss": ("Nothing came back for a question; how near the best was.", "recall.md#events"),
     "recall_used": ("Which recalled entries an answer made use of.", "recall.md#events"),
+    "message_refused": ("The provider refused this message; it is out of the prompt.", "gateway.md#refused-messages"),
+    "message_retried": ("The client sent a refused message again; it is in the prompt.", "gateway.md#refused-messages"),
     "reply_cut": ("An answer that did not come to its end; what came of it is stored.", "gateway.md"),
     "report": ("Known, and written by no part of this version.", "versioning.md"),
     "restored": ("A decision was undone.", "window.md#when-something-leaves"),

@@ -57,6 +57,8 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         INDEX_FAILED,
         projection.UNSAVED,
         projection.FIDELITY_LOW,
+        projection.REFUSED,
+        projection.RETRIED,
         "reply_cut",
         "upstream_failed",
     ),

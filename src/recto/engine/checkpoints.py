@@ -58,6 +58,8 @@ class RunningFacts:
         self._session = session
         self._from: int | None = None
         self._seq = 0
+        self._refused: set[int] = set()
+        """Messages that the provider refused: nothing is derived from them."""
         self._facts: tuple[Fact, ...] = ()
         self._files: tuple[WorkedFile, ...] = ()
         self._reader = MessageViewReader()
@@ -66,14 +68,14 @@ class RunningFacts:
         """Facts and files as of a state."""
         summary = state.summary
         start = summary.decision_seq if summary else 0
-        if self._from != start or self._seq > state.seq:
-            self._from, self._reader = start, MessageViewReader()
+        if self._from != start or self._seq > state.seq or self._refused != state.refused:
+            self._from, self._reader, self._refused = start, MessageViewReader(), set(state.refused)
             self._seq = summary.covered_until if summary else max(state.seq - _FACT_REACH, 0)
             self._facts, self._files = (summary.facts, summary.files) if summary else ((), ())
         views = [
             self._reader.view(entry.seq, read(entry.content, entry.wire))
             for entry in self._store.read(self._session, self._seq + 1, state.seq)
-            if entry.kind == MESSAGE
+            if entry.kind == MESSAGE and entry.seq not in state.refused
         ]
         if views:
             self._facts = extract_facts(views, self._facts)

@@ -9,7 +9,7 @@ fails a turn.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,6 +100,8 @@ class Compactor:
         self._messages = messages
         self._delegator = delegator
         self._count = messages.meter.count
+        self._refused: Set[int] = frozenset()
+        """Messages that the provider refused: nothing is derived from them."""
 
     def close(self) -> None:
         """Stops the writer."""
@@ -120,6 +122,7 @@ class Compactor:
         `beside` is the working record that is shown with them.
         """
         state = state.copy()
+        self._refused = state.refused
         done: list[ExecutedPlan] = []
         for plan in plans:
             executed = self._execute(plan, state, beside)
@@ -321,14 +324,14 @@ class Compactor:
 
     def _unread(self, first: int, last: int) -> list[MessageView]:
         """Messages of the transcript, whether they are in the prompt or not."""
-        return (
-            message_views(self._store.read(self._session, max(first, last - _FACT_REACH), last))
-            if first <= last
-            else []
-        )
+        return self._read(max(first, last - _FACT_REACH), last) if first <= last else []
 
     def _views(self, first: int, last: int) -> list[MessageView]:
-        return message_views(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
+        return self._read(first, min(last, first + _READ_AGAIN - 1))
+
+    def _read(self, first: int, last: int) -> list[MessageView]:
+        entries = self._store.read(self._session, first, last)
+        return message_views(entry for entry in entries if entry.seq not in self._refused)
 
     def _goal(self, state: WindowState) -> str:
         return self._messages.goal_of(state)[:_GOAL]

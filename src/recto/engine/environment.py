@@ -1,16 +1,21 @@
 """Environment probe for checkpoints: directory, git, files, services. Read-only, bounded, never raises.
 
 Paths and addresses come from transcripts and from files that others may have written. Only regular files below the
-directory are read, git runs without a shell and without hooks, and only allowed hosts are connected to.
+directory are read, and only allowed hosts are connected to. git sees a repository's index and objects, but none of its
+configuration: filters, monitors, hooks, remotes and everything else that a repository can make git execute are
+configured there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import socket
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +30,11 @@ _MAX_HASHED_BYTES = 1_000_000
 _MAX_FILES, _MAX_DIRTY, _MAX_SERVICES = 40, 100, 16
 _MAX_GIT_OUTPUT = 1_000_000
 """Bytes of git output that are parsed."""
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-_STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=all", "-z")
+_STATUS = ("status", "--porcelain=v2", "--untracked-files=no", "--ignore-submodules=all", "-z")
+_MAX_REFS = 10_000_000
+"""Bytes of a file of references that are read."""
+_MAX_PARENTS = 64
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +72,33 @@ class EnvironmentProbe:
         )
 
     def _git(self, root: Path) -> tuple[str, str, tuple[str, ...]]:
-        environ = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-        environ |= {name: os.environ[name] for name in ("HOME",) if name in os.environ}
+        """Return branch, commit and changed files of the repository around a directory."""
         try:
-            done = subprocess.run(  # noqa: S603  # no argument comes from a transcript
-                [*_GIT, "-C", str(root), *_STATUS],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=self.seconds,
-                env=environ,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError, ValueError):
+            found = _repository(root)
+            if found is None:
+                return "", "", ()
+            branch, head = _head_of(found)
+        except (OSError, ValueError, RuntimeError):  # a name that is no path, links that lead in circles
             return "", "", ()
-        return _parse_status(done.stdout[:_MAX_GIT_OUTPUT]) if done.returncode == 0 else ("", "", ())
+        program = _program("git", found.top)
+        if program is None:
+            return branch[:300], head, ()
+        try:
+            with tempfile.TemporaryDirectory(prefix="recto-git-") as folder:
+                _make_git_folder(Path(folder), branch, head)
+                done = subprocess.run(  # noqa: S603  # no argument comes from a transcript
+                    [program, "--no-optional-locks", *_STATUS],
+                    cwd=found.top,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    timeout=self.seconds,
+                    env=_git_environ(found, folder),
+                    check=False,
+                )
+        except (OSError, subprocess.SubprocessError, ValueError):
+            return branch[:300], head, ()
+        return branch[:300], head, _dirty_files(done.stdout[:_MAX_GIT_OUTPUT]) if done.returncode == 0 else ()
 
     def _service(self, address: str) -> Service | None:
         """Whether something listens at the address; None if it may not be probed."""
@@ -99,16 +119,90 @@ class EnvironmentProbe:
             return False
 
 
-def _parse_status(output: bytes) -> tuple[str, str, tuple[str, ...]]:
-    branch = head = ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Repository:
+    top: Path
+    """Its working directory."""
+    folder: Path
+    """Its own git folder, with the index and `HEAD`."""
+    common: Path
+    """The folder with objects and references; another one in a linked working directory."""
+
+
+def _repository(root: Path) -> _Repository | None:
+    """Find the repository that a directory belongs to."""
+    for top in (root, *root.parents[:_MAX_PARENTS]):
+        folder = top / ".git"
+        if not os.path.lexists(folder):
+            continue
+        if folder.is_file():
+            named = _text_in(folder).removeprefix("gitdir:").strip()
+            folder = top / named if named else folder
+        if not folder.is_dir():
+            return None
+        shared = _text_in(folder / "commondir").strip()
+        return _Repository(top=top, folder=folder, common=(folder / shared).resolve() if shared else folder)
+    return None
+
+
+def _head_of(repository: _Repository) -> tuple[str, str]:
+    """Return the branch and the commit; empty where there is none yet."""
+    text = _text_in(repository.folder / "HEAD").strip()
+    reference = text.removeprefix("ref:").strip()
+    if reference == text:
+        return "(detached)", text if _OBJECT_ID.fullmatch(text) else ""
+    branch = reference.removeprefix("refs/heads/")
+    if not reference.startswith("refs/") or ".." in reference.split("/"):
+        return "", ""
+    for folder in (repository.folder, repository.common):
+        if _OBJECT_ID.fullmatch(commit := _text_in(folder / reference).strip()):
+            return branch, commit
+    for line in _text_in(repository.common / "packed-refs", _MAX_REFS).splitlines():
+        commit, _, name = line.partition(" ")
+        if name == reference and _OBJECT_ID.fullmatch(commit):
+            return branch, commit
+    return branch, ""
+
+
+def _make_git_folder(folder: Path, branch: str, head: str) -> None:
+    """Make a git folder with nothing in it but the commit."""
+    (folder / "refs").mkdir()
+    (folder / "objects").mkdir()
+    (folder / "HEAD").write_text(f"{head or 'ref: refs/heads/unborn'}\n", encoding="utf-8")
+    extension = "[extensions]\n\tobjectformat = sha256\n" if len(head) == 64 else ""
+    version = 1 if extension else 0
+    (folder / "config").write_text(f"[core]\n\trepositoryformatversion = {version}\n{extension}", encoding="utf-8")
+
+
+def _git_environ(repository: _Repository, folder: str) -> dict[str, str]:
+    return {
+        "LC_ALL": "C",
+        "PATH": os.defpath,
+        "GIT_DIR": folder,
+        "GIT_WORK_TREE": str(repository.top),
+        "GIT_INDEX_FILE": str((repository.folder / "index").resolve()),
+        "GIT_OBJECT_DIRECTORY": str((repository.common / "objects").resolve()),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+
+
+def _program(name: str, top: Path) -> str | None:
+    """Find a program in the absolute folders of PATH, outside of the repository."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    usable = [folder for folder in folders if folder.is_absolute() and not folder.resolve().is_relative_to(top)]
+    return shutil.which(name, path=os.pathsep.join(map(str, usable))) if usable else None
+
+
+def _dirty_files(output: bytes) -> tuple[str, ...]:
     dirty: list[str] = []
     fields = iter(output.decode("utf-8", "replace").split("\0"))
     for field in fields:
         match field[:2]:
-            case "# ":
-                name, _, value = field[2:].partition(" ")
-                branch = value if name == "branch.head" else branch
-                head = value if name == "branch.oid" and value != "(initial)" else head
             case "1 ":
                 dirty.append(field.split(" ", 8)[-1])
             case "2 ":
@@ -116,7 +210,21 @@ def _parse_status(output: bytes) -> tuple[str, str, tuple[str, ...]]:
                 next(fields, "")  # the previous name
             case "u ":
                 dirty.append(field.split(" ", 10)[-1])
-    return branch[:300], head[:64], tuple(path[:500] for path in sorted(dirty)[:_MAX_DIRTY])
+    return tuple(path[:500] for path in sorted(dirty)[:_MAX_DIRTY])
+
+
+def _text_in(path: Path, most: int = 10_000) -> str:
+    """Return the text of a regular file, up to so many bytes; empty where there is none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        return os.read(handle, most).decode("utf-8", "replace") if stat.S_ISREG(os.fstat(handle).st_mode) else ""
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
 
 
 def _file_states(root: Path, paths: Sequence[str]) -> tuple[tuple[FileState, ...], tuple[str, ...]]:

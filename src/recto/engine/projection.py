@@ -24,7 +24,7 @@ from recto.engine.standing_context import STANDING
 from recto.errors import AppendConflict, KeyReused, RectoError
 from recto.formats.message import Message
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head
-from recto.transcript.events import event
+from recto.transcript.events import event, refused_key
 from recto.transcript.protocols import Clock, Records, TranscriptStore
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
@@ -34,6 +34,7 @@ WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reporte
 COMPRESSED, COMPACTION, NEW_WINDOW = "content_compressed", "compaction", "window_opened"
 NOTE, CHECKPOINT, HANDOFF, REPLAYED = "note", "checkpoint_saved", "handoff_written", "handoff_replayed"
 UNSAVED, HOST_COMPACTED = "checkpoint_unsaved", "host_compacted"
+REFUSED, RETRIED = "message_refused", "message_retried"
 ANNOUNCED, REQUIRED = "auto_compact_warning", "auto_compact_required"
 FIDELITY_LOW, JUDGED = "fidelity_low", "fidelity_judged"
 WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
@@ -334,7 +335,8 @@ class WindowProjection:
         """The beginning with its task, and as much of the end as the input budget holds; the rest counts as evicted."""
         state = WindowState()
         for entry in self._store.read(self._session, 1, _BEGINNING):
-            if entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task_seq)):
+            stays = entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task_seq))
+            if stays and self._store.find(self._session, refused_key(entry.seq)) is None:
                 state.add(self._message(entry))
         start, spent = head.seq, 0
         while start > _BEGINNING and spent <= self._input_budget:
@@ -372,11 +374,23 @@ class WindowProjection:
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._apply_pins(state, entry, json.loads(entry.content))
             state.last_edit = entry.seq if entry.kind != UNPINNED else state.last_edit
+        elif entry.kind in (REFUSED, RETRIED):
+            self._apply_refusal(state, entry)
         elif entry.kind in _STATUS:
             _apply_status(state, entry)
         elif entry.kind == SNAPSHOT:
             self.snapshots = max(self.snapshots, int((entry.key or "/0").rpartition("/")[2]))
             self.snapshot_at = entry.seq
+
+    def _apply_refusal(self, state: WindowState, entry: Entry) -> None:
+        seq = json.loads(entry.content)["entry"]
+        seqs = _seqs([[seq, seq]], entry.seq)
+        if entry.kind == REFUSED:
+            state.refuse(seqs)
+            self._messages.forget(seqs)
+        else:
+            state.reinstate(self._messages_in(seqs))
+        state.last_edit = entry.seq
 
     def _summary(self, decision: int) -> Summary | None:
         """The summary of a decision; None for 0."""
@@ -399,6 +413,7 @@ class WindowProjection:
         else:
             shortened = [int(seq) for seq in payload["shrunk"]]
             restored = _seqs([*payload["left"], *([seq, seq] for seq in shortened)], entry.seq)
+        restored = [seq for seq in restored if seq not in state.refused]
         missing = {seq for seq in (*restored, *partners) if entry.kind == RESTORED or seq not in state.messages}
         messages = self._messages_in(sorted(missing))
         state.pins |= set(restored)

@@ -180,7 +180,7 @@ class RecallInjection:
                 self._query(state, question, anchor),
                 budget=limit,
                 count=partial(self._messages.cost_of_text, wire=wire),
-                hidden=frozenset(seq for seq in state.messages if seq not in state.shortened),
+                hidden=(state.messages.keys() - state.shortened.keys()) | state.refused,
                 hidden_memories=self.shown_memories,
             )
         except Exception as error:  # noqa: BLE001  # recall never fails the turn

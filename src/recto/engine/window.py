@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -40,7 +40,9 @@ from recto.engine.projection import (
     NEW_WINDOW,
     OVERFLOW,
     PINNED,
+    REFUSED,
     RESTORED,
+    RETRIED,
     SNAPSHOT,
     SNAPSHOT_EVERY,
     UNPINNED,
@@ -58,7 +60,7 @@ from recto.health.metrics import PromptComposition
 from recto.recall.types import Query, SearchResult
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Entry
-from recto.transcript.events import to_json
+from recto.transcript.events import refused_key, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import Scope, pointer_to
 
@@ -288,6 +290,21 @@ class Window:
     def unpin(self, seqs: Iterable[int]) -> Entry:
         """Allows entries to be evicted again."""
         return self.events.append(UNPINNED, {"seqs": sorted(set(seqs))})
+
+    @_locked
+    def refuse(self, seqs: Iterable[int], why: Mapping[str, str | int]) -> list[Entry]:
+        """Takes messages that the provider refused out of the prompt. They stay in the transcript."""
+        drafts = []
+        for seq in seqs:
+            first = self.store.find(self.session, refused_key(seq)) is None
+            drafts.append(self.events.draft(REFUSED, {"entry": seq} | dict(why), refused_key(seq) if first else None))
+        return self.events.append_all(drafts) if drafts else []
+
+    @_locked
+    def retry(self, seqs: Iterable[int]) -> list[Entry]:
+        """Puts refused messages back into the prompt, because the client sends them again."""
+        drafts = [self.events.draft(RETRIED, {"entry": seq}) for seq in seqs]
+        return self.events.append_all(drafts) if drafts else []
 
     @_locked
     def restore(self, decision: int) -> Entry:

@@ -17,6 +17,8 @@ from recto.formats.sse import SseEvent
 
 MAX_CAPTURED_BYTES: Final = 64 * 1024 * 1024
 """Bytes of event data that one capture keeps in memory."""
+_MAX_CODE: Final = 100
+"""Characters of an error code that are kept."""
 
 
 class Capture(Protocol):
@@ -26,6 +28,8 @@ class Capture(Protocol):
     """Every part of the message has arrived. Usage may still follow."""
     failed: str
     """The provider's error message; empty while there is none."""
+    code: str
+    """The provider's error code, or its type; empty while there is none."""
     overflowed: bool
     """More data arrived than the capture keeps, so the response is incomplete."""
     id: str
@@ -59,6 +63,12 @@ def error_in(value: Json) -> str:
         return value
     error = object_in(value)
     return text_in(error.get("message")) or text_in(error.get("code")) or text_in(error.get("type"))
+
+
+def code_in(value: Json) -> str:
+    """Returns the code of an error in any provider's shape, or its type; empty if it has neither."""
+    error = object_in(value)
+    return (text_in(error.get("code")) or text_in(error.get("type")))[:_MAX_CODE]
 
 
 def index_of(value: Json) -> int | None:

@@ -22,7 +22,7 @@ from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
 from recto.gateway.api_keys import SESSION as KEYS_SESSION
 from recto.gateway.api_keys import Key, Keys
-from recto.gateway.errors import coded_response, error_response
+from recto.gateway.errors import JsonResponse, coded_response, error_response
 from recto.gateway.inspection.operations import RULES
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.routes import routes as inspection_routes
@@ -205,15 +205,15 @@ class Gateway:
         parsed = await on_a_thread(open_request, await request.body(), format.name)
         headers = dict(request.headers)
         hint = SessionHint(name=named_session(headers, parsed), is_explicit=OWN_HEADER in headers)
-        return JSONResponse(await on_a_thread(self.conversations.compact, _key(request), parsed, hint))
+        return JsonResponse(await on_a_thread(self.conversations.compact, _key(request), parsed, hint))
 
     async def _open_conversation(self, format: Format, request: Request) -> Response:
         fields = _object(await request.body() or b"{}")
-        return JSONResponse(await on_a_thread(self.conversations.open_conversation, _key(request), fields, format))
+        return JsonResponse(await on_a_thread(self.conversations.open_conversation, _key(request), fields, format))
 
     async def _conversation(self, request: Request) -> Response:
         id = request.path_params["id"]
-        return JSONResponse(await on_a_thread(self.conversations.conversation, _key(request), id))
+        return JsonResponse(await on_a_thread(self.conversations.conversation, _key(request), id))
 
     async def _items(self, request: Request) -> Response:
         query = request.query_params
@@ -228,10 +228,10 @@ class Gateway:
             limit=int(limit),
             order=query.get("order", "desc"),
         )
-        return JSONResponse(page)
+        return JsonResponse(page)
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(await self.models_api.models(dict(request.headers), _key(request)))
+        return JsonResponse(await self.models_api.models(dict(request.headers), _key(request)))
 
     async def _embeddings(self, request: Request) -> Response:
         return await self.models_api.embeddings(dict(request.headers), _key(request), await request.body())

@@ -44,6 +44,16 @@ _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
 )
 
 
+class JsonResponse(Response):
+    """JSON in ASCII: text of clients and upstreams may hold half characters, which UTF-8 cannot encode."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Encode the body."""
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
 def error_response(
     error: RectoError, format: Format, id: str, headers: Mapping[str, str] | None = None
 ) -> BufferedResponse:
@@ -71,7 +81,11 @@ def response_headers(headers: Mapping[str, str], id: str) -> list[tuple[str, str
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Encode header values for the wire: values that are not ASCII are percent-encoded."""
-    return [(name, value if value.isascii() else quote(value, safe=":/~@.,-_ ")) for name, value in headers.items()]
+    return [(name, value if value.isascii() else _percent_encoded(value)) for name, value in headers.items()]
+
+
+def _percent_encoded(value: str) -> str:
+    return quote(value, safe=":/~@.,-_ ", errors="replace")
 
 
 MCP_PATH = "/mcp"

@@ -96,7 +96,9 @@ def lookup_order(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tup
 
 
 def _key(name: bytes | str) -> str:
-    return name.hex() if isinstance(name, bytes) else f"id/{hashlib.sha256(name.encode()).hexdigest()}"
+    # An id may be any text of a client, half characters too: it is hashed, and found or not.
+    digest = "" if isinstance(name, bytes) else hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return name.hex() if isinstance(name, bytes) else f"id/{digest}"
 
 
 def _shard(key: str) -> str:

@@ -26,6 +26,7 @@ from recto.formats.convert.converter import ConvertedStream, convert_request, co
 from recto.formats.convert.types import ResponseIds
 from recto.formats.errors import OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
 from recto.formats.message import object_in
+from recto.formats.streaming import code_in
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
 from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
@@ -33,6 +34,7 @@ from recto.gateway.middleware.auth import KNOWN
 from recto.gateway.request import ClientRequest, open_request
 from recto.gateway.responses import (
     DISCONNECTED,
+    REFUSING_CODES,
     STOPPED,
     BufferedResponse,
     StreamConverter,
@@ -53,6 +55,8 @@ _log = logging.getLogger("recto.gateway")
 _MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Limit on a response that is not streamed."""
 _MAX_ERROR_BYTES: Final = 1024 * 1024
+REFUSES_REQUEST: Final = frozenset({400, 406, 411, 412, 413, 414, 415, 416, 417, 418, 422, 431, 451})
+"""Statuses that blame the request itself. Others are about keys, models, limits or the provider's state."""
 _NO_REPLY: Final = ProviderReply(messages=(), stop_reason="", usage=None)
 """The stored part of a response that never began."""
 _LARGE_REQUEST: Final = 256 * 1024
@@ -254,8 +258,8 @@ class Proxy:
                 report("upstream_error")
                 return await self._failed(turn, upstream, format, answer, id)
             if raw is None:
-                return self._streamed(turn, format, answer, id, report)
-            response = await self._buffered(turn, format, answer, raw, id)
+                return self._streamed(turn, format, answer, id, report, upstream.name)
+            response = await self._buffered(turn, format, answer, raw, id, upstream.name)
         except UpstreamUnreachable as error:
             report("upstream_error")
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
@@ -349,7 +353,13 @@ class Proxy:
         return await on_a_thread(convert_request, turn.body, source, target, max_tokens=_DEFAULT_OUTPUT_TOKENS)
 
     def _streamed(
-        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str, report: Callable[[str], None]
+        self,
+        turn: GatewayTurn,
+        format: Format,
+        answer: UpstreamResponse,
+        id: str,
+        report: Callable[[str], None],
+        upstream: str,
     ) -> StreamedResponse:
         converter: StreamConverter | None = None
         if ids := history_ids(turn.request):
@@ -363,6 +373,7 @@ class Proxy:
             turns=self._turns,
             cleanup=self._lanes.cleanup,
             answer=answer,
+            upstream=upstream,
             format=self._format,
             headers=[*kept, *encode_headers(turn.headers)],
             converter=converter,
@@ -371,13 +382,13 @@ class Proxy:
         )
 
     async def _buffered(
-        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, raw: bytes, id: str
+        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, raw: bytes, id: str, upstream: str
     ) -> BufferedResponse:
-        raw = await run_to_completion(on_a_thread(self._stored, turn, format, raw, id))
+        raw = await run_to_completion(on_a_thread(self._stored, turn, format, raw, id, upstream))
         kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 
-    def _stored(self, turn: GatewayTurn, format: Format, raw: bytes, id: str) -> bytes:
+    def _stored(self, turn: GatewayTurn, format: Format, raw: bytes, id: str, upstream: str) -> bytes:
         """Store a complete response. Returns its body as the client gets it. Blocks."""
         try:
             if format is not self._format:
@@ -389,7 +400,11 @@ class Proxy:
             raise
         except InputError as error:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
-        self._turns.finish(turn, reply, response=_id_in(raw), meta={"request": id})
+        code = _error_code(_decoded(raw)) if not reply.messages else ""
+        if code.startswith(REFUSING_CODES):  # a refusal with the status of a success
+            self._turns.refused(turn, upstream, 200, code)
+        else:
+            self._turns.finish(turn, reply, response=_id_in(raw), meta={"request": id})
         return raw
 
     async def _failed(
@@ -397,7 +412,11 @@ class Proxy:
     ) -> BufferedResponse:
         """Pass an upstream's error on: unchanged, or in the client's format."""
         raw = await _error_body(answer)
-        await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
+        error = _decoded(raw)
+        if answer.status in REFUSES_REQUEST and limits_in_error(error) is None:
+            await on_a_thread(self._turns.refused, turn, upstream.name, answer.status, _error_code(error))
+        else:
+            await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
         kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
         if format is not self._format or isinstance(
             _decoded(raw), str
@@ -405,6 +424,11 @@ class Proxy:
             raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+
+
+def _error_code(error: Mapping[str, object] | str) -> str:
+    """Return the code of a provider's error, or its type; empty where it has neither."""
+    return code_in(error.get("error")) if isinstance(error, Mapping) else ""  # type: ignore[arg-type]  # JSON
 
 
 def _unsupported(request: ClientRequest, id: str) -> BufferedResponse | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from recto.errors import MalformedMessage
 from recto.formats import Body, Format, open_body, reopen_body
 from recto.formats.cache_control import newest_marks
 from recto.formats.json_spans import Json, TextEdit, apply_edits, members, quoted, removals, set_member
 from recto.formats.message import MAX_CACHE_MARKS
 from recto.gateway.known_requests import KnownPrefix
+from recto.text.unicode import has_half_characters
 
 
 def surface_of(format: Format) -> str:
@@ -128,6 +130,8 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
         MalformedJson, MalformedMessage: It is not a request of this format.
     """
     body = reopen_body(raw, known.request.body, known.count) if known else open_body(raw, wire, shallow=True)
+    if has_half_characters(body.model):
+        raise MalformedMessage("the model's name contains half a character")
     roles = body.roles
     count = len(roles)
     front = next((place for place, role in enumerate(roles) if role != "system"), count)

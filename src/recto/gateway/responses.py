@@ -33,6 +33,8 @@ _MAX_TRAILER_EVENTS = 1_000
 """Events accepted after a message is complete: an upstream may never end its stream."""
 _PARSE_BYTES = 8 * 1024
 """Bytes of a response that are parsed at once."""
+REFUSING_CODES = ("invalid_", "image_", "content_", "unsupported_", "empty_image")
+"""How the codes of errors begin with which an upstream refuses the request itself, in a stream that it has begun."""
 DISCONNECTED = "the client went away"
 STOPPED = "the gateway was stopped"
 
@@ -62,6 +64,7 @@ class StreamedResponse:
     converter: StreamConverter | None = None
     cleanup: FairScheduler = field(default_factory=FairScheduler)
     """Schedules the storing of partial responses."""
+    upstream: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[str], None] = lambda outcome: None
     """Called with the outcome; only the first call counts."""
@@ -118,10 +121,10 @@ class StreamedResponse:
             return await self._fail(send, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error))
         except (MalformedMessage, CannotCross) as error:
             return await self._fail(send, UPSTREAM_FAILED, f"the upstream's stream cannot be passed on: {error}")
-        if not self._capture.ended:
+        if not self._capture.ended or (self._capture.failed and not self._capture.reply().messages):
             reason = self._capture.failed or "the upstream's stream ended before its message did"
             if self._capture.failed:  # the error is the upstream's own, and is passed on
-                await self._store_partial(reason)
+                await self._store_failure(reason)
                 await self._send(send, b"".join(withheld))
                 return "upstream_error"
             await self._send(send, b"".join(withheld))
@@ -208,6 +211,16 @@ class StreamedResponse:
         await self._store_partial(message)
         await self._send(send, self.format.errors.stream_error(code, message, self._sent))
         return "upstream_error"
+
+    async def _store_failure(self, why: str) -> None:
+        """Store an error that the upstream sent in its stream: a refusal of the request, or a response cut off."""
+        code = self._capture.code
+        if code.startswith(REFUSING_CODES) and not self._capture.partial().messages:
+            with suppress(RectoError):
+                refused = on_a_thread(self.turns.refused, self.turn, self.upstream, self.answer.status, code)
+                await run_to_completion(refused)
+        else:
+            await self._store_partial(why)
 
     async def _store_partial(self, why: str) -> None:
         if not self._stored:

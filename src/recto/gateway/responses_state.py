@@ -1,7 +1,7 @@
 """State that the gateway stores for clients of the Responses API: conversations and compacted histories.
 
 A compacted history is an id for a point of a session. The client sends the id instead of the history; it is resolved
-here, for the same tenant only.
+here, for the same tenant and agent only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConversationState:
     def tokens(self, key: Key, request: ClientRequest) -> int:
         """Count the prompt of a request: never more than the input budget, whatever its history."""
         store = self._sessions.view(key)
-        point = self._find_history(store, request)
+        point = self._find_history(key, store, request)
         name = store.name(point.session) if point else f"agent:{key.agent}:main"
         with self._sessions.use(key, name, request.model) as session:
             tokens = session.meter.prompt(
@@ -106,7 +106,7 @@ class ConversationState:
     def conversation(self, key: Key, id: str) -> dict[str, Any]:
         """Return a conversation. Raises `NotHeld`."""
         store = self._sessions.view(key)
-        point = self._find_conversation(store, id)
+        point = self._find_conversation(key, store, id)
         entry = store.find(point.session, _OPENED)
         if entry is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
@@ -115,7 +115,7 @@ class ConversationState:
     def items(self, key: Key, id: str, *, after: str = "", limit: int = 20, order: str = "desc") -> dict[str, Any]:
         """Return a page of the items of a conversation."""
         store = self._sessions.view(key)
-        point = self._find_conversation(store, id)
+        point = self._find_conversation(key, store, id)
         limit = min(max(limit, 1), _MAX_PAGE)
         start = store.get(point.session, after) if after else None
         if after and start is None:
@@ -139,17 +139,17 @@ class ConversationState:
             "has_more": len(items) > limit,
         }
 
-    def _find_conversation(self, store: TenantStore, id: str) -> LineagePoint:
-        point = self._turns.resolver.lineage.find(store, f"conversation/{id}")
+    def _find_conversation(self, key: Key, store: TenantStore, id: str) -> LineagePoint:
+        point = self._turns.resolver.find_by_id(key, store, f"conversation/{id}")
         if point is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
         return point
 
-    def _find_history(self, store: TenantStore, request: ClientRequest) -> LineagePoint | None:
+    def _find_history(self, key: Key, store: TenantStore, request: ClientRequest) -> LineagePoint | None:
         previous = text_in(request.fields.get("previous_response_id"))
         _, compacted = compacted_in(request.messages) if request.format.body.stored_history else (-1, "")
         name = f"compaction/{compacted}" if compacted else f"response/{previous}" if previous else ""
-        return self._turns.resolver.lineage.find(store, name) if name else None
+        return self._turns.resolver.find_by_id(key, store, name) if name else None
 
 
 def _conversation(id: str, ts: int, metadata: Mapping[str, Any]) -> dict[str, Any]:

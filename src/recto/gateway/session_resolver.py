@@ -6,19 +6,21 @@ name, and the same request while the first is in flight each open a branch; noth
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from recto.engine.fingerprints import Fingerprints
 from recto.engine.fork import BRANCH, fork
+from recto.engine.projection import REFUSED, RETRIED
 from recto.errors import InputError, NotHeld
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
 from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
-from recto.transcript.events import event, new_id
+from recto.transcript.events import event, new_id, refused_key
 from recto.transcript.protocols import Clock
 from recto.transcript.session_keys import is_memory_session
 from recto.transcript.tenancy import TenantStore
@@ -89,7 +91,7 @@ class SessionResolver:
             NotHeld: The request names a history that is not stored here.
             InputError: The key may not write to the session that it names.
         """
-        if request.format.body.stored_history and (stored := self._stored_history(store, request)):
+        if request.format.body.stored_history and (stored := self._stored_history(key, store, request)):
             point, new_messages = stored
             return self._continue(store, point, new_messages, request, busy)
         base = _base_name(key, hint)
@@ -144,7 +146,7 @@ class SessionResolver:
     def turn_key(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
         """Return the stored session whose turn the requests of a lane wait for, across processes; empty without one."""
         if conversation := request.format.request.conversation_id(request.fields):
-            point = self.lineage.find(store, f"conversation/{conversation}")
+            point = self.find_by_id(key, store, f"conversation/{conversation}")
             return point.session if point else ""
         return self.lane(key, store, request, hint)
 
@@ -205,6 +207,10 @@ class SessionResolver:
         entries = store.read(point.session, point.seq + 1, head)
         later = list(islice((entry for entry in entries if entry.kind == MESSAGE), len(rest) + 1))
         same = self._common_prefix(later, rest, request.wire)
+        if same < len(later) and store.find(point.session, refused_key(later[same].seq)) is not None:
+            # a client that does not send a refused message again goes on without it
+            later = _accepted(store.read(point.session, point.seq + 1, head))[: len(rest) + 1]
+            same = self._common_prefix(later, rest, request.wire)
         if same == len(later) and point.session not in busy:
             return ResolvedSession(
                 name=store.name(point.session),
@@ -227,6 +233,17 @@ class SessionResolver:
             ),
             min(len(entries), len(messages)),
         )
+
+    def sent_again(self, store: TenantStore, key: str, messages: Sequence[bytes], wire: str) -> list[Entry]:
+        """Return the unanswered entries of a session that hold these messages, one for each, in their order."""
+        wanted = Counter(self.fingerprints.of(message, wire) for message in messages)
+        found: list[Entry] = []
+        for entry in reversed(self._unanswered(store, key)):
+            fingerprint = self.fingerprints.of(entry.content, entry.wire)
+            if wanted[fingerprint] > 0:
+                wanted[fingerprint] -= 1
+                found.append(entry)
+        return found[::-1]
 
     def _next_turn(self, store: TenantStore, name: str, key: str, request: ClientRequest) -> ResolvedSession:
         """Add a turn to a session whose history is stored here. A retry of an unanswered request adds nothing."""
@@ -265,33 +282,54 @@ class SessionResolver:
             name=name, key=key, new_messages=request.messages, expected_head=entry.seq, history_hash=None
         )
 
+    def find_by_id(self, key: Key, store: TenantStore, name: str) -> LineagePoint | None:
+        """Find a history by the id that a client was given for it; None for one of another agent."""
+        point = self.lineage.find(store, name)
+        return point if point is not None and _is_agents(key, store.name(point.session)) else None
+
     def _stored_history(
-        self, store: TenantStore, request: ClientRequest
+        self, key: Key, store: TenantStore, request: ClientRequest
     ) -> tuple[LineagePoint, tuple[bytes, ...]] | None:
         """Find the stored history that a Responses request names, if it names one, and what it adds."""
         at, compacted = compacted_in(request.messages)
         if compacted:
             says = "The compaction item is not one that was made here."
-            return self._recorded(store, f"compaction/{compacted}", says), request.messages[at + 1 :]
+            return self._recorded(key, store, f"compaction/{compacted}", says), request.messages[at + 1 :]
         previous = text_in(request.fields.get("previous_response_id"))
         if previous:
             says = f"Previous response with id '{previous:.80}' not found."
-            return self._recorded(store, f"response/{previous}", says), request.messages
+            return self._recorded(key, store, f"response/{previous}", says), request.messages
         conversation = request.format.request.conversation_id(request.fields)
         if not conversation:
             return None
-        point = self._recorded(store, f"conversation/{conversation}", f"Conversation '{conversation:.80}' not found.")
+        says = f"Conversation '{conversation:.80}' not found."
+        point = self._recorded(key, store, f"conversation/{conversation}", says)
         count = len(request.messages)
         waiting = self._unanswered(store, point.session)[-count:] if count else []
         is_retry = bool(waiting) and self._common_prefix(waiting, request.messages, request.wire) == count
         last = waiting[0].seq - 1 if is_retry else store.head(point.session).seq
         return replace(point, seq=last), request.messages
 
-    def _recorded(self, store: TenantStore, name: str, says: str) -> LineagePoint:
-        point = self.lineage.find(store, name)
+    def _recorded(self, key: Key, store: TenantStore, name: str, says: str) -> LineagePoint:
+        point = self.find_by_id(key, store, name)
         if point is None:
             raise NotHeld(says)
         return point
+
+
+def _accepted(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the messages among entries, without those that the provider refused."""
+    messages: dict[int, Entry] = {}
+    refused: dict[int, Entry] = {}
+    for entry in entries:
+        if entry.kind == MESSAGE:
+            messages[entry.seq] = entry
+        elif entry.kind in (REFUSED, RETRIED):
+            seq = fields_of(entry.content).get("entry")
+            source, target = (messages, refused) if entry.kind == REFUSED else (refused, messages)
+            if isinstance(seq, int) and seq in source:
+                target[seq] = source.pop(seq)
+    return [messages[seq] for seq in sorted(messages)]
 
 
 def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
@@ -305,6 +343,15 @@ def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
     return -1, ""
 
 
+def _agent_prefix(key: Key) -> str:
+    return f"agent:{key.agent}:"
+
+
+def _is_agents(key: Key, name: str) -> bool:
+    """Whether a session belongs to the agent of an API key: the one check, for names and ids alike."""
+    return name.startswith(_agent_prefix(key))
+
+
 def _base_name(key: Key, hint: SessionHint) -> str:
     """Return the session that a request names, before its history is looked at.
 
@@ -312,9 +359,9 @@ def _base_name(key: Key, hint: SessionHint) -> str:
         InputError: The key may not write to it.
     """
     main = DEFAULT_SESSION.rpartition(":")[2]
-    prefix = f"agent:{key.agent}:"
+    prefix = _agent_prefix(key)
     name = hint.name if hint.is_explicit and hint.name.startswith("agent:") else f"{prefix}{hint.name or main}"
-    if not name.startswith(prefix):
+    if not _is_agents(key, name):
         raise InputError(f"session '{name:.80}': this key writes to sessions that begin with '{prefix}'")
     if is_memory_session(name):
         raise InputError(f"session '{name:.80}' holds memory; it is written by approval only. Choose another name.")

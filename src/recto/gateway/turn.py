@@ -122,6 +122,7 @@ class TurnRunner:
                     name = request.model if model is None else model
                     session = resources.enter_context(self._sessions.use(key, resolved.name, name))
                     self._store_new(session, store, request, resolved)
+                    self._reinstate(session, store, request, resolved)
                     is_stored = resolved.is_serial
                     return self._built(key, store, request, resolved, name, session, resources)
                 except TurnTaken:
@@ -167,6 +168,18 @@ class TurnRunner:
         """Store that there was no response."""
         try:
             self._append_event(turn, FAILED, {"upstream": upstream, "status": status})
+        finally:
+            self.end(turn)
+
+    def refused(self, turn: GatewayTurn, upstream: str, status: int, code: str) -> None:
+        """Store that the provider refused the request: its new messages stay in the transcript, out of the prompt."""
+        try:
+            self._append_event(turn, FAILED, {"upstream": upstream, "status": status})
+            request = turn.request
+            sent = (*request.middle, *_unanswered(request))
+            entries = self.resolver.sent_again(turn.store, turn.resolved.key, sent, request.wire)
+            why: dict[str, str | int] = {"upstream": upstream, "status": status, "code": code}
+            turn.session.window.refuse([entry.seq for entry in entries], why)
         finally:
             self.end(turn)
 
@@ -233,6 +246,17 @@ class TurnRunner:
             session.append_all(messages, expect=head, surface=surface, wire=wire, also=records)
         elif head is not None and (last := session.head.seq) != head:
             raise AppendConflict(resolved.key, head, last)  # it was sent before, and is answered by now
+
+    def _reinstate(
+        self, session: Session, store: TenantStore, request: ClientRequest, resolved: ResolvedSession
+    ) -> None:
+        """Put refused messages back that the client sends again. They are stored already."""
+        unanswered = _unanswered(request)
+        again = (*request.middle, *unanswered[: max(len(unanswered) - len(resolved.new_messages), 0)])
+        if not again or not (refused := session.window.state.refused):
+            return
+        entries = self.resolver.sent_again(store, resolved.key, again, request.wire)
+        session.window.retry([entry.seq for entry in entries if entry.seq in refused])
 
     def _build(self, turn: GatewayTurn) -> None:
         request = turn.request
@@ -352,6 +376,11 @@ def _body(request: ClientRequest, prompt: Prompt) -> bytes:
 def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
     blocks = system if isinstance(system, list) else [{"text": system}]
     return "\n\n".join(text_in(block.get("text")) for block in blocks)
+
+
+def _unanswered(request: ClientRequest) -> tuple[bytes, ...]:
+    """Return the messages of a request after the last response in it."""
+    return request.messages[request.replies[-1] + 1 if request.replies else 0 :]
 
 
 def _refuse_empty(request: ClientRequest) -> None:

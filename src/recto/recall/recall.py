@@ -24,6 +24,7 @@ from recto.recall.search import Ranking, Searcher
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import find_terms as references
 from recto.transcript.entries import Entry
+from recto.transcript.events import refused_key
 from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, reach_of
 
 _COMPANION_MARGIN = 0.1
@@ -167,8 +168,14 @@ class RecallService:
         result = self.search(query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories)
         best = max((hit.chance for hit in result.hits), default=0.0)
         threshold = self.rules.threshold - _COMPANION_MARGIN if best >= self.rules.threshold else inf
-        relevant = [hit for hit in result.hits if hit.chance >= threshold]
+        relevant = [hit for hit in result.hits if hit.chance >= threshold and not self._is_refused(hit)]
         return self._fit_to_budget(query, relevant, budget, count), result
+
+    def _is_refused(self, hit: Hit) -> bool:
+        """Whether a provider refused a message of another session; those of this one are hidden by the caller."""
+        if hit.session == self.session:
+            return False
+        return self.searcher.store.find(hit.session, refused_key(hit.seq)) is not None
 
     def read(self, pointer: str, around: int = 0) -> list[Entry]:
         """Read the entry of a pointer, with `around` neighbours on each side.

@@ -217,3 +217,8 @@ def _strip_comments(text: str) -> str:
         parts.append(text[at:start])
         at = end + 3
     return "".join((*parts, text[at:])) if at else text
+
+
+def has_half_characters(text: str) -> bool:
+    """Whether a text contains a lone surrogate, which no encoding can express."""
+    return not text.isascii() and _SURROGATES.search(text) is not None

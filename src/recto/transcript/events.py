@@ -24,6 +24,11 @@ def new_id(clock: Clock) -> str:
     return f"{max(clock.now(), 0) // 1000 & 0xFFFFFFFFFFFF:012x}{os.urandom(10).hex()}"
 
 
+def refused_key(seq: int) -> str:
+    """The key of the event that records the first refusal of a message by a provider."""
+    return f"refused/{seq}"
+
+
 @contextmanager
 def requested_by(who: str, surface: str) -> Iterator[None]:
     """Record `who` and `surface` in every event this thread creates in the meantime.

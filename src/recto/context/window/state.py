@@ -55,6 +55,8 @@ class WindowState:
     """Messages in the prompt by entry number, in order."""
     shortened: dict[int, ShortenedResult] = field(default_factory=dict)
     """Tool results that are in the prompt in a shorter form, by entry number."""
+    refused: set[int] = field(default_factory=set)
+    """Messages that the provider refused to take: no prompt contains them, nor anything derived from them."""
     pins: set[int] = field(default_factory=set)
     """Entries pinned by hand."""
     tokens: int = 0
@@ -187,6 +189,33 @@ class WindowState:
         self._derive()
         self._reset_after_edit(before)
 
+    def refuse(self, seqs: Iterable[int]) -> None:
+        """Remove messages that the provider refused. They were never part of the conversation it has seen."""
+        before = self.tokens
+        for seq in seqs:
+            self.refused.add(seq)
+            self.pins.discard(seq)
+            if seq in self.messages:
+                self._charge(self.messages[seq], -self.cost(seq))
+                del self.messages[seq]
+                self.shortened.pop(seq, None)
+        self._derive()
+        self._find_task()
+        self._reset_after_edit(before)
+
+    def reinstate(self, messages: Iterable[WindowMessage]) -> None:
+        """Put refused messages back, in their original order: the client sends them again."""
+        before = self.tokens
+        for message in messages:
+            if message.seq in self.refused:
+                self.refused.remove(message.seq)
+                self.messages[message.seq] = message
+                self._charge(message, message.tokens)
+        self.messages = dict(sorted(self.messages.items()))
+        self._derive()
+        self._find_task()
+        self._reset_after_edit(before)
+
     def note(self, note: Note) -> None:
         """Add a note."""
         self.notes = limit_notes((*self.notes, note))
@@ -198,6 +227,7 @@ class WindowState:
             messages=dict(self.messages),
             shortened=dict(self.shortened),
             pins=set(self.pins),
+            refused=set(self.refused),
             budget_levels=dict(self.budget_levels),
             component_tokens=dict(self.component_tokens),
             kept=set(self.kept),
@@ -212,6 +242,13 @@ class WindowState:
         questions = [message for message in self.messages.values() if message.acts_as == "user"]
         typed = [message for message in questions if not message.is_injected] or questions
         self.question = typed[-1].seq if typed else 0
+
+    def _find_task(self) -> None:
+        """Find the task again, after messages were refused or reinstated."""
+        typed = (line.seq for line in self.messages.values() if line.acts_as == "user" and not line.is_injected)
+        first = next(typed, 0)
+        if not self.task_seq or self.task_seq in self.refused or 0 < first < self.task_seq:
+            self.task_seq = first
 
     def _note_kind(self, message: WindowMessage) -> None:
         if message.marked or message.role == "system":
@@ -241,6 +278,7 @@ class WindowState:
             "task": self.task_seq,
             "in": ranges_of(self.messages),
             "pins": ranges_of(sorted(self.pins)),
+            "refused": ranges_of(sorted(self.refused)),
             "shrunk": {str(s.seq): {"text": s.text, "tokens": s.tokens} for s in self.shortened.values()},
             "left": [self.evicted_messages, self.evicted_tokens, self.first_evicted, self.last_evicted],
             "growth": [self.growth.level, list(self.growth.gains)],
@@ -280,6 +318,7 @@ class WindowState:
             task_seq=snapshot["task"],
             messages={message.seq: message for message in messages},
             pins=set(seqs_in(snapshot["pins"])),
+            refused=set(seqs_in(snapshot.get("refused", ()))),
             shortened={int(seq): ShortenedResult(seq=int(seq), **short) for seq, short in snapshot["shrunk"].items()},
             evicted_messages=evicted,
             evicted_tokens=evicted_tokens,

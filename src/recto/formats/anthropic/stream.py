@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from recto.formats.json_spans import quoted
 from recto.formats.message import THINKING, is_object, json_of, object_in, text_in
 from recto.formats.response import ProviderReply, usage_in
-from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of
+from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, code_in, error_in, event_object, index_of
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
@@ -37,6 +37,7 @@ class AnthropicCapture:
     def __init__(self, max_bytes: int = MAX_CAPTURED_BYTES) -> None:
         self.ended = False
         self.failed = ""
+        self.code = ""
         self.overflowed = False
         self.id = ""
         self._remaining = max_bytes
@@ -62,6 +63,7 @@ class AnthropicCapture:
                 self.ended = True
             case "error":
                 self.failed = error_in(data.get("error")) or "the provider reported an error"
+                self.code = code_in(data.get("error"))
             case kind if not self.overflowed:
                 self._block_event(kind, data)
 

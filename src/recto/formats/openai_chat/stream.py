@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from recto.formats.message import is_object, json_of, object_in, text_in
 from recto.formats.response import ProviderReply, usage_in
 from recto.formats.sse import DONE
-from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of
+from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, code_in, error_in, event_object, index_of
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
@@ -33,6 +33,7 @@ class ChatCapture:
     def __init__(self, max_bytes: int = MAX_CAPTURED_BYTES) -> None:
         self.ended = False
         self.failed = ""
+        self.code = ""
         self.overflowed = False
         self.id = ""
         self._remaining = max_bytes
@@ -52,6 +53,7 @@ class ChatCapture:
         self.overflowed = self.overflowed or self._remaining < 0
         if error := data.get("error"):
             self.failed = error_in(error) or "the provider reported an error"
+            self.code = code_in(error)
         self.id = self.id or text_in(data.get("id"))
         self._usage = usage_in(data.get("usage")) or self._usage
         choices = data.get("choices")

@@ -13,7 +13,7 @@ from recto.formats.json_spans import member_at
 from recto.formats.message import fields_of, is_object, json_of, object_in, text_in
 from recto.formats.openai_responses.request import read_response
 from recto.formats.response import ProviderReply, usage_in
-from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of
+from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, code_in, error_in, event_object, index_of
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
@@ -49,6 +49,7 @@ class ResponsesCapture:
     def __init__(self, max_bytes: int = MAX_CAPTURED_BYTES) -> None:
         self.ended = False
         self.failed = ""
+        self.code = ""
         self.overflowed = False
         self.id = ""
         self._remaining = max_bytes
@@ -69,6 +70,7 @@ class ResponsesCapture:
         self.id = self.id or text_in(response.get("id"))
         if kind == "error" or data.get("error"):
             self.failed = error_in(data.get("error") or data) or "the provider reported an error"
+            self.code = code_in(data.get("error") or data)
         elif kind in _LAST_EVENTS:
             self._finish(event.data, response)
         elif not self.overflowed:
@@ -98,6 +100,7 @@ class ResponsesCapture:
         self._stop = reason or text_in(response.get("status"))
         if self._stop == "failed" or response.get("error"):
             self.failed = error_in(response.get("error")) or "the response failed"
+            self.code = code_in(response.get("error"))
         try:
             source = _member(text, "response").decode()
             self._final = read_response(source, response)

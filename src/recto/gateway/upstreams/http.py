@@ -18,6 +18,7 @@ from recto.config import Settings
 from recto.errors import SettingsError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.gateway.api_keys import Key
+from recto.text.unicode import has_half_characters
 
 if TYPE_CHECKING:
     from recto.gateway.upstreams._connections import Reply, UpstreamConnections
@@ -228,7 +229,9 @@ class Upstreams:
     """Patterns of model names with their upstream; the first match wins."""
 
     def for_model(self, model: str, key: Key) -> Upstream:
-        """Return the upstream of a model. Raises `UpstreamsWrong`."""
+        """Return the upstream of a model. Raises `UpstreamsWrong`, also for a name that cannot be encoded."""
+        if has_half_characters(model):
+            raise UpstreamsWrong("the model's name contains half a character")
         if key.upstream:
             found = self.by_name.get(key.upstream)
             if found is None:

@@ -45,6 +45,8 @@ _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4
 _SHARES = {"holds": 0.6, "open": 0.1, "steps": 0.3}
 """Largest share of each section; names get what is left."""
+_MAX_HOLDS = 0.85
+"""Share of the user's statements where tokens beyond the record do not suffice: what holds goes before steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,38 +119,42 @@ def extend_record(
     )
 
 
-def render_record(record: WorkingRecord, visible: Sequence[str], max_tokens: int, count: CountText) -> str:
-    """The text of a record in at most `max_tokens`: nothing of it repeats what the visible messages contain."""
+def render_record(
+    record: WorkingRecord, visible: Sequence[str], max_tokens: int, count: CountText, statement_tokens: int = 0
+) -> str:
+    """The text of a record in at most `max_tokens`: nothing of it repeats what the visible messages contain.
+
+    The user's statements that do not fit into their share may use `statement_tokens` beyond it, and then most of the
+    record.
+    """
     from recto.context.facts.extraction import by_priority, standing_statements  # noqa: PLC0415  # as above
 
     shown = "\n".join(visible)
     lines: list[str] = []
-    left = max_tokens
 
-    def add(title: str, rows: Iterable[tuple[int, str]], share: float, *, unbroken: bool = False) -> None:
-        """Add as many rows as fit in a share, by priority, in the order of their entries."""
-        nonlocal left
-        available = min(int(max_tokens * share), left) - count(title) - 1
-        chosen = []
+    def add(title: str, rows: Iterable[tuple[int, str]], most: int, *, unbroken: bool = False) -> int:
+        """Add as many rows as fit, by priority, in the order of their entries; returns the tokens they take."""
+        used, chosen = count(title) + 1, []
         for seq, row in rows:
             cost = count(row) + 1
-            if cost <= available:
-                available -= cost
+            if used + cost <= most:
+                used += cost
                 chosen.append((seq, row))
             elif unbroken:
                 break
-        if chosen:
-            lines.append(title)
-            lines.extend(row for _, row in sorted(chosen))
-            left -= sum(count(row) + 1 for _, row in chosen) + count(title) + 1
+        lines.extend((title, *(row for _, row in sorted(chosen))) if chosen else ())
+        return used if chosen else 0
 
     held = [fact for fact in standing_statements(record.facts) if fact.text not in shown]
-    add("What the user said that still holds:", [(fact.seq, _bullet(fact)) for fact in held], _SHARES["holds"])
+    stated = [(fact.seq, _bullet(fact)) for fact in held]
+    used = add("What the user said that still holds:", stated, int(max_tokens * _MAX_HOLDS) + statement_tokens)
+    left = max_tokens - used + min(statement_tokens, max(used - int(max_tokens * _SHARES["holds"]), 0))
     loose = [fact for fact in by_priority(record.facts) if fact.open and fact.kind in _OPEN and fact.text not in shown]
     rows = [(fact.seq, _bullet(fact)) for fact in loose if fact not in held]
-    add("Open:", rows[:_MAX_OPEN], _SHARES["open"])
+    left -= add("Open:", rows[:_MAX_OPEN], min(int(max_tokens * _SHARES["open"]), left))
     steps = [(step.seq, _step_line(step)) for step in reversed(record.steps)]
-    add("Steps that are not shown, oldest first:", steps, _SHARES["steps"], unbroken=True)
+    most = min(int(max_tokens * _SHARES["steps"]), left)
+    left -= add("Steps that are not shown, oldest first:", steps, most, unbroken=True)
     names = _fitting_names(record, f"{shown}\n" + "\n".join(lines), left - 12, count)
     for title, chosen in (
         ("Files in them", [name for name in names if _is_file(name)]),

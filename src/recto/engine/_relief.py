@@ -175,7 +175,10 @@ def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecor
     record = extend_record(state.record or WorkingRecord(), evicted, shortened)
     visible = [after.shortened[seq].text if seq in after.shortened else messages.text_of(seq) for seq in after.messages]
     limit = max_record_tokens(after, planned.rules) - messages.meter.count(RECORD_HEADING) - 8
-    return replace(record, text=render_record(record, visible, limit, messages.meter.count))
+    # What the user said may take as much again, out of half of the tokens that the relief leaves below the ceiling.
+    spare = int(planned.rules.ceiling * planned.rules.input_budget) - planned.relief.after
+    extra = max(min(limit, spare // 2), 0)
+    return replace(record, text=render_record(record, visible, limit, messages.meter.count, extra))
 
 
 def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache) -> dict[str, Any]:

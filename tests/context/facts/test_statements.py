@@ -1,6 +1,6 @@
 """What holds: a user's statements stay until they are taken back, and nothing else counts as one.
 
-`statements.json` has two halves with different wordings. The rules were written with half A in view; half B is only
+`statements.json` has three parts with different wordings. The rules were written with part A in view; B and C are only
 measured.
 """
 
@@ -65,7 +65,7 @@ SESSION = _session()
 
 
 def test_the_set_covers_its_kinds_and_languages():
-    for half in "AB":
+    for half in "ABC":
         assert {one["kind"] for one in STATEMENTS if one["half"] == half} == KINDS
         assert {one["language"] for one in STATEMENTS if one["half"] == half} == {"en", "de", "fr", "es", "zh"}
     assert len(STATEMENTS) >= 200
@@ -74,14 +74,14 @@ def test_the_set_covers_its_kinds_and_languages():
     assert all(one["later"] for one in STATEMENTS)
 
 
-@pytest.mark.parametrize("half", ["A", "B"])
+@pytest.mark.parametrize("half", ["A", "B", "C"])
 def test_statements_survive_a_long_session_and_eight_folds(half):
     chosen = [one for one in STATEMENTS if one["half"] == half]
     lost = [one["text"] for one in chosen if fold_words(one["text"]) not in fold_words(buried(one["text"], folds=8))]
     assert len(lost) <= 0.05 * len(chosen), lost
 
 
-@pytest.mark.parametrize("half", ["A", "B"])
+@pytest.mark.parametrize("half", ["A", "B", "C"])
 def test_few_neutral_sentences_are_kept(half):
     chosen = [one for one in NEUTRAL if one["half"] == half]
     kept = [one["text"] for one in chosen if buried(one["text"])]
@@ -165,6 +165,14 @@ def test_prohibitions_come_first_and_newer_ones_before_older_ones():
     ]  # fmt: skip
 
 
+def test_what_the_user_said_unasked_comes_before_answers_of_the_moment():
+    asked = [assistant(1, "Want me to fix this?"), user(2, "yes"), assistant(3, "Shall I rename it?"), user(4, "no")]
+    assert texts(*asked, user(5, "Never push to main."), user(6, "Write tests first, always."))[:2] == [
+        "Never push to main.",
+        "Write tests first, always.",
+    ]
+
+
 def test_near_duplicates_are_merged():
     assert texts(user(1, "Never push to the main branch."), user(4, "Do not push to the main branch!")) == [
         "Do not push to the main branch!"
@@ -205,6 +213,32 @@ def test_what_a_user_types_beside_a_tool_result_is_the_user_s():
 )
 def test_what_a_client_writes_under_the_user_s_name_is_no_statement(text):
     assert texts(user(1, text)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A customer reports a wrong audit.",
+        "which agent and model",
+        "it's fine, let's mark the pr ready for review",
+        "hmm, it might be reinjected as the next 'user' prompt.",
+        "Full transcript available at: /private/tmp/tasks/a7470ed.output",
+        "that double constant definition in the registry is yuck :(",
+        "Plan: Fix the hook response format and add a warning message",
+    ],
+)
+def test_what_passes_in_a_real_session_is_no_statement(text):
+    assert texts(user(1, text)) == []
+
+
+def test_of_a_pasted_review_only_what_has_force_is_kept():
+    review = (
+        "Missing shadow file treated as overlap\n\nWhen `RunAgent` returns an error, result can be nil.\n"
+        "The test still reads result.Stdout.\nextractLines drops all lines shorter than 10 chars.\n"
+        "content_overlap.go should use a map.\nDo not call reset() here."
+    )
+    assert texts(user(1, review)) == ["Do not call reset() here."]
+    assert len(texts(user(1, f"I want these fixed before every release.\n{review}"))) > 1
 
 
 def test_of_a_document_only_what_is_explicit_is_kept():

@@ -18,7 +18,7 @@ from recto.context.facts._todo_lists import TodoItem, todo_changes, todo_list_in
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.patterns import Wording
 from recto.context.facts.retraction import STANDING, is_negative, subject_of, takes_back
-from recto.context.facts.statements import statement_kind
+from recto.context.facts.statements import mentions_code, statement_kind
 from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
@@ -50,6 +50,12 @@ _STANDING_RANKS: dict[FactKind, int] = {
     "circumstance": 4, "deferral": 5, "obligation": 5,
 }  # fmt: skip
 """What a short list of standing statements contains first."""
+_REPLY_RANKS: dict[FactKind, int] = {"constraint": 2, "approval": 4}
+"""The same for answers to questions of the assistant."""
+_FORCEFUL: tuple[FactKind, ...] = ("constraint", "approval", "preference")
+"""What counts in a text that was pasted."""
+_MIN_REPORT_SENTENCES, _MIN_REPORT_SHARE = 4, 0.4
+"""Sentences of a pasted report, and the share of them that names code."""
 _MIN_SAME_SUBJECT = 0.8
 """Share of their words in common from which two statements of the same force say the same."""
 
@@ -89,9 +95,10 @@ def standing_statements(facts: Iterable[Fact]) -> list[Fact]:
 
 
 def _standing_rank(fact: Fact) -> int:
-    """A permission in the user's own words comes first, a `yes` to a question of the moment with the decisions."""
-    is_reply = fact.kind == "approval" and fact.about == _ANSWER
-    return _STANDING_RANKS["decision" if is_reply else fact.kind]
+    """A permission in the user's own words comes first; a `yes` or `no` to a question is mostly one of the moment."""
+    if fact.about == _ANSWER and fact.kind in _REPLY_RANKS:
+        return _REPLY_RANKS[fact.kind]
+    return _STANDING_RANKS[fact.kind]
 
 
 def _says_the_same(fact: Fact, other: Fact) -> bool:
@@ -169,9 +176,12 @@ class _Ledger:
         self._settle(lambda fact: _is_open(fact, "question", "assistant"))
         if any(patterns.DONE.search(sentence.lower()) for sentence in sentences[:3]):
             self._settle(lambda fact: _is_open(fact, "error", "user"))
-        strict, count = is_document(own), 0
+        is_report = _is_report(sentences)
+        strict, count = is_report or is_document(own), 0
         for index, sentence in enumerate(sentences):
             kind = _user_fact_kind(sentence, strict=strict)
+            if is_report and kind not in _FORCEFUL:
+                kind = None
             text, about = sentence, ""
             if questions and index == 0 and (answer := answer_to(questions, sentence, kind)):
                 (kind, text), about = answer, _ANSWER
@@ -320,6 +330,16 @@ def _matches(lowered: str, wordings: Sequence[Wording]) -> bool:
     return any(
         any(cue in lowered for cue in wording.cues) and wording.pattern.search(lowered) is not None
         for wording in wordings
+    )
+
+
+def _is_report(sentences: Sequence[str]) -> bool:
+    """Whether a text speaks of code and nobody speaks in it, as in review comments and logs that users paste."""
+    about_code = sum(mentions_code(sentence) for sentence in sentences)
+    return (
+        len(sentences) >= _MIN_REPORT_SENTENCES
+        and about_code >= _MIN_REPORT_SHARE * len(sentences)
+        and not any(_FIRST_PERSON.search(sentence.lower()) for sentence in sentences)
     )
 
 

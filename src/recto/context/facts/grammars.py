@@ -105,7 +105,10 @@ _EN_ONCE = """
     benchmark validate verify confirm turn switch connect book order schedule plan design sketch outline brainstorm
     propose suggest recommend guess invoke dig trace reproduce highlight clarify elaborate let imagine enjoy hang
     address put bring split group gimme grab hand pass fire spin jump wire kill trigger ping pick swap drop strip
-    format log document prepare play define edit modify inform
+    format log document prepare play define edit modify inform enable disable mark strengthen attach assign backport
+    bisect configure import introduce lint patch port prune register reinstall remind reset resolve restore rework
+    scan submit subscribe sync tackle tail train trim tune unify unwrap view watch walk wait resubmit reapply extend
+    rearrange reorganize restructure simulate sanity-check smoke-test lower raise reduce increase
 """
 _EN_TEMPER = "so very really quite pretty a_bit a_little still not just rather getting going indeed super kind_of"
 
@@ -117,6 +120,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             hey hi kindly that_said for_the_record remember quick_note heads_up in_addition
             besides>[\s,.:;!–—-]{1,4}|<great good nice cool perfect thanks thank_you sorry>[,.:;!–—-]\s{1,3}){0,5}""",
         "question": """
+            <which why how(?!_<about ever>)>_\\w+
+            <question q>_?[:,]
             <what who whom whose which where why how><'s 're _is _are _was _do _does _did _can _could _would _will
             _should _about _come _many _much _long _of>
             <is are was were do does did can could would will should have has> <i you we he she it they there this
@@ -133,6 +138,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <weird ah aha good sorry apologies no_idea no_clue dunno i_don't_know can't_wait not_sure>
             good_<morning evening afternoon night job work point idea catch question stuff one>
             <sounds looks>_<good great fine reasonable nice right>
+            <it's it_is this_is that_is>_<all_ totally_ absolutely_>?<fine ok okay>[.,;!]
+            <this_is that_is>_<all_ totally_>?<fine ok okay>$
             have_a_<nice good great lovely>
             that<'s _is _was _looks _sounds _helps _makes _explains _did _worked _works _helped>
             this_<looks is was>_<really_ so_ very_ pretty_ quite_>?<great good nice awesome cool perfect amazing
@@ -151,7 +158,9 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             changed[,:;]
             <is are lives? uses? runs? goes? starts? sits? happens?>_[^.;]{0,40}\\bnow[.!]?$
             now_<lives? called named runs in at on starts uses>
-            <wrong incorrect outdated out_of_date misleading>
+            <is are was were 's 're aren't isn't be>_(?:\\w+_){0,2}<wrong incorrect outdated out_of_date misleading>
+            ^<wrong incorrect outdated>
+            you(?:'ve|'re)?_(?:\\w+_){1,3}wrong
             no_longer_<true valid correct applies apply needed required necessary>
             <forget ignore disregard scratch scrap strike lift>_<what that the_rule the_instruction the_restriction
             the_limit the_ban the_freeze my everything all about>
@@ -335,7 +344,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <can_you_ could_you_ would_you_ will_you_ i'd_like_to_ i'd_like_you_to_ i_want_to_ i_want_you_to_
             i_need_to_ i_need_you_to_ i_would_like_to_ let's_ let_us_ let_me_ we_need_to_ we_have_to_ we_should_
             we_can_ you_can_now_ go_ahead_and_ go_and_ time_to_ i'll_ i_will_ i'm_going_to_>?(?:<quickly briefly
-            now please just also then first next>_)*<{_EN_ONCE}>(?!-\\w)(?!_\\w+:)""",
+            now please just also then first next automatically>_)*<{_EN_ONCE}>(?!-\\w)(?!_\\w+:)""",
         "remark": f"""
             i_<think guess suppose wonder hope bet doubt feel believe noticed heard see know remember forgot wish
             assume imagine mean>
@@ -346,7 +355,13 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             impressed excited surprised sorry afraid done ready here hungry late stuck wondering thinking looking
             trying getting seeing about just still having reading waiting learning enjoying starting checking
             off_to so very really pretty a_bit kind_of>
-            <could might may>_<be have>_(?!\\w+ed\\b)\\w+
+            <could may>_<be have>_(?!\\w+ed\\b)\\w+
+            <might maybe perhaps>_\\w+
+            <let's let_us>_\\w+
+            <:\\( :\\) :\\|>
+            \\.\\.\\.$
+            <a an the one another>_\\w+_<reports? complains? claims? mentions? asks? writes>
+            <one_last one_more>_<comment thing question one>
             <looks seems feels sounds>_like
             <same another>_<problem issue error thing story result bug>
             i_<need could_use want>_<a some more another>_<coffee break drink nap tea snack holiday minute moment

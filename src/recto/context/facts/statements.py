@@ -65,8 +65,9 @@ _QUESTION_ENDS = ("?", "？", "؟")
 _NOT_PROSE = lazy_re(
     r"^[\W\d_]*$|^(?:-> )?(?:https?://|[/~.]?[\w.-]+/)\S*$|^(?:[$#>%❯+]|//|---) |^[✓✗✔✘⏺●│├└─╭╰]|^\[[^\]]*\]$"
     r"|^(?:fatal|error|warning|panic|info|debug|traceback)\b[^.?!]{0,20}:|^\S{1,200}\.\w{1,5}:\d+|[:：]$"
+    r"|\bavailable at:? [/~]|^plan: |[\U0001f600-\U0001f64f]$"
 )
-"""Paths, addresses, command lines, log lines, placeholders, and lines that announce what follows."""
+"""Paths, addresses, command lines, log lines, placeholders, smileys, and lines that announce what follows."""
 _CODE_WORD = lazy_re(r"\w\(\)|[a-z][A-Z]|\w_\w|\w\.\w{1,5}\W?$|\w:\d|::|->|==|[{}<>]")
 _APPROVAL = lazy_re(
     r"\W{0,4}(?:(?:yes|yep|yeah|sure|ok|okay|great|cool|perfect|please|let's|you can)[,.!\s]{1,3}){0,3}"
@@ -114,6 +115,11 @@ def _is_code(sentence: str) -> bool:
     words = sentence.split()
     names = sum(_CODE_WORD.search(word) is not None for word in words)
     return names > 1 and names * _MIN_WORDS_PER_NAME > len(words) and not _HAN.search(sentence)
+
+
+def mentions_code(sentence: str) -> bool:
+    """Whether a sentence names something of a program: an identifier, a call, a file, a line."""
+    return any(_CODE_WORD.search(word) for word in sentence.split()) or "`" in sentence
 
 
 def is_momentary(sentence: str) -> bool:

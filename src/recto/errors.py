@@ -225,9 +225,14 @@ class UnknownSession(RectoError):
 
 
 class WindowOverflow(RectoError):
-    """The messages that may not be evicted do not fit the window. Everything is stored; nothing was sent."""
+    """The messages that may not be evicted do not fit the window. Nothing was sent.
 
-    def __init__(self, tokens: int, room: int, holders: Sequence[tuple[str, int]], kept_by: str = "") -> None:
+    Everything is stored, unless a new message alone can never fit: then it is refused before it is stored.
+    """
+
+    def __init__(
+        self, tokens: int, room: int, holders: Sequence[tuple[str, int]], kept_by: str = "", *, stored: bool = True
+    ) -> None:
         self.tokens = tokens
         self.kept_by = kept_by
         """Why unprotected messages cannot be evicted: messages that could not be recalled stay in the prompt."""
@@ -237,9 +242,10 @@ class WindowOverflow(RectoError):
         largest = ", ".join(f"{name} {size:,}" for name, size in self.holders[:5])
         why = f"and nothing may leave, for it could not be recalled: {kept_by}" if kept_by else "all of them protected."
         cure = "Mend the index, or unpin" if kept_by else "Unpin"
+        kept = "Everything is stored" if stored else "Nothing was stored"
         super().__init__(
             f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, {why} "
-            f"Largest: {largest}. Everything is stored. {cure} or shorten what is largest, offer fewer tools, or use "
+            f"Largest: {largest}. {kept}. {cure} or shorten what is largest, offer fewer tools, or use "
             "a model with a larger window."
         )
 

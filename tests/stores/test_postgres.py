@@ -111,6 +111,63 @@ def test_a_connection_that_goes_back_to_the_pool_forgets_its_tenant(url):
         assert found in (None, "")
 
 
+def test_a_kept_head_never_goes_back_except_where_the_owner_accepts_the_transcript(empty):
+    role = "recto_gateway_kept_test"
+    with opened(empty) as store:
+        store.append(NORTH, [draft("a"), draft("b")])
+    with admin(empty) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {role}")
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    try:
+        grant_role(empty, role)
+        for url in (named(urlsplit(empty).path[1:], role), empty):
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("SET recto.tenant = '*'")
+                if url != empty:
+                    connection.execute("SET recto.accepting = 'on'")  # saying so is not enough for another role
+                for change in ("seq = 1", "seq = 0", "hash = decode(repeat('00', 32), 'hex')"):
+                    with pytest.raises(psycopg.Error) as refused:
+                        connection.execute(f"UPDATE recto.kept_heads SET {change}")
+                    assert refused.value.sqlstate == APPEND_ONLY
+        with opened(empty) as store:
+            store.accept_heads()
+            store.append(NORTH, [draft("c")])
+            assert store.kept_heads()[NORTH] == store.head(NORTH)
+            assert store.damage() == []
+    finally:
+        with admin(empty) as connection:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
+
+
+def test_a_partition_is_walled_off_by_tenant_like_its_table(url):
+    with opened(url) as store:
+        store.append(NORTH, [draft("wall")])
+        store.append(SOUTH, [draft("wall")])
+    role = "recto_partition_test"
+    with admin(url) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {role}")
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+        connection.execute(f"GRANT USAGE ON SCHEMA recto TO {role}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA recto TO {role}")
+    try:
+        with psycopg.connect(named(urlsplit(url).path[1:], role), autocommit=True) as connection:
+            for table in ("entries", "heads", "kept_heads", "terms"):
+                for tenant in ("north", "south"):
+                    connection.execute("SELECT set_config('recto.tenant', %s, false)", (tenant,))
+                    found = {
+                        row[0]
+                        for part in range(16)
+                        for row in connection.execute(f"SELECT tenant FROM recto.{table}_{part}").fetchall()
+                    }
+                    assert found <= {tenant}
+                    assert found or table == "terms"
+    finally:
+        with admin(url) as connection:
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")
+
+
 async def _tenant_now(store: PostgresStore) -> str | None:
     async with store._pool._pool.connection() as connection:
         cursor = await connection.execute("SELECT current_setting('recto.tenant', true)")
@@ -142,6 +199,7 @@ def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
                 "DELETE FROM recto.entries",
                 "TRUNCATE recto.entries",
                 "DELETE FROM recto.heads",
+                "UPDATE recto.kept_heads SET tenant = 'south'",
                 "INSERT INTO recto.erasing VALUES ('x')",
                 "ALTER TABLE recto.entries DISABLE TRIGGER ALL",
                 "ALTER TABLE recto.entries NO FORCE ROW LEVEL SECURITY",

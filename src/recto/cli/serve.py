@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import html
 import os
+import shutil
 import sys
+import tempfile
 import webbrowser
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -121,4 +126,17 @@ def _open_browser(page: str) -> None:
     with suppress(webbrowser.Error, OSError):
         browser = webbrowser.get()
         if type(browser) is not webbrowser.GenericBrowser:
-            browser.open(page)
+            browser.open(_forwarding_file(page).as_uri() if "key=" in page else page)
+
+
+def _forwarding_file(page: str) -> Path:
+    """Writes a file that leads to the page, removed when the program ends, and returns its path.
+
+    The address holds a key, and every user of the machine can read the command line of a browser.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="recto-"))  # made for the owner alone
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = folder / "page.html"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(page)}">\n')
+    return file

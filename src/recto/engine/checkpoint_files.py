@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from recto.continuity.folders import make_private_folder
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _STALE_SECONDS = 3600
 """Age at which temporary files of a stopped process are removed."""
@@ -34,7 +36,7 @@ def session_folder(folder: str | os.PathLike[str], session: str) -> Path:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file. Raises `OSError`; then the previous version is still there."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     _remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

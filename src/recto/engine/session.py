@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from recto.errors import InputError, MalformedMessage, TooLarge
+from recto.errors import InputError, MalformedMessage, TooLarge, WindowOverflow
 from recto.formats import Usage, detect, read
 from recto.formats.message import fields_of, role_defect
 from recto.formats.response import usage_in
@@ -57,6 +57,12 @@ MessageLike = Mapping[str, Any] | bytes
 
 _USAGE_REACH = 200
 """How many entries back usage reports are read when a session is opened."""
+
+
+_LARGE_MESSAGE = 1024 * 1024
+"""Bytes from which on a user message is checked before it is stored whether it can ever fit."""
+_MAX_CHARS_PER_TOKEN = 8
+"""Characters of such a message that are counted for each token of the input budget."""
 
 
 class Session:
@@ -138,6 +144,8 @@ class Session:
         """
         meta_bytes = to_json(meta or {})
         parsed = [self._parse(message, wire) for message in messages]
+        if parsed:
+            self._refuse_what_never_fits(*parsed[-1][:2])
         drafts = [
             self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}")
             for place, message in enumerate(parsed)
@@ -453,6 +461,19 @@ class Session:
             key=key,
             terms=b"" if make_row is None else make_row(message.text, message.role, ts, meta),
         )
+
+    def _refuse_what_never_fits(self, raw: bytes, message: Message) -> None:
+        """Raises `WindowOverflow` for a new user message that alone is longer than any prompt may be.
+
+        Such a message may not be shortened, so every prompt with it would be refused. It is refused before it is
+        stored, and only as much of it is counted as shows that.
+        """
+        if len(raw) < _LARGE_MESSAGE or message.role != "user" or message.results:
+            return
+        budget = self.window.budget.input_budget
+        tokens = self.meter.count(message.text[: budget * _MAX_CHARS_PER_TOKEN])
+        if tokens > budget:
+            raise WindowOverflow(tokens, budget, [("the new message, at least", tokens)], stored=False)
 
     def _parse(self, source: MessageLike, wire: str | None = None) -> tuple[bytes, Message, str]:
         raw = source if isinstance(source, bytes) else to_json(source)

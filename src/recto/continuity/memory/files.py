@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recto.continuity.folders import make_private_folder
 from recto.continuity.memory import KINDS
 from recto.continuity.memory.folder_names import PAGES, UNSAFE
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
@@ -77,7 +78,7 @@ class MemoryFolder:
     def writing(self) -> Iterator[None]:
         """Hold the write lock across processes; removes what a dead writer left behind first."""
         with _translate_errors(str(self.root)):
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self.root)
             with self._at() as root:
                 lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root)
         try:

@@ -3,7 +3,8 @@
 GRANT USAGE ON SCHEMA recto TO {role};
 GRANT SELECT ON recto.schema_steps, recto.erasing TO {role};
 GRANT SELECT, INSERT ON recto.entries TO {role};
-GRANT SELECT, INSERT, UPDATE ON recto.heads, recto.kept_heads, recto.terms TO {role};
+GRANT SELECT, INSERT, UPDATE ON recto.heads, recto.terms TO {role};
+GRANT SELECT, INSERT, UPDATE (seq, hash) ON recto.kept_heads TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON recto.shelves, recto.covered, recto.fresh, recto.sealed TO {role};
 GRANT SELECT ON recto.transcript, recto.coverage TO {role};
 GRANT EXECUTE ON FUNCTION recto.may_see(text) TO {role};

@@ -116,6 +116,8 @@ WHERE session = %(session)s AND owner = %(owner)s AND epoch = %(epoch)s
 """
 
 STORED_HEADS = "SELECT session, seq, hash FROM recto.kept_heads ORDER BY session"
+ACCEPTING = "SELECT set_config('recto.accepting', 'on', true)"
+"""Lets the owner of the tables set kept heads back, in this transaction."""
 ACCEPT = """
 INSERT INTO recto.kept_heads(session, tenant, seq, hash)
 SELECT session, tenant, seq, hash FROM recto.heads WHERE seq > 0

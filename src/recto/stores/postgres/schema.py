@@ -24,7 +24,7 @@ _WALLED: Final = (*_GUARDED, "terms")
 _TRIGGERS: Final = {
     "entries": {"entries_follow", "entries_keep", "entries_stay"},
     "heads": {"heads_advance", "heads_stay"},
-    "kept_heads": {"kept_heads_stay"},
+    "kept_heads": {"kept_heads_advance", "kept_heads_stay"},
 }
 _FOUND = """
 SELECT c.relname, t.tgname, t.tgenabled <> 'D' FROM pg_trigger AS t
@@ -32,7 +32,7 @@ JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_namespace AS n ON n.oid = c.reln
 WHERE n.nspname = 'recto' AND NOT t.tgisinternal
 """
 _WALLS = """
-SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity FROM pg_class AS c
+SELECT c.relname, c.relrowsecurity AND (c.relforcerowsecurity OR c.relispartition) FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = 'recto' AND c.relname = ANY(%(tables)s)
 """
 _ASTRAY = """
@@ -46,7 +46,8 @@ _PARTS = 16
 async def find_damage(pool: ConnectionPool) -> list[str]:
     """Report missing triggers and policies, and heads without their entry; empty if there are none."""
     triggers = await pool.fetch_all(EVERYBODY, _FOUND)
-    walls: dict[str, bool] = dict(await pool.fetch_all(EVERYBODY, _WALLS, {"tables": list(_WALLED)}))
+    walled = [*_WALLED, *(f"{table}_{number}" for table in _WALLED for number in range(_PARTS))]
+    walls: dict[str, bool] = dict(await pool.fetch_all(EVERYBODY, _WALLS, {"tables": walled}))
     astray = await pool.fetch_all(EVERYBODY, _ASTRAY)
     live = {(table, name) for table, name, is_on in triggers if is_on}
     wanted = {
@@ -59,7 +60,7 @@ async def find_damage(pool: ConnectionPool) -> list[str]:
     gone = [
         f"the trigger '{name}' of table '{table}' is missing or switched off" for table, name in sorted(wanted - live)
     ]
-    open_ = [f"table '{table}' is not walled off by tenant" for table in _WALLED if not walls.get(table)]
+    open_ = [f"table '{table}' is not walled off by tenant" for table in walled if not walls.get(table)]
     return [*gone, *open_, *(f"session '{session}': entry {seq}, its end, is not there" for session, seq in astray)]
 
 

@@ -207,6 +207,7 @@ class PostgresStore:
 
         async def accept() -> None:
             async with self._pool.batch(EVERYBODY) as connection:
+                await connection.execute(queries.ACCEPTING)
                 await connection.execute(queries.ACCEPT)
 
         self._pool.run(lambda: self._pool.retry(accept))

@@ -7,6 +7,7 @@ commit, store the heads, answer.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ MAX_GROUP_BYTES = 32 * 2**20
 
 _BUSY_SECONDS = 5.0
 _Outcome = list[Entry] | RectoError
+
+_log = logging.getLogger("recto.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +371,13 @@ class SqliteWriter:
 
     def _connect(self) -> apsw.Connection:
         if self._connection is None:
-            self._heads.create(late=True)  # the store made one before its first entry; if it is gone, that is noted
+            if self._heads.create(late=True):  # the store made one before its first entry; that it is gone is noted
+                _log.warning(
+                    "'%s-heads' was missing beside the store: if this is a copy of a store in use, the newest entries "
+                    "may be in the '-wal' file of the original. Copy with 'recto store copy'; 'recto verify' says what "
+                    "is whole.",
+                    self._path.name,
+                )
             busy = self._busy_milliseconds / 1000
             self._connection = guard(connect(self._path, "write", self._options, busy))
         if self._is_unsynced:

@@ -100,17 +100,18 @@ class HeadsFile:
         self._marks = bytearray()
         """Marks of all session numbers from 1 on, concatenated: of millions, a dictionary would be far larger."""
 
-    def create(self, *, late: bool) -> None:
-        """Create the file if it is missing. `late` records that there were entries before it."""
+    def create(self, *, late: bool) -> bool:
+        """Create the file if it is missing, and return whether it was. `late` records that there were entries."""
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
-            return
+            return False
         try:
             os.pwrite(file, _HEADER.pack(_MAGIC, 0, int(late)).ljust(RECORD, b"\0"), 0)
             os.fsync(file)
         finally:
             os.close(file)
+        return True
 
     def kept(self, number: int) -> StoredHead | None:
         """Read the record of a session number."""

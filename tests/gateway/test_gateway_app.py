@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import warnings
 from collections import Counter
 from contextlib import ExitStack
 
@@ -12,7 +14,9 @@ import pytest
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
+from recto.gateway import session_pool
 from recto.models import weights
+from recto.tokens.model_registry import UnknownModelWarning
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +97,19 @@ def test_requests_that_are_refused_before_anything_is_stored_are_counted_too(pla
     assert httpx2.post(url, content=b"{", headers=headers | {"content-type": "application/json"}).status_code == 400
     assert httpx2.post(url, json=body(messages="none"), headers=headers).status_code == 400
     assert counted(gw) - before == {("openai.chat", "refused"): 2}
+
+
+def test_model_names_that_clients_choose_print_no_warnings_and_are_logged_once_each_up_to_a_limit(tmp_path, caplog):
+    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream, gateway(tmp_path, upstream.url) as gw:
+        with warnings.catch_warnings(record=True) as printed, caplog.at_level(logging.WARNING, logger="recto.gateway"):
+            warnings.simplefilter("always")
+            for number in (*range(session_pool._MAX_UNKNOWN_LOGGED + 4), 0, 1):
+                sent = body(model=f"nobody-knows-{number}")
+                answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=sent, headers=bearer(gw.secret))
+                assert answer.status_code == 200
+        assert not [one for one in printed if issubclass(one.category, UnknownModelWarning)]
+        logged = [line.getMessage() for line in caplog.records if "is not known" in line.getMessage()]
+        assert len(logged) == len(set(logged)) == session_pool._MAX_UNKNOWN_LOGGED
 
 
 def test_the_upstream_gets_its_own_key_and_never_the_gateways(place):

@@ -5,6 +5,7 @@ Their number is limited; the least recently used is closed first and reopened fr
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,13 @@ from recto.health.protocols import HealthSink
 from recto.recall.index.cache import BoundedCache
 from recto.recall.indexer import Indexer
 from recto.tokens.limits import ModelLimits
+from recto.tokens.model_registry import Registry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore
 
+_log = logging.getLogger("recto.gateway")
+_MAX_UNKNOWN_LOGGED = 20
+"""Unknown models that are logged by name."""
 _MAX_MODELS = 1_000
 """Models whose limits are remembered from upstreams; clients choose their names."""
 _PoolKey: TypeAlias = tuple[str, str, str]
@@ -53,6 +58,8 @@ class SessionPool:
         self._indexer = indexer
         self._sinks = sinks
         self._open_sessions: OrderedDict[_PoolKey, _PooledSession] = OrderedDict()
+        self._unknown: set[str] = set()
+        """Unknown models that were logged."""
         self._learned: BoundedCache[dict[str, int]] = BoundedCache(_MAX_MODELS)
         self._lock = threading.Lock()
 
@@ -136,7 +143,16 @@ class SessionPool:
             name[1]: _merge_limits(settings.models.get(name[1], {}), self._learned.get(name[1]) or {}),
         }
         settings = replace(settings, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
+        self._log_unknown(name[1], models)
         return open_session(settings, self._store, self._indexer, sinks=self._sinks)
+
+    def _log_unknown(self, model: str, models: Mapping[str, Any]) -> None:
+        """Log a model that is not known, once. Clients choose the names, so only some are logged."""
+        if not model or model in self._unknown or len(self._unknown) >= _MAX_UNKNOWN_LOGGED:
+            return
+        if not Registry(overrides=models).card(model, warn=False).known:
+            self._unknown.add(model)
+            _log.warning("model %.80r is not known: its window is taken to be small until 'models' sets it", model)
 
 
 def _merge_limits(configured: Mapping[str, Any], learned: Mapping[str, int]) -> dict[str, Any]:

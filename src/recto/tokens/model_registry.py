@@ -87,7 +87,7 @@ class Registry:
             card = _apply_layer(card, _stated_limits(listed), "provider's list")
         if learned:
             card = _apply_layer(card, _lower_limits(card, learned), "overflow error")
-        if warn and not card.known:
+        if warn and not card.known and overrides is None:  # an empty override says that it is meant to be used
             self._warn(name)
         return card
 

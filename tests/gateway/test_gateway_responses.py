@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 from tests.gateway.gateways import gateway
 
 from recto.formats.openai_chat import CHAT, OPENAI_CHAT
 from recto.gateway.api_keys import Key
 from recto.gateway.request import open_request
-from recto.gateway.responses import StreamedResponse
+from recto.gateway.responses import StreamedResponse, unless_disconnected
 from recto.gateway.session_resolver import SessionHint
 from recto.gateway.upstreams.http import UpstreamResponse
 from recto.transcript.entries import MESSAGE
@@ -67,3 +68,77 @@ def test_what_is_kept_of_an_answer_that_nobody_waited_for(tmp_path, leaves, role
         assert len(cut) == parts
         assert all(one["messages"][0]["content"].startswith("Hello") for one in cut)
         assert EVENTS[0] in b"".join(heard)
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["it says so", "it cannot be read any more"])
+def test_work_for_a_client_that_leaves_is_cancelled_and_its_task_goes_on(broken):
+    async def serve() -> str:
+        left, cleaned = asyncio.Event(), []
+
+        async def work() -> None:
+            left.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaned.append("up")
+
+        async def receive() -> Any:
+            await left.wait()
+            if broken:
+                raise OSError("reset")
+            return {"type": "http.disconnect"}
+
+        with pytest.raises(ClientDisconnect):
+            await unless_disconnected(work(), receive)
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+        await asyncio.sleep(0)  # nothing of the cancelling is left for what comes next
+        return cleaned[0]
+
+    assert asyncio.run(serve()) == "up"
+
+
+def test_work_is_cancelled_with_its_task_while_the_client_waits():
+    async def serve() -> bool:
+        started, watched = asyncio.Event(), []
+
+        async def work() -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        async def receive() -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                watched.append("ended")
+
+        task = asyncio.create_task(unless_disconnected(work(), receive))
+        await started.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return watched == ["ended"]
+
+    assert asyncio.run(serve())
+
+
+def test_the_outcome_of_work_is_returned_and_the_connection_is_watched_no_longer():
+    async def serve() -> tuple[int, list[str]]:
+        watched: list[str] = []
+
+        async def work() -> int:
+            await asyncio.sleep(0)
+            return 7
+
+        async def receive() -> Any:
+            watched.append("began")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                watched.append("ended")
+
+        return await unless_disconnected(work(), receive), watched
+
+    assert asyncio.run(serve()) == (7, ["began", "ended"])

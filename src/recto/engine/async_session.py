@@ -43,7 +43,12 @@ def _threads() -> ThreadPoolExecutor:
 
 async def on_a_thread(call: Callable[..., _R], /, *args: object, **kwargs: object) -> _R:
     """Runs a blocking call without blocking the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(_threads(), partial(call, *args, **kwargs))
+    return await start_on_a_thread(call, *args, **kwargs)
+
+
+def start_on_a_thread(call: Callable[..., _R], /, *args: object, **kwargs: object) -> asyncio.Future[_R]:
+    """Starts a blocking call on a thread. Shielding its future costs no task, as shielding a coroutine does."""
+    return asyncio.get_running_loop().run_in_executor(_threads(), partial(call, *args, **kwargs))
 
 
 class _AsyncFace(Generic[_T]):

@@ -150,7 +150,7 @@ class MessageCache:
         def parsed() -> Message:
             nonlocal message
             if message is None:
-                message = format.messages.read(raw)
+                message = read(raw, wire)
             return message
 
         self.raws[seq], self.wires[seq] = raw, wire

@@ -6,11 +6,13 @@ The functions here take the name of a format, as entries carry it in their `wire
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from recto.errors import MalformedMessage
 from recto.formats.canonical import canonical, fingerprint
 from recto.formats.format import Format
 from recto.formats.json_spans import parse, text_of
-from recto.formats.message import Message
+from recto.formats.message import MEDIUM_BYTES, SHORT_BYTES, Message
 from recto.formats.registry import (
     DEFAULT_FORMAT,
     FORMATS,
@@ -48,8 +50,18 @@ __all__ = [
 
 
 def read(raw: bytes, wire: str) -> Message:
-    """Parses a message. Raises `MalformedJson` or `MalformedMessage`."""
+    """Parses a message; short ones are cached. Raises `MalformedJson` or `MalformedMessage`."""
+    if len(raw) <= SHORT_BYTES:
+        return _read_short(raw, wire)
+    return _read_medium(raw, wire) if len(raw) <= MEDIUM_BYTES else _read(raw, wire)
+
+
+def _read(raw: bytes, wire: str) -> Message:
     return format_named(wire).messages.read(raw)
+
+
+_read_short = lru_cache(maxsize=16_384)(_read)
+_read_medium = lru_cache(maxsize=1024)(_read)
 
 
 def read_reply(raw: bytes, wire: str) -> ProviderReply:

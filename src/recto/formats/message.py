@@ -100,16 +100,16 @@ REPLY_ONLY: Final = frozenset(
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{256,}")
 
 
-_SHORT, _MEDIUM = 1024, 16 * 1024
+SHORT_BYTES, MEDIUM_BYTES = 1024, 16 * 1024
 """Sizes in bytes up to which parsed messages are cached: many short ones, fewer medium ones. Every model call parses
 the messages of the same prompt again. A prompt with more messages than a cache holds would evict all of its own."""
 
 
 def fields_of(raw: bytes) -> dict[str, Json]:
     """Parses a JSON object. The result is shared through a cache: do not modify it."""
-    if len(raw) <= _SHORT:
+    if len(raw) <= SHORT_BYTES:
         return _short_fields(raw)
-    return _medium_fields(raw) if len(raw) <= _MEDIUM else _parse_fields(raw)
+    return _medium_fields(raw) if len(raw) <= MEDIUM_BYTES else _parse_fields(raw)
 
 
 def copied(fields: dict[str, Json]) -> dict[str, Json]:

@@ -11,15 +11,15 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recto.engine.async_session import on_a_thread
+from recto.engine.async_session import on_a_thread, start_on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
 from recto.formats import Format, ProviderReply, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
@@ -295,7 +295,7 @@ class Proxy:
         while True:
             try:
                 async with scheduler.slot(key.id):
-                    begin = on_a_thread(self._turns.begin, key, request, hint, model, patience=0)
+                    begin = start_on_a_thread(self._turns.begin, key, request, hint, model, patience=0)
                     turn = await self._shielded(begin)
                 resolved = turn.resolved
                 kept = KnownRequest(body=request.body, seed=resolved.seed, chain=resolved.chain)
@@ -305,9 +305,8 @@ class Proxy:
                 await unless_disconnected(asyncio.sleep(pause), http_request.receive)
                 waited, pause = waited + pause, min(pause * 1.5, _MAX_PAUSE)
 
-    async def _shielded(self, begin: Coroutine[Any, Any, GatewayTurn]) -> GatewayTurn:
+    async def _shielded(self, beginning: asyncio.Future[GatewayTurn]) -> GatewayTurn:
         """Begin a turn on a thread. If the request is cancelled meanwhile, end the turn: other requests wait for it."""
-        beginning = asyncio.ensure_future(begin)
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
@@ -384,7 +383,7 @@ class Proxy:
     async def _buffered(
         self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, raw: bytes, id: str, upstream: str
     ) -> BufferedResponse:
-        raw = await run_to_completion(on_a_thread(self._stored, turn, format, raw, id, upstream))
+        raw = await run_to_completion(start_on_a_thread(self._stored, turn, format, raw, id, upstream))
         kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 

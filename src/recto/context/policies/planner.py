@@ -130,11 +130,12 @@ def plan_relief(
         plans=_join_plans(component_planner.plans),
         state=component_planner.state,
         before=before,
-        after=inputs.prompt_tokens(component_planner.state),
+        after=before if used is None and not component_planner.plans else component_planner.used,
     )
     if bound.after <= rules.ceiling * rules.input_budget:
         return bound
     planner = _ReliefPlanner(component_planner.state.copy(), rules, inputs)
+    planner.know(bound.after)
     floor = min(rules.floor, rules.cold_floor) if _is_expiring(rules, cache) else rules.floor
     target, enough = int(floor * rules.input_budget), int((rules.floor + rules.ceiling) / 2 * rules.input_budget)
     utilization = bound.after / rules.input_budget
@@ -146,18 +147,18 @@ def plan_relief(
         if reason:
             return replace(bound, postponed=reason)
     recent = rules.protection.min_recent_messages
-    while inputs.prompt_tokens(planner.state) > enough and rules.may_evict:
+    while planner.used > enough and rules.may_evict:
         recent //= 2
         planner.apply_policy(rules.forced_policy, replace(rules.protection, min_recent_messages=recent), target)
         if not recent:
             break
     # No text was worth writing: evict without one.
-    if inputs.prompt_tokens(planner.state) > rules.input_budget and rules.may_evict:
+    if planner.used > rules.input_budget and rules.may_evict:
         planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
-    if rules.clamp_in_flight and inputs.prompt_tokens(planner.state) > rules.input_budget:
+    if rules.clamp_in_flight and planner.used > rules.input_budget:
         planner.clamp()
     plans = _join_plans([*component_planner.plans, *planner.plans])
-    return Relief(plans=plans, state=planner.state, before=before, after=inputs.prompt_tokens(planner.state))
+    return Relief(plans=plans, state=planner.state, before=before, after=planner.used)
 
 
 @dataclass(slots=True)
@@ -168,11 +169,26 @@ class _ReliefPlanner:
     rules: ReliefRules
     inputs: PlannerInputs
     plans: list[Plan] = field(default_factory=list)
+    _measured: tuple[WindowState | None, int, int] = (None, 0, 0)
+    """The state and the number of plans whose prompt was measured last, and its tokens."""
+
+    @property
+    def used(self) -> int:
+        """What the prompt of the state costs; measured again once a plan has changed it."""
+        state, plans, used = self._measured
+        if state is not self.state or plans != len(self.plans):
+            used = self.inputs.prompt_tokens(self.state)
+            self.know(used)
+        return used
+
+    def know(self, used: int) -> None:
+        """Take what the prompt of the state costs from whoever has measured it."""
+        self._measured = self.state, len(self.plans), used
 
     def apply_policy(self, policy: Policy, protection: Protection, target: int) -> None:
         """Apply a policy until `target` is reached. Markers cost tokens too, so it may be applied repeatedly."""
         for _ in range(_MAX_ROUNDS):
-            need = self.inputs.prompt_tokens(self.state) - target
+            need = self.used - target
             if need <= 0:
                 return
             plan = policy.plan(self.inputs.view(self.state, protection), need)
@@ -180,7 +196,7 @@ class _ReliefPlanner:
                 return
             before, plans = self.state.copy(), len(self.plans)
             self._apply_plan(plan)
-            if self.inputs.prompt_tokens(self.state) - target >= need:  # the text would cost more than it frees
+            if self.used - target >= need:  # the text would cost more than it frees
                 self.state = before
                 del self.plans[plans:]
                 return
@@ -234,11 +250,11 @@ class _ReliefPlanner:
         for seq in sorted((line.seq for line in lines if line.has_result or line.seq != question), key=order):
             self._clamp_message(seq)
             self._clamp_message(seq)  # the record of what was cut costs tokens too
-            if self.inputs.prompt_tokens(self.state) <= self.rules.input_budget:
+            if self.used <= self.rules.input_budget:
                 return
 
     def _clamp_message(self, seq: int) -> None:
-        over = self.inputs.prompt_tokens(self.state) - self.rules.input_budget
+        over = self.used - self.rules.input_budget
         if over <= 0:
             return
         text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
@@ -300,7 +316,7 @@ def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
 
 def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, cache: CacheAge) -> str:
     """Why optional relief should be postponed; empty if it should be done now."""
-    state, before, after = bound.state, bound.after, planner.inputs.prompt_tokens(planner.state)
+    state, before, after = bound.state, bound.after, planner.used
     if after > enough:
         return f"only {before - after} tokens may leave yet: too few for an edit"
     card = planner.rules.card

@@ -9,9 +9,9 @@ that windows are as full as in a live run, and the same prompts give refusals, f
 Where a run has times, the provider's cache is cold at a call that comes more than five minutes after the one before:
 nothing is read from it, and the call does not count for the unchanged prefix.
 
-The default mode runs on all runs. Other modes, each mode without recall and without a record, and other depths of the
-cut run on a sample that a hash of the name chooses; another hash holds out a third of the runs, which no rule or
-default was tuned on.
+A hash of the name chooses one run in three (`RECTO_BENCH_RUNS=1` measures all) for the default mode, and one in six of
+these for other modes, for each mode without recall and without a record (other than the default at 16 K only), and for
+other depths of the cut. Another hash holds out a third of the runs, which no rule or default was tuned on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import multiprocessing
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from hashlib import sha256
@@ -42,10 +42,12 @@ from recto.tokens.model_card import ModelCard
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 WINDOWS = (8_000, 16_000, 32_000)
+ONE_IN = int(os.environ.get("RECTO_BENCH_RUNS", "3"))
+"""One in so many runs is measured."""
 MODES = ("sliding_window", "zones", "auto_compact")
 PRICED_AS = "claude-sonnet-4-5"
-SAMPLE = 12
-"""One in so many runs is in the sample of the arms that do not run on all."""
+SAMPLE = 6
+"""One in so many of them is in the sample of the arms that do not run on all."""
 TOLERANCE = 0.01
 """A session counts as worse than trimming where its share is lower by more than this."""
 
@@ -79,7 +81,15 @@ ARMS = tuple(
     Arm(mode=mode, recall=recall, record=record)
     for mode, (recall, record) in product(MODES, ((True, True), (False, True), (True, False)))
 )
-DEPTHS = tuple(Arm(mode="sliding_window", floor=floor) for floor in (40, 50, 60, 80, 88))
+DEPTHS = tuple(Arm(mode="sliding_window", floor=floor) for floor in (50, 60, 80))
+
+
+def arms_at(window: int) -> tuple[Arm, ...]:
+    """The arms of a run of the sample."""
+    whole = window == WINDOWS[1]
+    return tuple(arm for arm in (*ARMS, *DEPTHS) if whole or arm.mode == DEFAULT.mode or (arm.recall and arm.record))
+
+
 TRIMMED, EQUAL = "plain trimming", "plain trimming, tokens of the default mode"
 WHOLE = "whole history"
 
@@ -155,7 +165,8 @@ class Run:
 
 
 def run(quick: bool) -> list[dict]:
-    names = [(name, kind) for name, kind in run_names() if not quick or _bucket("quick", name) % 30 == 0]
+    one_in = 30 if quick else ONE_IN
+    names = [(name, kind) for name, kind in run_names() if _bucket("chosen", name) % one_in == 0]
     if not names:
         return [row("recorded runs", 0, "runs", "none found: name the folder in RECTO_TEST_DATA")]
     jobs = [(name, kind, window) for name, kind in names for window in WINDOWS]
@@ -169,7 +180,7 @@ def judge(name: str, kind: str, window: int, arms: Sequence[Arm] | None = None) 
     """One run in one window, by every arm that it is chosen for."""
     recorded = load_run(name, kind)
     if arms is None:
-        arms = (*ARMS, *DEPTHS) if recorded.sampled else (DEFAULT,)
+        arms = arms_at(window) if recorded.sampled else (DEFAULT,)
     settings = _settings(recorded, window, DEFAULT)
     meter = make_meter(settings)
     costs = [meter.message(read(raw, recorded.wire)) for raw in recorded.raws]
@@ -403,21 +414,20 @@ def _bucket(purpose: str, name: str) -> int:
 
 def _shown(kinds: dict[str, str], results: dict[tuple[str, int], dict[str, Tally]]) -> list[dict]:
     names = list(kinds)
-    sample = [name for name in names if DEFAULT.label in (found := results[name, WINDOWS[0]]) and len(found) > 4]
     tool_runs = [name for name in names if kinds[name] == "agent_sessions"]
     text_runs = [name for name in names if kinds[name] != "agent_sessions"]
-    steps = sum(results[name, WINDOWS[0]][DEFAULT.label].steps for name in names)
+    steps = sum(results[name, WINDOWS[1]][DEFAULT.label].steps for name in names)
+    sample = [name for name in names if ARMS[-1].label in results[name, WINDOWS[1]]]
     rows = [
         row("recorded runs", len(names), "runs", f"{len(tool_runs)} with tool calls, {len(text_runs)} with text"),
-        row("model calls", steps, "calls", "a prompt is built before each, at each window, by each arm"),
-        row("sample of other modes and arms", len(sample), "runs", f"one in {SAMPLE}, by a hash of the name"),
+        row("model calls", steps, "calls", "a prompt is built before each"),
+        row("sample of other modes and arms", len(sample), "runs", f"one in {SAMPLE} of them, by a hash of the name"),
     ]
     groups = [("all runs", names, (WHOLE, TRIMMED, EQUAL, DEFAULT.label))]
     groups += [
         (label, chosen, (TRIMMED, DEFAULT.label))
         for label, chosen in (("tool calls", tool_runs), ("commands as text", text_runs))
     ]
-    groups += [("sample", sample, (TRIMMED, *(arm.label for arm in (*ARMS, *DEPTHS))))]
     rows += [
         _figures(f"{window // 1000} K, {label}: {arm}", arm, chosen, window, results)
         for label, chosen, arms in groups
@@ -425,13 +435,18 @@ def _shown(kinds: dict[str, str], results: dict[tuple[str, int], dict[str, Tally
         for arm in arms
         if chosen
     ]
+    rows += [
+        _figures(f"{window // 1000} K, sample: {arm}", arm, sample, window, results)
+        for window in WINDOWS
+        for arm in (TRIMMED, *(arm.label for arm in arms_at(window)))
+        if sample
+    ]
     return rows
 
 
 def _figures(
-    what: str, arm: str, names: Iterable[str], window: int, results: dict[tuple[str, int], dict[str, Tally]]
+    what: str, arm: str, names: Sequence[str], window: int, results: dict[tuple[str, int], dict[str, Tally]]
 ) -> dict:
-    names = list(names)
     total = sum((results[name, window][arm] for name in names), Tally())
     held = sum((results[name, window][arm] for name in names if _bucket("held out", name) % 3 == 0), Tally())
     plain = sum((results[name, window][TRIMMED] for name in names), Tally())
@@ -451,5 +466,5 @@ def _figures(
         "record p50": int(percentile(records, 0.5)) if records else 0,
         "record p95": int(percentile(records, 0.95)) if records else 0,
     }
-    note = f"{total.needed:,} referents, {total.old_needed:,} old, {total.moments:,} steps"
+    note = f"{len(names)} runs, {total.needed:,} referents, {total.old_needed:,} old"
     return figures(what, values, note)

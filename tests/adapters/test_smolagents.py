@@ -25,6 +25,7 @@ from tests.adapters.judging import NAMES, Script, fence, knows, question_about, 
 
 import recto
 from recto.adapters.smolagents import QuotedStep, RectoMemory
+from recto.engine.prompt_builder import RECORD_HEADING
 from recto.errors import StoreError
 
 TURNS = 12
@@ -116,13 +117,19 @@ def test_a_long_conversation_fits_and_both_the_memory_and_the_transcript_hold_al
 def test_a_call_and_what_came_of_it_stay_or_leave_together():
     script = Script()
     agent = agent_of(Scripted(script))
-    RectoMemory(agent, "memory:", window={"shorten_outputs": False, "record_percent": 0}, **NAMES)
+    RectoMemory(agent, "memory:", window={"shorten_outputs": False}, **NAMES)
     for turn in range(TURNS):
         agent.run(f"Task {turn}: check the next shelves.", reset=False)
+    records = 0
     for prompt in script.prompts:
-        said = re.sub(r"\[Quoted.*?\[End of quotation\]", "", "\n".join(map(text_of, prompt[1:])), flags=re.DOTALL)
+        texts = [text_of(message) for message in prompt[1:]]
+        records += any(RECORD_HEADING in text for text in texts)
+        # what the record and a quotation say of evicted steps is no call and no result
+        said = "\n".join(text.partition(RECORD_HEADING)[0] for text in texts)
+        said = re.sub(r"\[Quoted.*?\[End of quotation\]", "", said, flags=re.DOTALL)
         for shelf in script.shelves:
             assert (f"'arguments': {{'shelf': '{shelf}'}}" in said) == (f"Shelf {shelf}:" in said)
+    assert records
 
 
 def test_plans_and_failures_are_steps_like_others_and_plans_fit_too():

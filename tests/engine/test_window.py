@@ -821,3 +821,37 @@ def cut_after_a_pause(pause, ttl=None):
 def test_a_cut_is_deep_where_the_cache_is_cold_or_about_to_expire_by_the_clients_own_ttl(pause, ttl, is_deep):
     assert (cut_after_a_pause(pause, ttl) <= 0.5) == is_deep
     assert cut_after_a_pause(pause, ttl) <= 0.7
+
+
+def test_what_the_question_answers_is_evicted_before_the_question_is_refused():
+    with opened() as session:
+        session.append({"role": "user", "content": "Which of the two plans is better?"})
+        session.append({"role": "assistant", "content": "The second one. " + "Its steps are shorter. " * 500})
+        session.append({"role": "user", "content": "Then write it."})
+        arguments = json.dumps({"path": "plan.md", "content": "one step after another, " * 2_200})
+        call = {"id": "c1", "type": "function", "function": {"name": "write", "arguments": arguments}}
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        session.append({"role": "tool", "tool_call_id": "c1", "content": "written"})
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.input_budget
+        assert "Then write it." in [message["content"] for message in prompt.messages]
+
+
+def test_a_provider_that_counts_more_than_we_do_gets_a_shorter_prompt():
+    def filled(ratio):
+        """The largest prompt of a session, in the provider's tokens."""
+        largest = 0
+        with opened() as session:
+            for message in scripted_session(seed=7, exchanges=14):
+                if message["role"] == "assistant":
+                    prompt = session.prompt()
+                    reported = int(prompt.tokens * ratio)
+                    largest = max(largest, reported)
+                    session.observe(list(prompt.raw), {"prompt_tokens": reported})
+                session.append(message)
+            return largest, session.window.budget.input_budget
+
+    plain, budget = filled(1.0)
+    assert plain > 0.9 * budget
+    corrected, _ = filled(1.3)
+    assert 0.9 * budget < corrected <= budget

@@ -28,7 +28,7 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
-from recto.context.window.pressure import PressureReading
+from recto.context.window.pressure import PressureReading, corrected_budget
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.rules import CheckpointRules
@@ -192,9 +192,11 @@ class Window:
         builder = self._with_notes(builder, state)
         # measure: a checkpoint is written while everything is still in the prompt
         used, measured = builder.prompt_tokens(state), state.seq
-        self.continuity.announce(state, used, self.rules, self.budget.input_budget)
+        budget = corrected_budget(self.rules.input_budget, state.counted_tokens, state.reported_tokens)
+        rules = self.rules if budget == self.rules.input_budget else replace(self.rules, input_budget=budget)
+        self.continuity.announce(state, used, rules, budget)
         # plan, carry out: decisions are stored before they count
-        decisions = self._relieve(self._projection.current(), builder, self.rules, used)
+        decisions = self._relieve(self._projection.current(), builder, rules, used)
         # recall: again, if decisions have changed the prompt
         state = self._projection.current()
         self.builder = builder = self._with_notes(builder, state, search=bool(decisions))

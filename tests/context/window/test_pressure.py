@@ -20,6 +20,7 @@ from recto.context.window.pressure import (
     VelocitySpike,
     ZoneChanged,
     compare_readings,
+    corrected_budget,
     measure_prompt,
     turns_until,
 )
@@ -288,3 +289,19 @@ def test_turns_are_rounded_up():
         None,
         0,
     ]
+
+
+@pytest.mark.parametrize(
+    ("counted", "reported", "budget"),
+    [
+        (0, 0, 10_000),
+        (8_000, 8_000, 10_000),
+        (8_000, 7_000, 10_000),
+        (8_000, 10_000, 8_000),
+        (100, 400, 9_700),
+        (100, 500, 10_000),
+        (10_000, 12_500, 8_000),
+    ],
+)
+def test_the_input_budget_is_corrected_by_what_the_provider_reports_beyond_our_count(counted, reported, budget):
+    assert corrected_budget(10_000, counted, reported) == budget

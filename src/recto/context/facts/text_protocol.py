@@ -17,17 +17,20 @@ _MAX_SEARCH = 60_000
 """Characters of an assistant message that are searched for its command."""
 _COMMAND = lazy_re(
     r"^```(?:bash|sh|shell|zsh|console|terminal|powershell|python|tool_code|execute)[ \t]*\r?\n(.*?)^```"
-    r"|<(?:execute_bash|execute_ipython|bash|command|execute|function=\w+)>(.*?)</(?:execute_bash|execute_ipython|bash"
-    r"|command|execute|function)>"
+    r"|<(?:execute_bash|execute_ipython|bash|command|code|execute|function=\w+)>(.*?)</(?:execute_bash|execute_ipython"
+    r"|bash|command|code|execute|function)>"
+    r"|^Calling tools:[ \t]*\r?\n(\[.*\])[ \t]*$"
     r"|^Action:[ \t]*(\S[^\n]*(?:\nAction Input:[^\n]*)?)",
     re.MULTILINE | re.DOTALL,
 )
-"""A command: a fenced shell block, an execute tag, or the action line of a ReAct prompt."""
+"""A command: a fenced shell block, an execute or code tag, the list of calls that some harnesses write in place of tool
+calls, or the action line of a ReAct prompt."""
 _OUTPUT = lazy_re(
     r"\s*(?:<returncode>|<output>|<stdout>|<stderr>|<exit_code>|<tool_response>|<tool_result|<function_results?>"
     r"|<execution_result|<observation>"
     r"|(?:\[?(?:Tool |Command |Execution |Function )?(?:Observation|Output|Result|Stdout|Exit code|Return code)"
     r"(?: of [^\n:]{1,80})?\]?:[ \t]*(?:\n|<|```|\S))"
+    r"|(?:Call id: [^\n]{1,80}\n)?Error:[ \t]*\n"
     r"|EXECUTION RESULT of\b|\[(?:The )?[Cc]ommand (?:finished|completed|exited|failed)\b)",
     re.IGNORECASE,
 )

@@ -157,6 +157,10 @@ def plan_relief(
         planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
     if rules.clamp_in_flight and planner.used > rules.input_budget:
         planner.clamp()
+    # What the question answers is evicted before the question is refused.
+    if inputs.prompt_tokens(planner.state) > rules.input_budget and rules.may_evict:
+        question_alone = replace(rules.protection, min_recent_messages=0, answered=False)
+        planner.apply_policy(Prune(), question_alone, rules.input_budget)
     plans = _join_plans([*component_planner.plans, *planner.plans])
     return Relief(plans=plans, state=planner.state, before=before, after=planner.used)
 

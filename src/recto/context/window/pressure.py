@@ -235,6 +235,18 @@ def measure_prompt(counted: int, reported: int | None, *, added: int = 0, exact:
     return PromptSize(max(counted, tokens) if exact else tokens, discrepancy)
 
 
+def corrected_budget(input_budget: int, counted: int, reported: int) -> int:
+    """The input budget in our own tokens, where the provider reported more for the last prompt than we counted.
+
+    A prompt of about the same size is off by the same ratio; after a small one only the tokens that it was off by are
+    taken into account, because most of them are a fixed addition. A report below our count or an implausible one
+    changes nothing: an estimate is not lowered, so that no prompt is too long.
+    """
+    if not counted < reported <= PLAUSIBLE_RATIOS[1] * counted:
+        return input_budget
+    return input_budget - (reported - counted) if 2 * counted < input_budget else input_budget * counted // reported
+
+
 def turns_until(distance: float, pace: float) -> int | None:
     """Turns until a distance is covered: 0 if there is none, None if nothing moves."""
     if distance <= 0:

@@ -80,8 +80,8 @@ def page() -> str:
         "# Three prompts, before and after",
         "",
         "Written by `python tools/make_prompts.py`; the conversations are made up. Each is given to a session whose",
-        "model has a window of 8,000 tokens, with the default settings, and a prompt is built before each answer, as an",
-        "agent does it. Here long messages are cut in their middle (`[…]`); the prompt itself has them whole.",
+        "model has a window of 8,000 tokens, with the default settings, and a prompt is built before each answer, as",
+        "an agent does it. Here long messages are cut in their middle (`[…]`); the prompt itself has them whole.",
     ]
     for title, conversation in (
         ("An agent with tool calls", tool_call_agent),

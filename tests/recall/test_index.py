@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count as counting
 from itertools import islice
 
@@ -485,25 +485,6 @@ def test_a_row_of_words_that_cannot_be_read_counts_as_missing(index, row):
     assert scores(lane, {1: 1.0}).keys() == {1, 3}
     lane.store.put(MAIN, {2: document(2, {1: 1}).row})
     assert scores(lane, {1: 1.0}).keys() == {1, 2, 3}
-
-
-def test_what_this_process_appended_is_not_read_again(index):
-    lane = over(index)
-    lane.store.put(MAIN, {1: document(1, {1: 1}).row})
-    assert len(scores(lane, {1: 1.0})) == 1
-    reads, head = lane.store.reads, lane.store.head(MAIN)
-    for seq in range(2, 200):
-        draft = Draft(id=str(seq), ts=0, role="user", content=b"", terms=document(seq, {1: 1, seq: 2}).row)
-        [entry] = link_entries(MAIN, head, [draft])
-        lane.store.rows[MAIN][seq], head = entry.terms, Head(seq, entry.hash)
-        lane.store.heads[MAIN] = head
-        lane.observe(MAIN, [entry])
-        assert len(scores(lane, {1: 1.0})) == seq
-    assert lane.store.reads == reads
-    there = [document(seq, {1: 1, seq: 2} if seq > 1 else {1: 1}) for seq in range(1, 200)]
-    same(scores(lane, {1: 1.0, 77: 1.0}), expected(there, {1: 1.0, 77: 1.0}, lane))
-    lane.observe(MAIN, [replace(entry, prev=bytes(32), seq=300)])  # of another history
-    assert len(scores(lane, {1: 1.0})) == 199
 
 
 @pytest.mark.parametrize("upto", [1, 7, 8, 9, 30, 49, 50, 99])

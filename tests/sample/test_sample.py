@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from recto.engine.projection import DECISIONS
 from recto.engine.verification import verify
 from recto.formats.validation import problems
 from recto.gateway.api_keys import Keys
+from recto.recall.quoting import HEADER
 from recto.sample import MODEL, SESSION, load_sample, sample_week
 from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore
@@ -124,6 +126,52 @@ def test_what_was_taken_back_is_recalled_with_what_took_it_back(session):
     pointers = [hit["pointer"] for hit in json.loads(recalled.content)["hits"]]
     took_back = next(entry for entry in session.read() if script.correction.request.encode() in entry.content)
     assert pointer_to(session.key, took_back.seq) in pointers
+
+
+SCREENS = Path(__file__).parents[2] / "docs" / "screens.md"
+PROMISED = {
+    "On which day do invoices go out?": (
+        "They go out on the 5th",
+        "invoices go out on the 1st of each month",
+    ),
+}
+"""What the page says that a question brings back: first what holds, then what was taken back."""
+
+
+def ask(folder, tmp_path, question, window):
+    """The prompt of a question in a copy of the sample, what it quotes, and the entries that were evicted."""
+    for file in folder.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    models = {MODEL: {"window": window, "max_input": window}}
+    with open_session(replace(settings_of(tmp_path), models=models)) as opened:
+        opened.append({"role": "user", "content": question})
+        prompt = opened.prompt()
+        texts = [str(message["content"]) for message in prompt.messages]
+        left = {entry.seq for entry in opened.read()} - opened.window.state.messages.keys()
+        return prompt, next((text for text in texts if text.startswith(HEADER)), ""), left
+
+
+def test_the_questions_that_the_page_names_bring_what_it_promises(folder, tmp_path):
+    asked = re.findall(r'ask "([^"]+)"', SCREENS.read_text("utf-8"))
+    assert asked == list(PROMISED)
+    for question, (holds, taken_back) in PROMISED.items():
+        prompt, quoted, left = ask(folder, tmp_path, question, 8_192)
+        assert holds in quoted
+        assert taken_back in quoted
+        by_text = {hit.text: hit for hit in prompt.recalled}
+        correction = next(hit for text, hit in by_text.items() if holds in text)
+        wrong = next(hit for text, hit in by_text.items() if taken_back in text)
+        assert wrong.superseded_by == correction.seq
+        assert {correction.seq, wrong.seq} <= left
+
+
+@pytest.mark.parametrize("window", [3_500, 4_096, 6_000])
+def test_in_a_smaller_window_the_correction_comes_and_no_output_fills_the_quotation(folder, tmp_path, window):
+    question, (holds, _) = next(iter(PROMISED.items()))
+    prompt, quoted, _ = ask(folder, tmp_path, question, window)
+    assert holds in quoted
+    assert len(prompt.recalled) > 1
 
 
 def test_the_week_ends_before_today_and_goes_forward(session):

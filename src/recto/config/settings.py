@@ -182,7 +182,8 @@ class RecallSettings:
     scope: Scope = "session"
     """What is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
     threshold: float = 0.4
-    """The probability of relevance, from 0 to 1, from which on a message is injected."""
+    """The probability of relevance, from 0 to 1, from which on a message is injected; up to 0.1 less for the best one
+    where tokens are free."""
     most: int = 12
     """Maximum number of messages injected into one prompt."""
     tokens: int = 0

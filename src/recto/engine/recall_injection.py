@@ -1,12 +1,13 @@
 """Recall in a window: confirms that messages are indexed before they are evicted, and quotes them in later prompts.
 
-Recall searches once for a turn, and again when a decision has changed the prompt anyway. The result depends on nothing
-but the transcript up to that point, so it is the same after a restart.
+Recall searches once for a turn, and again when a decision has changed the prompt anyway. What was found is recorded as
+an event, from which the same quotation is made again after a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,13 @@ from typing import TYPE_CHECKING, Any
 from recto.context.window.state import WindowState
 from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
+from recto.engine.recall_query import TurnText, turn_text
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
 
 if TYPE_CHECKING:
     from recto.recall.recall import RecallService
 
 INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed"
-_SHORT_QUESTION = 40
-"""Characters below which a question is searched for together with the exchange before it."""
-_CONTEXT_CHARACTERS = 2000
-"""Characters of the surrounding exchange that are searched for together with a question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,12 @@ class _RecalledTurn:
     injection: Injection | None = None
     result: SearchResult | None = None
     error: str = ""
-    note: TurnNote | None = None
+
+    @property
+    def note(self) -> TurnNote | None:
+        """What is added to the prompt."""
+        found = self.injection
+        return TurnNote(question=self.question, text=found.text, tokens=found.tokens) if found is not None else None
 
 
 class RecallInjection:
@@ -148,7 +151,8 @@ class RecallInjection:
             if self._has_more(state) and self.recall.rules.inject:
                 bare = builder.using(handoff=builder.extras.handoff)
                 limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
-                self._turn = self._search(state, bare.wire_of(state), question, anchor, max(limit, 0))
+                recorded = self._recorded(state, bare.wire_of(state), anchor, limit)
+                self._turn = recorded or self._search(state, bare.wire_of(state), anchor, max(limit, 0))
         return self._turn.note if self._turn is not None else None
 
     def _has_more(self, state: WindowState) -> bool:
@@ -166,49 +170,83 @@ class RecallInjection:
             payload["reason"] = turn.error[:500]
         else:
             payload |= {"searched": turn.result.searched, "notes": list(turn.result.notes)}
+            payload |= {"without_vectors": turn.result.without_vectors} if turn.result.without_vectors else {}
         if turn.injection is not None:
-            payload |= {"tokens": turn.injection.tokens, "hits": [_hit_payload(hit) for hit in turn.injection.hits]}
+            payload |= {
+                "tokens": turn.injection.tokens,
+                "hits": [_hit_payload(hit) for hit in turn.injection.hits],
+                "excerpts": [
+                    {"characters": characters, "context": list(hit.context), "supersedes": list(hit.supersedes)}
+                    for hit, characters in zip(turn.injection.hits, turn.injection.characters, strict=True)
+                ],
+            }
         elif turn.result is not None:
             best = max((hit.chance for hit in turn.result.hits), default=0.0)
             payload |= {"best": round(best, 4), "threshold": self.recall.rules.threshold}
         kind = MISSED if turn.injection is None else INJECTED
-        self._events.record(kind, payload, f"recall/{turn.anchor}")
+        self._events.record(kind, payload, _event_key(turn.anchor))
 
-    def _search(self, state: WindowState, wire: str, question: int, anchor: int, limit: int) -> _RecalledTurn:
+    def _search(self, state: WindowState, wire: str, anchor: int, limit: int) -> _RecalledTurn:
+        question = state.question
         try:
+            turn = turn_text(state, self._messages, anchor)
             injection, result = self.recall.build_injection(
-                self._query(state, question, anchor),
+                self._query(turn, question, anchor),
                 budget=limit,
                 count=partial(self._messages.cost_of_text, wire=wire),
-                hidden=(state.messages.keys() - state.shortened.keys()) | state.refused,
+                hidden=_hidden(state),
                 hidden_memories=self.shown_memories,
+                strict=turn.in_loop,
             )
         except Exception as error:  # noqa: BLE001  # recall never fails the turn
             return _RecalledTurn(question=question, anchor=anchor, error=str(error) or repr(error))
-        note = TurnNote(question=question, text=injection.text, tokens=injection.tokens) if injection else None
-        return _RecalledTurn(question=question, anchor=anchor, injection=injection, result=result, note=note)
+        return _RecalledTurn(question=question, anchor=anchor, injection=injection, result=result)
 
-    def _query(self, state: WindowState, question: int, anchor: int) -> Query:
-        text = self._messages.text_of(question)
+    def _recorded(self, state: WindowState, wire: str, anchor: int, limit: int) -> _RecalledTurn | None:
+        """What was recalled for this state of the prompt already, as its event says; None if there is no event.
+
+        The result of a search depends on what was indexed, remembered and said elsewhere at that moment. Quoting what
+        the event names keeps the prompt as it was, after a restart or in another process.
+        """
+        if state.seq == anchor:
+            return None  # nothing was stored since, so there is no event
+        event = self._events.store.find(self._events.session, _event_key(anchor))
+        if event is None:
+            return None
+        payload, question, injection = json.loads(event.content), state.question, None
+        if event.kind == INJECTED:
+            try:
+                query = self._query(turn_text(state, self._messages, anchor), question, anchor)
+                count = partial(self._messages.cost_of_text, wire=wire)
+                hits = zip(payload["hits"], payload["excerpts"], strict=True)
+                recorded = [hit | excerpt for hit, excerpt in hits]
+                injection = self.recall.requote(query, recorded, count=count, hidden=_hidden(state))
+            except Exception:  # noqa: BLE001  # an event of an earlier version, or a store that cannot be read
+                return None
+            if injection is None or injection.tokens > limit:
+                return None
+        self._reported = anchor
+        return _RecalledTurn(question=question, anchor=anchor, injection=injection)
+
+    def _query(self, turn: TurnText, question: int, anchor: int) -> Query:
         asked_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
-        task = (
-            self._messages.text_of(state.task_seq)
-            if state.task_seq in state.messages and state.task_seq != question
-            else ""
+        return Query(
+            text=turn.text,
+            task=turn.task,
+            context=turn.context,
+            now=asked_at,
+            before=anchor,
+            seconds=self.recall.rules.query_seconds,
         )
-        context = self._context(state, question, anchor, text)
-        seconds = self.recall.rules.query_seconds
-        return Query(text=text, task=task, context=context, now=asked_at, before=anchor, seconds=seconds)
 
-    def _context(self, state: WindowState, question: int, anchor: int, text: str) -> str:
-        """The latest step of the turn; at its beginning, for a short question, the question before."""
-        steps = [seq for seq, line in state.messages.items() if question < seq < anchor and line.role == "assistant"]
-        if steps:
-            return self._messages.text_of(steps[-1])[:_CONTEXT_CHARACTERS]
-        earlier = [seq for seq, line in state.messages.items() if seq < question and line.acts_as == "user"]
-        if len(text) < _SHORT_QUESTION and earlier:
-            return self._messages.text_of(earlier[-1])[:_CONTEXT_CHARACTERS]
-        return ""
+
+def _hidden(state: WindowState) -> Set[int]:
+    """Entries of the session that are not quoted: those in the prompt, and those that the provider refused."""
+    return (state.messages.keys() - state.shortened.keys()) | state.refused
+
+
+def _event_key(anchor: int) -> str:
+    return f"recall/{anchor}"
 
 
 def _hit_payload(hit: Hit) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.context.policies.compact import Compact
-from recto.context.policies.planner import ReliefRules
+from recto.context.policies.planner import ReliefRules, plan_relief
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
 from recto.context.window.pressure import PressureReading, corrected_budget
@@ -256,9 +256,15 @@ class Window:
 
     @_locked
     def shown_entries(self) -> frozenset[int]:
-        """The entries that a prompt built now would contain."""
+        """The entries that a prompt built now would contain.
+
+        A session that was imported, or had no prompt for long, may be longer than the window: then what the next prompt
+        will evict is left out. Nothing is decided by that.
+        """
         state = self.state
         try:
+            if self.builder.prompt_tokens(state) > self.budget.input_budget:
+                state = plan_relief(state, self.rules, self.builder, self._idle()).state
             return self.builder.shown(state, self.builder.build(state))
         except InputError:  # messages of two wire formats: no prompt can be built of them
             return frozenset(state.messages)

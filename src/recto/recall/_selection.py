@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.context.facts.classifier import RELOCATION, supersession_score
+from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
 from recto.recall._term_sets import EntryKey, TermSet, TermSets, shared_terms, similarities
@@ -21,6 +22,7 @@ from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Hit
+from recto.text.lazy_re import lazy_re
 from recto.text.similarity import cosine, text_vector
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
@@ -37,6 +39,11 @@ _MAX_CORRECTIONS = 50
 """Corrections, newest first, that are compared with the hits."""
 _MIN_SUPERSEDES = 0.5
 """Minimum score of `supersession_score` for a correction to count."""
+_MIN_SUPERSEDES_CLAUSE = 0.9
+"""The same for one clause of a message: a few words are soon alike."""
+_MAX_CLAUSES_CHARACTERS = 600
+"""Length of a message up to which its clauses are compared with corrections one by one."""
+_CLAUSE_END = lazy_re(r"[.;:!?]\s+|\n+|,\s+(?:and|but|so|und|aber|et|mais|y|pero)\s+|[。；！？]")
 _MAYBE_DUPLICATES = 0.9
 """Share of common terms from which the texts of two messages are compared."""
 _DUPLICATE_SIMILARITY = 0.95
@@ -93,6 +100,7 @@ class Selection:
         superseded_weight: float,
         shown: Collection[int],
         hidden: Collection[int],
+        query: str,
     ) -> None:
         """Prepare a selection.
 
@@ -103,6 +111,7 @@ class Selection:
             superseded_weight: added to the score of a corrected statement.
             shown: entries of the session that are in the prompt.
             hidden: entries of the session that must not be added, neither as hits nor as context.
+            query: what was searched for.
         """
         self._messages = messages
         self._ranking = ranking
@@ -110,6 +119,7 @@ class Selection:
         self._superseded_weight = superseded_weight
         self._shown = shown
         self._hidden = hidden
+        self._query = fold_words(query)
         self._sessions = {one.key: one for one in ranking.sessions}
 
     def hits(self, limit: int, *, own_session_only: bool) -> list[Hit]:
@@ -123,6 +133,8 @@ class Selection:
         outputs = self._outputs_of(best)
         keys = [*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())]
         entries = self._messages.read(keys)
+        answers = self._answers_of([one for one in best if self._repeats_query(entries.get(_key_of(one)))])
+        entries |= self._messages.read([(key[0], seq) for key, seq in answers.items() if seq])
         sets = dict(self._ranking.term_sets)
         sets |= self._messages.terms.of([key for key in entries if key not in sets])
         own = {
@@ -135,12 +147,25 @@ class Selection:
         for ranked in best:
             if chosen.in_place >= limit:
                 break
+            if (answer := answers.get(_key_of(ranked))) is not None:
+                # The query was asked before: the answer of that time is a hit, the question is none.
+                found = self._ranking.find(ranked.session, [answer]).get(answer)
+                if answer and (in_place := self._rank_with(ranked, answer, found)) is not None:
+                    chosen.add(in_place)
+                continue
             added = chosen.add(ranked)
             if added is not None and (seq := outputs.get(_key_of(ranked))) is not None:
                 output = self._rank_with(added, seq, own.get((added.session, seq)))
                 if output is not None:
                     chosen.add(output)
         return self._with_corrections([self._hit(entries[_key_of(one)], one) for one in chosen.best(limit)])
+
+    def _repeats_query(self, entry: Entry | None) -> bool:
+        return entry is not None and entry.role == "user" and fold_words(entry_text(entry)) == self._query
+
+    def _answers_of(self, questions: Sequence[Ranked]) -> dict[EntryKey, int]:
+        """Return, by question, the answer that ends its exchange; 0 if there is none that may be shown."""
+        return {_key_of(one): next(iter(self._context_of(one)), 0) for one in questions}
 
     def _outputs_of(self, best: Sequence[Ranked]) -> dict[EntryKey, int]:
         """Return the tool outputs that belong to messages: of a call one makes, or of a call it led to.
@@ -288,7 +313,7 @@ class Selection:
                     entry = entries.get(key)
                     if entry is None or entry.role != "user" or entry.seq <= hit.seq:
                         continue
-                    if supersession_score(text_of(entry), hit.text) >= _MIN_SUPERSEDES:
+                    if _supersedes(text_of(entry), hit):
                         corrections[session, hit.seq] = entry
                         break
         return corrections
@@ -306,6 +331,16 @@ class Selection:
             hit.seq: [corrections[at] for at in np.flatnonzero(row).tolist()]
             for hit, row in zip(hits, common, strict=True)
         }
+
+
+def _supersedes(correction: str, hit: Hit) -> bool:
+    """Whether a correction takes back a statement, or one of the clauses of a short one that was said and not read."""
+    if supersession_score(correction, hit.text) >= _MIN_SUPERSEDES:
+        return True
+    if hit.role == "tool" or len(hit.text) > _MAX_CLAUSES_CHARACTERS:
+        return False
+    clauses = _CLAUSE_END.split(hit.text)
+    return any(supersession_score(correction, clause) >= _MIN_SUPERSEDES_CLAUSE for clause in clauses)
 
 
 def _exchanges_after(

@@ -261,10 +261,6 @@ class Indexer:
         """Return the entry up to which words are indexed, as far as this process knows. Reads nothing."""
         return max(self.words.indexed_through(session), self._indexed.get(session) or 0)
 
-    def observe(self, session: str, entries: Sequence[Entry]) -> None:
-        """Take the rows of words of entries that this process has just appended."""
-        self.words.observe(session, entries)
-
     def rebuild(self, session: str) -> None:
         """Forget what is indexed of a session, and make the rows of its words again."""
         self.index.forget(session)

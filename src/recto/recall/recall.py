@@ -6,12 +6,13 @@ statement that was corrected later is never quoted without its correction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from math import inf
+from typing import Any
 
+from recto.context.facts.classifier import classify
 from recto.errors import InputError
 from recto.formats.entry_text import entry_text
 from recto.recall._selection import MessageReader, Selection
@@ -31,10 +32,22 @@ _COMPANION_MARGIN = 0.1
 """Hits may be this much less relevant than the threshold if the best hit reaches it."""
 _MAX_SESSIONS = 1000
 """Sessions that a search over an agent or a tenant covers at most."""
+_UNSURE_MARGIN = 0.1
+"""The best hit may be this much below the threshold if there are tokens to spare."""
+_CLOSE_TO_BEST = 0.85
+"""Share of the best relevance from which on others are quoted with a best hit below the threshold."""
+_MAX_UNSURE = 3
+"""Hits that are quoted at most where the best is below the threshold."""
+_SPARE_TOKENS = 300
+"""Budget from which on a best hit below the threshold is quoted."""
+_MAX_BUDGET_SHARE = 3
+"""One hit takes at most this part of the budget: a third."""
 _MIN_SHARE_TOKENS = 120
 """Tokens an excerpt may have even if its share of the budget is smaller: two or three sentences."""
 _MIN_EXCERPT_TOKENS = 60
 """Tokens below which an excerpt is not worth its heading."""
+_MIN_EXCERPT_CHARACTERS = 60
+"""Characters below which an excerpt says nothing."""
 _CHARACTERS_PER_TOKEN = 4
 """First estimate for cutting excerpts; the result is counted exactly."""
 _MAX_SENTENCES = 8192
@@ -135,6 +148,7 @@ class RecallService:
                 superseded_weight=self.searcher.weights.superseded,
                 shown=shown,
                 hidden=hidden,
+                query=query.text,
             )
             return ranking, chosen.hits(limit, own_session_only=scope == "session")
 
@@ -163,12 +177,15 @@ class RecallService:
         count: Callable[[str], int],
         hidden: Collection[int],
         hidden_memories: Collection[int] = (),
+        strict: bool = False,
     ) -> tuple[Injection | None, SearchResult]:
-        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough."""
+        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough.
+
+        With `strict`, nothing below the threshold is quoted however much of the budget is free.
+        """
         result = self.search(query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories)
-        best = max((hit.chance for hit in result.hits), default=0.0)
-        threshold = self.rules.threshold - _COMPANION_MARGIN if best >= self.rules.threshold else inf
-        relevant = [hit for hit in result.hits if hit.chance >= threshold and not self._is_refused(hit)]
+        relevant = self._relevant(result.hits, budget, strict=strict)
+        relevant = [hit for hit in relevant if not self._is_refused(hit)]
         return self._fit_to_budget(query, relevant, budget, count), result
 
     def _is_refused(self, hit: Hit) -> bool:
@@ -214,47 +231,126 @@ class RecallService:
             self.indexer.index_words(key, head, self.rules.index_seconds)
         return [key] if head else []
 
+    def _relevant(self, hits: Sequence[Hit], budget: int, *, strict: bool) -> list[Hit]:
+        """Return the hits that are relevant enough to be quoted.
+
+        Where the best one is just below the threshold and there are tokens to spare, it is quoted with the few that
+        come close to it: a plain question is often answered by a message that shares few words with it.
+        """
+        best, threshold = max((hit.chance for hit in hits), default=0.0), self.rules.threshold
+        if best >= threshold:
+            return [hit for hit in hits if hit.chance >= threshold - _COMPANION_MARGIN]
+        if strict or best < threshold - _UNSURE_MARGIN or budget < _SPARE_TOKENS:
+            return []
+        return [hit for hit in hits if hit.chance >= _CLOSE_TO_BEST * best][:_MAX_UNSURE]
+
     def _fit_to_budget(
         self, query: Query, hits: Sequence[Hit], budget: int, count: Callable[[str], int]
     ) -> Injection | None:
         """Quote as many hits as fit, each cut to the sentences that match the query, in transcript order.
 
-        Every excerpt is rendered and counted once. Their sum decides what fits; the whole is counted at the end, and
-        the last hits are dropped again should it exceed the budget after all.
+        Corrections are fitted first, then what they take back, so that nothing else takes their tokens. The sum of all
+        excerpts decides what fits; the whole is counted at the end, and the last hits are dropped again should it
+        exceed the budget after all.
         """
-        if not hits:
-            return None
-        hits = hits[: self.rules.most]
-        relevance, share = self._relevance_to(query.text), max(budget // 8, _MIN_SHARE_TOKENS)
-        questions = self._questions_of(hits)
-        empty = count("")
+        hits = sorted(hits[: self.rules.most], key=lambda hit: (not hit.supersedes, hit.superseded_by is None))
+        quoting = _Quoting(self._relevance_to(query.text), self._questions_of(hits), count)
+        most = budget // _MAX_BUDGET_SHARE
+        share = min(max(budget // 8, _MIN_SHARE_TOKENS), most)
         spent = count(frame_quotation([]))
-        chosen: list[tuple[Hit, list[_Rendered]]] = []
+        chosen: list[_QuotedHit] = []
         quoted: set[str] = set()
         for hit in hits:
-            if hit.superseded_by is not None and all(other.seq != hit.superseded_by for other, _ in chosen):
+            if hit.superseded_by is not None and all(other.hit.seq != hit.superseded_by for other in chosen):
                 continue  # its correction did not fit, and without it the statement would mislead
-            limit = min(share, budget - (spent if chosen else 0))
-            if limit < _MIN_EXCERPT_TOKENS:
+            left = budget - spent
+            if left < _MIN_EXCERPT_TOKENS and chosen:
                 break
-            for characters, with_question in ((limit * _CHARACTERS_PER_TOKEN, True), (limit * 2, False)):
-                # The second attempt has half the text and not the question before it.
-                question = questions.get((hit.session, hit.context[0])) if with_question and hit.context else None
-                pieces = _rendered(hit, self._excerpts(hit, question, characters, relevance))
-                pieces = [piece for piece in pieces if piece.is_hit or piece.pointer not in quoted]
-                cost = sum(count(f"{piece.text}\n") - empty for piece in pieces)
-                if spent + cost <= budget:
-                    chosen.append((hit, pieces))
-                    quoted.update(piece.pointer for piece in pieces)
-                    spent += cost
-                    break
+            limits = _Limits(share=min(share, left), excerpt=most, left=left)
+            fitted = self._fitted(hit, limits, quoting, quoted)
+            if fitted is not None:
+                chosen.append(fitted)
+                quoted.update(piece.pointer for piece in fitted.pieces)
+                spent += fitted.tokens
         while chosen:
             injection = _injection(chosen, count)
             if injection.tokens <= budget:
                 return injection
-            hit, _ = chosen.pop()
-            chosen = [one for one in chosen if one[0].superseded_by != hit.seq]
+            dropped = chosen.pop()
+            chosen = [other for other in chosen if other.hit.superseded_by != dropped.hit.seq]
         return None
+
+    def _fitted(self, hit: Hit, limits: _Limits, quoting: _Quoting, quoted: Collection[str]) -> _QuotedHit | None:
+        """Quote a hit within its limits: first with the question it answers, then without, then shorter."""
+        characters = limits.share * _CHARACTERS_PER_TOKEN
+        for with_question in (True, False, False):
+            fitted = self._quoted(hit, characters if with_question else -characters, quoting, quoted)
+            if fitted.tokens <= limits.left and fitted.excerpt_tokens <= limits.excerpt:
+                return fitted
+            # Numbers and code have more tokens to the character than prose.
+            over = max(fitted.tokens / limits.left, fitted.excerpt_tokens / limits.excerpt, 1.33)
+            characters = int(characters / over * 0.75)
+            if characters < _MIN_EXCERPT_CHARACTERS:
+                break
+        return None
+
+    def _quoted(self, hit: Hit, characters: int, quoting: _Quoting, quoted: Collection[str] = ()) -> _QuotedHit:
+        question = quoting.questions.get((hit.session, hit.context[0])) if characters > 0 and hit.context else None
+        pieces = _rendered(hit, self._excerpts(hit, question, abs(characters), quoting.relevance))
+        pieces = [piece for piece in pieces if piece.is_hit or piece.pointer not in quoted]
+        tokens = sum(quoting.count(f"{piece.text}\n") - quoting.empty for piece in pieces)
+        excerpts = sum(quoting.count(piece.text.partition("\n")[2]) - quoting.empty for piece in pieces)
+        return _QuotedHit(hit, characters, pieces, tokens, excerpts)
+
+    def requote(
+        self,
+        query: Query,
+        recorded: Sequence[Mapping[str, Any]],
+        *,
+        count: Callable[[str], int],
+        hidden: Collection[int],
+    ) -> Injection | None:
+        """Quote again the hits that an event records; None if one of them cannot be read, or not from here."""
+        keys = [key for hit in recorded if self._may_quote(*(key := parse_pointer(hit["pointer"])))]
+        if len(keys) < len(recorded):
+            return None
+        entries = self._messages.read(keys)
+        if not recorded or any(key not in entries or (key[0] == self.session and key[1] in hidden) for key in keys):
+            return None
+        hits = [self._hit_again(entries[key], payload) for key, payload in zip(keys, recorded, strict=True)]
+        quoting = _Quoting(self._relevance_to(query.text), self._questions_of(hits), count)
+        if any(self._is_refused(hit) for hit in hits):
+            return None
+        chosen: list[_QuotedHit] = []
+        quoted: set[str] = set()
+        for hit, payload in zip(hits, recorded, strict=True):
+            chosen.append(self._quoted(hit, payload["characters"], quoting, quoted))
+            quoted.update(piece.pointer for piece in chosen[-1].pieces)
+        return _injection(chosen, count)
+
+    def _may_quote(self, session: str, seq: int) -> bool:
+        """Whether a search would return an entry: an event may have been imported."""
+        if reach_of(self.session, self.rules.scope).contains(session):
+            return True
+        return session == memory_session(self.session) and bool(self._messages.note(session, seq))
+
+    def _hit_again(self, entry: Entry, payload: Mapping[str, Any]) -> Hit:
+        return Hit(
+            session=entry.session,
+            seq=entry.seq,
+            pointer=payload["pointer"],
+            role=entry.role,
+            ts=entry.ts,
+            text=entry_text(entry),
+            score=payload["score"],
+            chance=payload["chance"],
+            parts=payload["parts"],
+            marks=classify(entry_text(entry), entry.role),
+            superseded_by=payload["superseded_by"],
+            supersedes=tuple(payload["supersedes"]),
+            note=self._messages.note(entry.session, entry.seq) or "",
+            context=tuple(payload["context"]),
+        )
 
     def excerpts_of(self, hit: Hit, query: str, characters: int) -> list[Excerpt]:
         """Return a hit as a prompt would quote it: cut to what matches the query, after the question it answers."""
@@ -289,6 +385,32 @@ class RecallService:
         return excerpts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """The tokens that one hit may take."""
+
+    share: int
+    """About so many, where there are several hits."""
+    excerpt: int
+    """At most, without headings."""
+    left: int
+    """At most, in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Quoting:
+    """What all excerpts of a quotation are made with."""
+
+    relevance: Callable[[str], float]
+    questions: Mapping[EntryKey, Entry]
+    count: Callable[[str], int]
+
+    @property
+    def empty(self) -> int:
+        """The tokens of a message without text."""
+        return self.count("")
+
+
 @dataclass(frozen=True, slots=True)
 class _Rendered:
     """An excerpt as it is quoted."""
@@ -310,15 +432,33 @@ def _rendered(hit: Hit, excerpts: Sequence[Excerpt]) -> list[_Rendered]:
     ]
 
 
-def _injection(chosen: Sequence[tuple[Hit, Sequence[_Rendered]]], count: Callable[[str], int]) -> Injection:
+@dataclass(frozen=True, slots=True)
+class _QuotedHit:
+    """A hit with its excerpts."""
+
+    hit: Hit
+    characters: int
+    """As in `Injection.characters`."""
+    pieces: Sequence[_Rendered]
+    tokens: int
+    excerpt_tokens: int
+    """Without the headings."""
+
+
+def _injection(chosen: Sequence[_QuotedHit], count: Callable[[str], int]) -> Injection:
     """Make the quotation in transcript order; a message that is a hit and a question of another is quoted once."""
     by_pointer: dict[str, _Rendered] = {}
-    for piece in (piece for _, pieces in chosen for piece in pieces):
+    for piece in (piece for one in chosen for piece in one.pieces):
         if piece.is_hit or piece.pointer not in by_pointer:
             by_pointer[piece.pointer] = piece
     ordered = sorted(by_pointer.values(), key=lambda piece: (piece.ts, piece.seq))
     text = frame_quotation([piece.text for piece in ordered])
-    return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
+    return Injection(
+        text=text,
+        tokens=count(text),
+        hits=tuple(one.hit for one in chosen),
+        characters=tuple(one.characters for one in chosen),
+    )
 
 
 def _format_days(start: int, end: int) -> str:

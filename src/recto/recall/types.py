@@ -90,6 +90,8 @@ class Injection:
     text: str
     tokens: int
     hits: tuple[Hit, ...]
+    characters: tuple[int, ...]
+    """How long the excerpt of each hit may be; below 0 if it is quoted without the question it answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

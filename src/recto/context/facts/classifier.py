@@ -169,8 +169,8 @@ RELOCATION = frozenset(("moved", "move", "moving", "live", "lives", "living", "r
 """Someone who moved no longer lives there: the most common correction that names its subject by another word."""
 _CAPITAL = lazy_re(r"(?<=[^\s.!?:] )[A-Z][\w'-]*")
 _DENIED = lazy_re(
-    r"(?:\bnot|\binstead of|\brather than|\bno longer|n't|\bfrom|\bwas|\bsaid|\bold)\s+(?:the\s|a\s|an\s"
-    r"|in\s|on\s|at\s|to\s|use\s|using\s)?([^\s,;!?]+)",
+    r"(?:\bnot|\binstead of|\brather than|\bno longer|n't|\bfrom|\bwas|\bsaid|\bold)\s+"
+    r"(?:(?:the|a|an|in|on|at|to|by|use|using)\s){0,3}([^\s,;!?]+)",
     re.IGNORECASE,
 )
 _MAX_COMPARED_CHARS = 2_000

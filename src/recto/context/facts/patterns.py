@@ -182,14 +182,13 @@ CORRECTIONS = (
     ),
     _wording(
         Mark.CORRECTION,
-        "meant|scratch|strike|forget|ignore|disregard|revert|undo|take that back",
+        "meant|scratch|strike|forget|ignore|disregard|revert|undo|take",
         r"\bi (?:actually )?meant\b(?! to (?:ask|tell|be|send))|\b(?:scratch|strike) that\b|\bforget (?:what i"
         r"|about (?:that|what)|that[,.]|my (?:last|previous|earlier))"
         r"|\b(?:ignore|disregard) (?:what i|that[,.]|my (?:last|previous|earlier)|the (?:last|previous"
         r"|earlier) (?:message|instruction|request))"
-        r"|"
-        + _SENTENCE_START
-        + r"(?:please )?(?:revert|undo) (?:that|this|it|your|the last)|\bi take (?:that|it) back",
+        r"|" + _SENTENCE_START + r"(?:please )?(?:revert|undo) (?:that|this|it|your|the last)"
+        r"|\bi (?:have to |must |need to |want to |will )?take (?:that|this|it|something|one thing) back\b",
     ),
     _wording(
         Mark.CORRECTION,

@@ -29,7 +29,7 @@ from recto.recall.index.cache import BoundedCache, decoding
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.unsealed_rows import Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.protocols import RecallIndex
-from recto.transcript.entries import MAX_SEQ, Entry
+from recto.transcript.entries import MAX_SEQ
 from recto.transcript.protocols import TranscriptStore
 
 BLOCK_BITS = (5, 9, 12, 15)
@@ -489,10 +489,6 @@ class WordIndex:
         """Return the entry up to which every message has a row, as far as this process knows. Reads nothing."""
         known = self._unsealed.known(session)
         return known.head.seq if known is not None and known.complete else 0
-
-    def observe(self, session: str, entries: Sequence[Entry]) -> None:
-        """Take the rows of entries that this process has just appended, so that they need not be read."""
-        self._unsealed.observe(session, entries)
 
     def forget(self, session: str) -> None:
         """Drop what this process knows of a session's rows."""

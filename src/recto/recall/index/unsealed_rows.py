@@ -1,7 +1,7 @@
 """The rows of messages that are in no sealed block yet, decoded once and kept per session.
 
-They are stored with the transcript, so they need no index of their own. A process that appends tells what it appended
-(`observe`); what others appended is noticed by the head of the session and read.
+They are stored with the transcript, so they need no index of their own. What was appended is noticed by the head of the
+session and read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recto.recall.index.attributes import AttributeTable, merge_attributes
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.term_rows import HEAD, is_document
-from recto.transcript.entries import MESSAGE, Entry, Head
+from recto.transcript.entries import Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import TranscriptStore
 
@@ -173,17 +173,6 @@ class UnsealedRows:
             return []
         rows = self._store.terms(session, start, stop)
         return [IndexRow(seq, data) for seq, data in rows if is_document(data, self._version)]
-
-    def observe(self, session: str, entries: Sequence[Entry]) -> None:
-        """Take the rows of entries that this process has just appended, so that they need not be read."""
-        known = self._known.get(session)
-        if known is None or not entries or entries[0].prev != known.head.hash or not known.complete:
-            return
-        if any(entry.kind == MESSAGE and not entry.terms.startswith(self._version) for entry in entries):
-            return
-        rows = [IndexRow(entry.seq, entry.terms) for entry in entries if is_document(entry.terms, self._version)]
-        known = known.extended(Head(entries[-1].seq, entries[-1].hash), rows, complete=True)
-        self._known.put(session, known, known.size)
 
     def known(self, session: str) -> Unsealed | None:
         """Return what this process knows, without reading anything."""

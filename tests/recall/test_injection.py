@@ -1,0 +1,283 @@
+"""What is quoted for a question: what is searched for, how much each hit takes, when nothing comes, and when again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.recall.test_recall import chatter, events, opened, quotation, say
+
+import recto
+from recto.config import load
+from recto.config.factory import make_recall
+from recto.engine.recall_query import is_bare, turn_text
+from recto.errors import EmbedderFailed
+from recto.recall.quoting import FOOTER, HEADER
+from recto.recall.types import Query
+from recto.stores.memory import MemoryStore
+from recto.transcript.events import to_json
+from recto.transcript.session_keys import pointer_to
+
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "read_file", "arguments": '{"path": "src/billing/tax.py"}'},
+}
+
+
+def turn(session):
+    state = session.window.state
+    return turn_text(state, session.window.messages, state.seq + 1)
+
+
+def excerpts(text: str) -> list[str]:
+    """The excerpts of a quotation, each with its heading."""
+    blocks: list[str] = []
+    for line in text.removeprefix(HEADER).removesuffix(FOOTER).strip().splitlines():
+        if line.startswith(">"):
+            blocks[-1] += f"\n{line}"
+        else:
+            blocks.append(line)
+    return blocks
+
+
+@pytest.mark.parametrize("reply", ["1+2", "yes", "Yes please!", "2", "ok, both", "👍", "ja, bitte", "好的"])
+def test_a_reply_without_a_word_of_its_own_is_searched_for_with_what_it_answers(reply):
+    assert is_bare(reply)
+    with opened() as session:
+        session.append({"role": "user", "content": "Look at the billing service."})
+        asked = "Shall I (1) migrate the Zephyrine schema and (2) rebuild the ledger index?"
+        session.append({"role": "assistant", "content": f"I have looked. {asked}"})
+        session.append({"role": "user", "content": reply})
+        searched = turn(session)
+        assert asked in searched.text
+        assert searched.text.endswith(reply)
+
+
+@pytest.mark.parametrize("request_", ["Kilimanjaro?", "When does the rotation happen?", "fix tax.py", "删除旧的数据库"])
+def test_a_request_with_a_subject_is_searched_for_itself(request_):
+    with opened() as session:
+        session.append({"role": "user", "content": "Look at the billing service."})
+        session.append({"role": "assistant", "content": "Done. Anything else? It has four modules."})
+        session.append({"role": "user", "content": request_})
+        searched = turn(session)
+        assert searched.text == request_
+        assert searched.context == "Anything else?\nLook at the billing service."
+        assert not searched.in_loop
+
+
+def test_inside_a_turn_the_file_and_the_error_are_searched_for_and_not_the_output():
+    output = "Traceback (most recent call last):\n" + "  File x, in y\n" * 50 + "KeyError: 'vat_rate_nl'"
+    with opened() as session:
+        session.append({"role": "user", "content": "Find out why the VAT of Dutch orders is off by one cent."})
+        session.append({"role": "assistant", "content": "I run it.", "tool_calls": [CALL | {"function": RUN}]})
+        session.append({"role": "tool", "tool_call_id": "c1", "content": output})
+        searched = turn(session)
+        assert searched.text == "Find out why the VAT of Dutch orders is off by one cent."
+        assert "KeyError: 'vat_rate_nl'" in searched.context
+        assert "I run it." in searched.context
+        assert "File x, in y" not in searched.context
+        assert searched.in_loop
+        session.append({"role": "assistant", "content": "I read it.", "tool_calls": [CALL | {"id": "c2"}]})
+        session.append({"role": "tool", "tool_call_id": "c2", "content": "RATES = {'nl': 21}\n" * 200})
+        searched = turn(session)
+        assert "src/billing/tax.py" in searched.context
+        assert "RATES" not in searched.context
+        assert "KeyError" not in searched.context
+
+
+RUN = {"name": "run", "arguments": '{"command": "python -m billing.run"}'}
+
+
+def test_words_typed_beside_tool_results_are_the_request_and_the_results_are_not():
+    with recto.open("memory:", model="claude-sonnet-4-5", recall={"embedder": {"use": "none"}}) as session:
+        session.append({"role": "user", "content": [{"type": "text", "text": "Look at the ledger."}]})
+        use = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "ledger.py"}}
+        session.append({"role": "assistant", "content": [use]})
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": "class Ledger:\n    pass"}
+        typed = {"type": "text", "text": "Stop, use the archive of postings instead."}
+        session.append({"role": "user", "content": [result, typed]})
+        assert turn(session).text == "Stop, use the archive of postings instead."
+
+
+def test_a_question_that_was_asked_before_is_no_hit_and_its_answer_is():
+    question = "Which harbour does the Arkadia sail from?"
+    with opened() as session:
+        said = session.append({"role": "user", "content": question})
+        answer = session.append({"role": "assistant", "content": "Piraeus, at noon."})
+        for number in range(4):
+            session.append({"role": "user", "content": f"Something else, number {number}."})
+            session.append({"role": "assistant", "content": "Noted."})
+        hits = {hit.seq: hit for hit in session.recall(question).hits}
+        assert said.seq not in hits
+        assert hits[answer.seq].chance > 0.4
+        assert said.seq in {hit.seq for hit in session.recall("harbour of the Arkadia").hits}
+
+
+def injected(texts, question, budget, *, roles=(), strict=False, threshold=0.4):
+    """What a budget takes of a session with these messages."""
+    store = MemoryStore()
+    settings = load(environ={}, arguments={"recall": {"embedder": {"use": "none"}, "threshold": threshold}})
+    with recto.open(store, session="agent:a:b", model="gpt-4o") as session:
+        for text, role in zip(texts, [*roles, *["user"] * len(texts)], strict=False):
+            session.append({"role": role, "content": text})
+        count = session.meter.count
+        service = make_recall(settings, store, session.key)
+        found, _ = service.build_injection(
+            Query(text=question, now=1), budget=budget, count=count, hidden=(), strict=strict
+        )
+        return found, count
+
+
+@pytest.mark.parametrize("budget", [150, 300, 517, 2_000])
+@pytest.mark.parametrize(
+    "line", ["row {0}: 0x{0:08x} ferry=Arkadia;", "The ferry Arkadia left the harbour {0} times. "]
+)
+def test_no_hit_takes_more_than_a_third_of_the_budget(budget, line):
+    texts = [" ".join(line.format(number * 7 + start) for number in range(300)) for start in range(3)]
+    found, count = injected(texts, "How often did the ferry Arkadia leave the harbour?", budget, threshold=0.0)
+    assert found.tokens <= budget
+    assert len(found.hits) > 1 or budget < 200
+    for block in excerpts(found.text):
+        assert count(block.partition("\n")[2]) <= budget / 3
+        assert "Arkadia" in block
+
+
+def test_an_excerpt_is_cut_around_the_match():
+    filler = "Nothing of note happened on that day. " * 200
+    found, _ = injected(
+        [f"{filler}The ferry Arkadia sails from Piraeus. {filler}"], "Where does the ferry Arkadia sail from?", 300
+    )
+    assert "sails from Piraeus" in found.text
+    assert found.tokens < 150
+
+
+@pytest.mark.parametrize("budget", [200, 300, 517])
+def test_a_correction_is_not_crowded_out_by_what_it_corrects(budget):
+    stale = "def send_day():\n    # invoices go out on this day of the month\n    return 1\n" * 40
+    texts = [
+        "Before you begin: invoices go out on the 1st of each month, and refunds need an approval.",
+        *(f"{stale}\n# copy {number} of the day on which invoices go out" for number in range(6)),
+        "I have to take something back: invoices do not go out on the 1st. They go out on the 5th, not on the 1st.",
+    ]
+    found, _ = injected(texts, "On which day do invoices go out?", budget, roles=["user", *["tool"] * 6])
+    assert "They go out on the 5th" in found.text
+    first = next((hit for hit in found.hits if hit.seq == 1), None)
+    assert first is None or first.superseded_by == len(texts)
+
+
+def test_just_below_the_threshold_the_best_hit_comes_if_tokens_are_free():
+    texts = [
+        "The lighthouse keeper orders oil from the chandler in Volos.",
+        *(f"Day {number}: rain, wind, some bread, and a walk to the village." for number in range(30)),
+    ]
+    question = "Whom does the keeper ask for oil, candles and matches?"
+    found, _ = injected(texts, question, 1_000)
+    best = found.hits[0].chance
+    assert 0.3 <= best < 0.4
+    assert [hit.seq for hit in found.hits] == [1]
+    assert injected(texts, question, 250)[0] is None, "there are no tokens to spare"
+    assert injected(texts, question, 1_000, strict=True)[0] is None, "inside a turn nothing is better than noise"
+    assert injected(texts, question, 1_000, threshold=0.5)[0] is None, "far below the threshold"
+
+
+class Slow:
+    """An embedder that fails until its vectors may arrive. It prefers the paper of a printer to its name."""
+
+    name, dims, weight = "slow", 2, 0.9
+
+    def __init__(self):
+        self.arrived = False
+
+    def documents(self, texts):
+        return np.stack([self.query(text) for text in texts])
+
+    def query(self, text):
+        if not self.arrived:
+            raise EmbedderFailed("slow", "not yet")
+        return np.array([1.0, 0.0] if "paper" in text or "?" in text else [0.0, 1.0], np.float32)
+
+
+def test_what_was_recalled_is_quoted_again_after_a_restart_whatever_was_indexed_since(tmp_path, monkeypatch):
+    """The first prompt is built before the vectors arrive, the second one after."""
+    slow = Slow()
+    monkeypatch.setattr("recto.models.embedders.embedder_for", lambda choice: slow)
+    one = {"embedder": {}, "most": 1, "index_seconds": 1.0}
+    question = {"role": "user", "content": "What is the printer on floor three called?"}
+    with opened(tmp_path / "a.db", recall=one) as session:
+        say(session, "Hello.")
+        say(session, "The printer on floor three is called Gutenberg.")
+        say(
+            session,
+            "The printer on floor three, as it is called, wants paper of 80 grams and of no other weight at all.",
+        )
+        chatter(session, 40)
+        session.append(question)
+        before = session.prompt()
+        assert "Gutenberg" in quotation(before)
+        recorded = events(session, "recall_injected")[-1]
+        assert recorded["without_vectors"] > 0
+        assert len(recorded["excerpts"]) == len(recorded["hits"]) == 1
+    slow.arrived = True
+    with opened(tmp_path / "a.db", recall=one) as session:
+        session.window.recall_engine.indexer.catch_up(session.key)
+        count = len(session)
+        again = session.prompt()
+        assert again.raw == before.raw
+        assert len(session) == count
+        assert [hit.pointer for hit in again.recalled] == [hit["pointer"] for hit in recorded["hits"]]
+        session.append({"role": "assistant", "content": "Gutenberg."})
+        session.append(question)
+        assert "80 grams" in quotation(session.prompt()), "a new question is answered with vectors"
+
+
+def test_nothing_comes_after_a_restart_where_nothing_came_before(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        say(session, "Hello.")
+        chatter(session, 40)
+        session.append({"role": "user", "content": "Who repairs the Arkadia?"})
+        before = session.prompt()
+        assert events(session, "recall_miss")
+    with recto.open(tmp_path / "a.db", session="agent:default:other", model="gpt-4o") as other:
+        other.append({"role": "user", "content": "Stavros repairs the Arkadia."})
+    with opened(tmp_path / "a.db", recall={"scope": "agent"}) as session:
+        assert session.prompt().raw == before.raw
+
+
+def test_an_imported_event_does_not_quote_what_a_search_could_not_find(tmp_path):
+    with recto.open(tmp_path / "a.db", session="agent:default:other", model="gpt-4o") as other:
+        secret = other.append({"role": "user", "content": "The vault is called Obsidian."})
+    with opened(tmp_path / "a.db") as session:
+        say(session, "Hello.")
+        chatter(session, 40)
+        asked = session.append({"role": "user", "content": "Which vault is meant?"})
+        anchor = max(asked.seq, session.window.state.last_edit)
+        hit = {"pointer": pointer_to("agent:default:other", secret.seq), "score": 1.0, "chance": 1.0, "parts": {}}
+        excerpt = {"characters": 400, "context": [], "supersedes": []}
+        payload = {"question": asked.seq, "tokens": 50, "hits": [hit | {"superseded_by": None}], "excerpts": [excerpt]}
+        session.window.events.append("recall_injected", payload, f"recall/{anchor}")
+        assert "Obsidian" not in json.dumps(session.prompt().messages)
+        assert to_json(payload)
+
+
+def test_of_a_session_that_had_no_prompt_what_the_next_prompt_evicts_is_not_in_it():
+    """As after an import: everything is stored, and nothing was decided yet."""
+    with opened() as session:
+        early = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
+        session.append_all(
+            {"role": role, "content": f"Number {number}: " + "leaves drift, rivers pass, bread rises. " * 12}
+            for number in range(60)
+            for role in ("user", "assistant")
+        )
+        late = session.append({"role": "user", "content": "The other rotation happens at Kilimanjaro hour 18."})
+        marked = {hit.seq: hit.in_prompt for hit in session.recall("When is the Kilimanjaro hour?", most=5).hits}
+        expected = session.window.shown_entries()
+        assert len(expected) < 60
+        assert marked[early.seq] is (early.seq in expected)
+        assert marked[late.seq]
+        count = len(session)
+        assert not any(entry.kind != "message" for entry in session.read()), "nothing was decided"
+        session.prompt()
+        assert len(session) > count
+        assert session.window.shown_entries() == expected

@@ -264,7 +264,7 @@ class Window:
         state = self.state
         try:
             if self.builder.prompt_tokens(state) > self.budget.input_budget:
-                state = plan_relief(state, self.rules, self.builder, self._idle()).state
+                state = plan_relief(state, self.rules, self.builder, self._cache_age(state)).state
             return self.builder.shown(state, self.builder.build(state))
         except InputError:  # messages of two wire formats: no prompt can be built of them
             return frozenset(state.messages)

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import recto
-from recto.context.compaction.fidelity import FIDELITY_ALARM, Question
+from recto.context.compaction.fidelity import FIDELITY_ALARM, FIDELITY_GATE, Question
 from recto.engine.projection import DECISIONS
 from recto.engine.report import compressions
 from recto.errors import InputError, ModelFailed
@@ -317,6 +317,70 @@ def test_what_must_not_be_lost_is_scored_and_an_alarm_is_raised_where_it_was():
         alarms = [entry for entry in session.read() if entry.kind == "fidelity_low"]
         assert min(scores) < FIDELITY_ALARM
         assert len(alarms) == len([score for score in scores if score < FIDELITY_ALARM])
+
+
+STATED = [
+    f"Never deploy {name} on a {day}."
+    for name in ("atlas", "borea", "ceres", "delos")
+    for day in ("Monday", "Friday", "Sunday")
+]
+CHATTY = "## Progress\n" + "\n".join(
+    f"- Progress on the timeout helper in api/routes.py goes on, step {step} of many." for step in range(60)
+)
+
+
+def stated(session, exchanges=40):
+    """Lets the user state rules at the beginning of a long session; returns the record of each compaction."""
+    messages = list(scripted_session(exchanges=exchanges))
+    messages[2:2] = [{"role": "user", "content": rule} for rule in STATED]
+    for message in messages:
+        if message["role"] == "assistant":
+            session.prompt()
+        session.append(message)
+    return [about for about in decisions(session, "compact") if about["summary"]]
+
+
+def alarms(session):
+    return [json.loads(entry.content) for entry in session.read() if entry.kind == "fidelity_low"]
+
+
+def test_a_summary_that_loses_what_the_user_said_is_scored_low_repaired_and_reported():
+    model = ScriptedModel(itertools.repeat(CHATTY))
+    more = {"writer": model, "window": {"record_percent": 0}}
+    with opened(**more, compress={"background": False, "summary_tokens": 360}) as session:
+        made = stated(session)
+        repaired = [about["compression"]["fidelity"] for about in made]
+        repaired = [about for about in repaired if about["before_repair"] < FIDELITY_GATE < about["score"]]
+        assert repaired
+        assert all(rule in made[-1]["summary"]["text"] for rule in STATED)
+    with opened(**more, compress={"background": False, "summary_tokens": 200}) as session:
+        made = stated(session)
+        last = made[-1]["compression"]["fidelity"]
+        kept = [rule for rule in STATED if rule in made[-1]["summary"]["text"]]
+        assert len(kept) < len(STATED)
+        assert last["score"] < FIDELITY_ALARM
+        assert set(STATED) - set(kept) <= set(last["missing_sentences"])
+        assert alarms(session)[-1]["score"] == last["score"]
+
+
+def test_the_score_counts_every_generation_and_not_what_the_rules_extracted():
+    many = " ".join(f"Never touch p{number}." for number in range(40))  # more than facts are made of in one message
+    with opened(window={"record_percent": 0}, compress={"summary_tokens": 900}) as session:
+        messages = list(scripted_session(exchanges=90))
+        messages[2:2] = [{"role": "user", "content": many}]
+        for message in messages:
+            if message["role"] == "assistant":
+                session.prompt()
+            session.append(message)
+        made = decisions(session, "compact")
+        assert len(made) >= 8
+        last = made[-1]["compression"]["fidelity"]
+        kept = sum(f"Never touch p{number}." in made[-1]["summary"]["text"] for number in range(40))
+        assert kept < 40
+        assert last["said"] <= 1 - (40 - kept) / 60
+        assert last["said"] < last["ledger"]
+        assert last["score"] < FIDELITY_GATE
+        assert alarms(session)
 
 
 def test_the_users_constraints_stand_in_the_summary_in_their_words():

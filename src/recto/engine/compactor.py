@@ -9,12 +9,18 @@ fails a turn.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recto.context.compaction.extractive import extract_sentences
-from recto.context.compaction.fidelity import FIDELITY_GATE, Fidelity, measure_fidelity, salient_entities
+from recto.context.compaction.fidelity import (
+    FIDELITY_GATE,
+    Fidelity,
+    measure_fidelity,
+    merge_evidence,
+    salient_entities,
+)
 from recto.context.compaction.layout import (
     Layout,
     LayoutShares,
@@ -23,11 +29,12 @@ from recto.context.compaction.layout import (
     favor_facts,
     fill_layout,
     lay_out,
+    only_facts,
 )
 from recto.context.compaction.levels import level_for, render_level
 from recto.context.compaction.loss_report import Losses, find_losses
 from recto.context.compaction.writer import EXTRACTIVE, Attempt, SummaryWriter, WrittenSummary
-from recto.context.facts.extraction import extract_facts, missing_facts
+from recto.context.facts.extraction import extract_facts, lasting_sentences, missing_facts
 from recto.context.facts.files import track_files
 from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, message_views
 from recto.context.policies.summarize_results import frame_summary
@@ -46,6 +53,8 @@ _READ_AGAIN = 2_000
 """Entries of an older range that are read again when it becomes shorter."""
 _FACT_REACH = 5_000
 """Entries that are read for facts at most, where much was evicted without a summary."""
+_MAX_SAID = 400
+"""Sentences of the user that fidelity is measured by, the newest."""
 _MAX_PARTS = 40
 """Older ranges that are kept apart; beyond, neighbours are joined."""
 _KEY_POINTS = 160
@@ -72,6 +81,12 @@ class _Source:
     current: tuple[Fact, ...]
     """The same facts as of the end of the conversation: which of them are still open."""
     files: tuple[WorkedFile, ...]
+    said: tuple[tuple[int, str], ...]
+    """The user's lasting sentences of everything that was evicted."""
+    standing: tuple[tuple[int, str], ...]
+    """Those that are neither in the prompt nor taken back."""
+    evidence: Mapping[str, float]
+    """Files, names and numbers of everything that was evicted, with their weights."""
     covered_until: int
     earlier: tuple[SummaryPart, ...]
     goal: str
@@ -171,32 +186,41 @@ class Compactor:
     def _compose(
         self, source: _Source, written: WrittenSummary, most: int, shares: LayoutShares
     ) -> tuple[Summary, Fidelity]:
-        """The text; where it lost too much, a second one with a larger share for facts is tried, and the better kept.
+        """The text; where it lost too much, it is repaired: facts get more of it, then all of it, and the best is kept.
 
         What remains of its tokens lists the most important names that it does not contain.
         """
-        entities = salient_entities(source.views)
         open_facts = [fact for fact in source.current if fact.open]
+        said = [text for _, text in source.standing]
+
+        def measure(text: str) -> Fidelity:
+            return measure_fidelity(f"{text}\n{source.beside}", open_facts, source.evidence, said)
+
+        first = 0.0
         best: tuple[str, Fidelity] | None = None
-        for tried in (shares, favor_facts(shares)):
+        for tried in (shares, favor_facts(shares), only_facts(shares)):
             limit = most - most // _FOR_NAMES
-            text = fill_layout(self._layout(source, limit, tried), written.lines, limit, self._count)
-            missed = measure_fidelity(f"{text}\n{source.beside}", open_facts, entities).missing_entities
-            text = append_names(text, missed, most, self._count)
-            fidelity = measure_fidelity(f"{text}\n{source.beside}", open_facts, entities)
+            lines = written.lines if tried.earlier else ()
+            text = fill_layout(self._layout(source, limit, tried), lines, limit, self._count)
+            text = append_names(text, measure(text).missing_entities, most, self._count)
+            fidelity = measure(text)
+            if best is None:
+                first = fidelity.score
             if best is None or fidelity.score > best[1].score:
                 best = text, fidelity
             if best[1].score >= FIDELITY_GATE:
                 break
-        assert best is not None  # noqa: S101  # there are two tries
+        assert best is not None  # noqa: S101  # there are three tries
         summary = Summary(
             text=best[0],
             covered_until=source.covered_until,
             parts=source.earlier,
             facts=source.facts,
             files=source.files,
+            said=source.said,
+            evidence=source.evidence,
         )
-        return summary, best[1]
+        return summary, replace(best[1], first_score=first)
 
     def _layout(self, source: _Source, most: int, shares: LayoutShares) -> Layout:
         return lay_out(
@@ -219,9 +243,16 @@ class Compactor:
         since = self._messages.views(seq for seq in state.messages if seq > seqs[-1])
         shown = state.messages.keys() - set(seqs)
         known = {(fact.seq, fact.text) for fact in facts if fact.seq not in shown}
-        current = tuple(fact for fact in extract_facts(since, facts) if (fact.seq, fact.text) in known)
+        as_of_now = extract_facts(since, facts)
+        current = tuple(fact for fact in as_of_now if (fact.seq, fact.text) in known)
+        views = self._messages.views(seqs)
+        said = (*before.said, *lasting_sentences(unread))[-_MAX_SAID:]
+        closed = {(fact.seq, fact.text) for fact in as_of_now if not fact.open}
         return _Source(
-            views=self._messages.views(seqs),
+            views=views,
+            said=said,
+            standing=tuple(sentence for sentence in said if sentence[0] not in shown and sentence not in closed),
+            evidence=merge_evidence(before.evidence, salient_entities(views)),
             facts=facts,
             current=current,
             files=track_files(unread, before.files),
@@ -365,7 +396,10 @@ class Compactor:
                 "score": round(fidelity.score, 4),
                 "ledger": round(fidelity.ledger, 4),
                 "entities": round(fidelity.entities, 4),
+                "said": round(fidelity.said, 4),
+                "before_repair": round(fidelity.first_score, 4),
                 "missing_facts": fidelity.missing_facts,
+                "missing_sentences": list(fidelity.missing_sentences),
             },
             "tokens_from": before,
             "tokens_to": self._count(summary.text),

@@ -17,11 +17,12 @@ from recto.context.compaction.fidelity import (
     fidelity_questions,
     judge_request,
     measure_fidelity,
+    merge_evidence,
     parse_verdict,
     salient_entities,
 )
 from recto.context.facts.extraction import extract_facts
-from recto.context.facts.types import MessageView, ToolCall
+from recto.context.facts.types import Fact, MessageView, ToolCall
 
 
 def told(*said):
@@ -197,3 +198,23 @@ def test_no_text_is_refused(said, summary):
     transcript = told(*said)
     found = measure_fidelity(summary, extract_facts(transcript), salient_entities(transcript))
     assert 0.0 <= found.score <= 1.0
+
+
+def test_a_sentence_of_which_no_fact_was_made_is_a_loss_too():
+    kept, lost = "Never push to main.", "Marta alone approves payments."
+    facts = [Fact(kind="constraint", text=kept, seq=1, role="user")]
+    found = measure_fidelity(f"- {kept} (1)", facts, {}, [kept, lost])
+    assert (found.ledger, found.said) == (1.0, 0.5)
+    assert found.missing_sentences == (lost,)
+    assert found.score == pytest.approx(0.6 * 0.5 + 0.4)
+
+
+def test_evidence_of_earlier_generations_counts_and_is_bounded():
+    evidence = {}
+    for generation in range(8):
+        evidence = merge_evidence(evidence, {f"src/part_{generation}_{name}.py": 2.0 for name in range(30)})
+    assert len(evidence) == 120
+    assert any(name.startswith("src/part_4_") for name in evidence)
+    assert evidence["src/part_7_0.py"] > evidence["src/part_5_0.py"]
+    found = measure_fidelity(" ".join(name for name in evidence if "part_7" in name), (), evidence)
+    assert found.entities < 0.5

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recto.context.facts.extraction import MAX_FACTS, extract_facts, standing_statements
+from recto.context.facts.extraction import MAX_FACTS, extract_facts, lasting_sentences, standing_statements
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.statements import detect_language, statement_kind
 from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
@@ -295,3 +295,18 @@ def test_the_state_is_bounded_and_divides_where_it_is_full():
         facts = extract_facts(views[start : start + 17], facts)
     assert facts == whole
     assert all(len(fact.text) <= 400 for fact in whole)
+
+
+def test_lasting_sentences_are_those_that_are_not_over_once_they_are_said():
+    views = [
+        user(1, "Never push to main. Thanks! Run the tests. What is this?"),
+        assistant(2, "Never mind."),
+        user(3, "Marta approves payments. I think it might be the cache."),
+    ]
+    assert lasting_sentences(views) == [(1, "Never push to main."), (3, "Marta approves payments.")]
+
+
+def test_every_statement_of_the_set_that_is_extracted_is_a_lasting_sentence():
+    for one in STATEMENTS:
+        if statement_kind(one["text"]) not in (None, "obligation"):
+            assert lasting_sentences([user(1, one["text"])]), one["text"]

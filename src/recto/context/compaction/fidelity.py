@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log2
 
 from recto.context.compaction.protocols import ModelRequest
 from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, find_entities
 from recto.context.facts.extraction import by_priority, missing_facts
-from recto.context.facts.grounding import claim_kind
+from recto.context.facts.grounding import claim_kind, fold_words
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.identifiers import clip_middle
@@ -31,6 +32,7 @@ __all__ = [
     "fidelity_questions",
     "judge_request",
     "measure_fidelity",
+    "merge_evidence",
     "parse_verdict",
     "salient_entities",
 ]
@@ -41,7 +43,9 @@ _WEIGHTS: dict[FactKind, float] = {
     "error": 2.0, "obligation": 2.0, "progress": 1.5, "decision": 1.5, "question": 1.0, "circumstance": 0.5,
 }  # fmt: skip
 _MAX_MISSING_NAMES = 40
-"""Missing names that are reported."""
+"""Missing names and sentences that are reported."""
+_MAX_EVIDENCE, _AGED = 120, 0.8
+"""Entities that are kept over generations, and what is left of their weight after each."""
 _MAX_ANSWER_CHARS = 2_000
 _JUDGE_SECONDS = 60.0
 
@@ -56,6 +60,12 @@ class Fidelity:
     entities: float
     """Share of the salient entities, by weight."""
     missing_facts: int
+    first_score: float = 1.0
+    """The score of the first text, before any repair."""
+    said: float = 1.0
+    """Share of the user's lasting sentences, whether or not facts were made of them."""
+    missing_sentences: tuple[str, ...] = ()
+    """The user's sentences that are missing, the newest first."""
     missing_entities: tuple[str, ...] = ()
     """The heaviest entities that are missing."""
 
@@ -116,23 +126,48 @@ def _weight(name: str, use: EntityUse, age: float) -> float:
     return weight * (0.5 + 0.5 * age)
 
 
-def measure_fidelity(text: str, facts: Sequence[Fact], entities: Mapping[str, float]) -> Fidelity:
-    """Share of the open facts and of the entities that a text contains; 1 if there is nothing to lose."""
+def merge_evidence(before: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:
+    """The entities of everything that was replaced so far; those of earlier generations weigh a little less."""
+    weights = {name: round(weight * _AGED, 4) for name, weight in before.items()}
+    for name, weight in new.items():
+        weights[name] = max(weight, weights.get(name, 0.0))
+    best = sorted(weights, key=lambda name: (-weights[name], name))
+    return {name: weights[name] for name in best[:_MAX_EVIDENCE]}
+
+
+def measure_fidelity(
+    text: str, facts: Sequence[Fact], entities: Mapping[str, float], said: Sequence[str] = ()
+) -> Fidelity:
+    """Share of the open facts, of the user's sentences and of the entities that a text contains.
+
+    1 if there is nothing to lose. Facts and sentences overlap, so the lower of the two shares counts: a sentence of
+    which no fact was made is a loss too.
+    """
     open_facts = [fact for fact in facts if fact.open]
     lost = missing_facts(open_facts, text)
     fact_share = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in open_facts))
     index = EntityIndex(text)
     absent = [name for name in entities if not index.has(name, _kind(name))]
     entity_share = _share(sum(entities[name] for name in absent), sum(entities.values()))
-    score = _FACT_SHARE * fact_share + _ENTITY_SHARE * entity_share
+    words = f" {fold_words(text)} "
+    unsaid = [sentence for sentence in said if _folded(sentence) not in words]
+    said_share = _share(len(unsaid), len(said))
+    score = _FACT_SHARE * min(fact_share, said_share) + _ENTITY_SHARE * entity_share
     heaviest = sorted(absent, key=lambda name: (-entities[name], name))[:_MAX_MISSING_NAMES]
     return Fidelity(
         score=score,
         ledger=fact_share,
         entities=entity_share,
         missing_facts=len(lost),
+        said=said_share,
+        missing_sentences=tuple(unsaid[::-1][:_MAX_MISSING_NAMES]),
         missing_entities=tuple(heaviest),
     )
+
+
+@lru_cache(1024)
+def _folded(sentence: str) -> str:
+    return f" {fold_words(sentence)} "
 
 
 def _share(lost: float, total: float) -> float:

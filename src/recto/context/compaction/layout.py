@@ -170,3 +170,8 @@ def _earlier_lines(parts: Sequence[SummaryPart], available: int, count: CountTex
 def favor_facts(shares: LayoutShares) -> LayoutShares:
     """Shares for a text that lost too much: facts come first."""
     return replace(shares, facts=0.7, files=0.2, earlier=0.05)
+
+
+def only_facts(shares: LayoutShares) -> LayoutShares:
+    """Shares for a text that still lost too much: nothing but facts and the most used files."""
+    return replace(shares, facts=0.9, files=0.1, earlier=0.0)

@@ -18,7 +18,7 @@ from recto.context.facts._todo_lists import TodoItem, todo_changes, todo_list_in
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.patterns import Wording
 from recto.context.facts.retraction import STANDING, is_negative, subject_of, takes_back
-from recto.context.facts.statements import mentions_code, statement_kind
+from recto.context.facts.statements import is_passing, mentions_code, statement_kind
 from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
@@ -66,6 +66,29 @@ def extract_facts(messages: Iterable[MessageView], before: Sequence[Fact] = ()) 
     for message in messages:
         ledger.add_message(message)
     return tuple(_limit_facts(ledger.facts))
+
+
+def lasting_sentences(messages: Iterable[MessageView]) -> list[tuple[int, str]]:
+    """The user's sentences that are not shown to be over once they are said, with their entries.
+
+    Whatever kind the sentence has, and whether a fact was made of it: what a summary is measured by must not depend on
+    what the summary was made of. Questions, requests of the moment, reactions, reports and pasted texts are over.
+    """
+    found: list[tuple[int, str]] = []
+    for message in messages:
+        text = message.text if message.role == "user" else message.typed
+        own = "\n".join(own_lines(text)) if text else ""
+        if not own or is_document(own):
+            continue
+        sentences = split_sentences(own)
+        if _is_report(sentences):
+            continue
+        found += (
+            (message.seq, mask_secrets(cut_words(sentence)))
+            for index, sentence in enumerate(sentences)
+            if not is_passing(sentence) and not _leads_to_question(sentences, index)
+        )
+    return found
 
 
 def by_priority(facts: Iterable[Fact]) -> list[Fact]:

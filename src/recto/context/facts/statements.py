@@ -133,6 +133,21 @@ def is_momentary(sentence: str) -> bool:
     return any(pattern.match(core) for pattern in (rules.once, rules.reaction)) or rules.report.search(core) is not None
 
 
+def is_passing(sentence: str) -> bool:
+    """Whether nothing of a sentence can hold later: it is shown to be a question, a remark, code or momentary."""
+    if statement_kind(sentence) is not None:
+        return False
+    lowered = sentence.lower().replace("’", "'").strip()
+    rules = grammar(detect_language(lowered))
+    if rules is None or lowered.endswith(_QUESTION_ENDS) or _NOT_PROSE.search(lowered) or _is_code(sentence):
+        return True
+    opener = rules.opener.match(lowered)
+    core = lowered[opener.end() :] if opener else lowered
+    is_long = len(_HAN.findall(core)) >= _MIN_HAN or len(_WORD.findall(core)) >= _MIN_WORDS
+    passes = rules.question.match(core) or rules.remark.search(core)
+    return not is_long or passes is not None or is_momentary(sentence)
+
+
 def _explicit_kind(lowered: str, core: str, rules: Grammar) -> FactKind | None:
     """The kind of a sentence that says what it is."""
     reports = rules.report.search(core) is not None

@@ -46,6 +46,10 @@ class Summary:
     parts: tuple[SummaryPart, ...] = ()
     facts: tuple[Fact, ...] = ()
     files: tuple[WorkedFile, ...] = ()
+    said: tuple[tuple[int, str], ...] = ()
+    """The user's sentences that are not over once they are said, with their entries: what fidelity is measured by."""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """Files, names and numbers of everything it replaces, with their weights; for the same."""
 
     def to_json(self) -> dict[str, Any]:
         """The summary as stored in a decision."""
@@ -55,6 +59,8 @@ class Summary:
             "parts": [asdict(part) for part in self.parts],
             "facts": [asdict(fact) for fact in self.facts],
             "touched": [asdict(file) for file in self.files],
+            "said": [list(sentence) for sentence in self.said],
+            "evidence": dict(self.evidence),
         }
 
     @classmethod
@@ -67,6 +73,8 @@ class Summary:
             parts=tuple(_from_payload(SummaryPart, part) for part in payload["parts"]),
             facts=tuple(_from_payload(Fact, fact) for fact in payload["facts"]),
             files=tuple(_from_payload(WorkedFile, file) for file in payload["touched"]),
+            said=tuple((seq, text) for seq, text in payload.get("said", ())),
+            evidence=dict(payload.get("evidence", {})),
         )
 
 

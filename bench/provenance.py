@@ -7,11 +7,13 @@ and a new run of the section takes it away. Digests are compared and not commits
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 _ENGINE = tuple(
@@ -44,10 +46,13 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gateway_hostile": ("src/recto/gateway",),
     "screens": ("src/recto/tui", "src/recto/gateway/inspection", "web/src"),
     "postgres": ("src/recto/stores/postgres",),
+    "likelihood": (*_ENGINE, *_WINDOW, "src/recto/context/record.py", "src/recto/context/facts"),
     "peers": (*_ENGINE, *_WINDOW, "src/recto/recall"),
 }
 """What each section measures, beside its own script: files, or folders with everything below."""
 _SCRIPTS = {"gateway_memory": "bench/gateway.py", "embedding_quality": "bench/embedding.py"}
+_KEPT = {"likelihood": "bench/likelihood.json"}
+"""Sections whose figures are kept in a file, with the commit, the day and the digests that they were measured of."""
 _UNKNOWN = "Older than the code it measures: it was measured before commits were noted here."
 _BLOCK = re.compile(r"<!-- measured (\w+): begin -->\n(.*?)<!-- measured \1: end -->", re.DOTALL)
 _DIGESTS = re.compile(r"<!-- of (.*?) -->")
@@ -55,10 +60,17 @@ _OLDER = re.compile(r"^Older than the code it measures: .*\n", re.MULTILINE)
 
 
 def block(name: str) -> str:
-    """The block of a section that was measured just now."""
-    digests = " ".join(f"{path}={digest}" for path, digest in digests_of(name).items())
-    stated = f"Measured at {_commit()}, {datetime.now(UTC):%Y-%m-%d}.\n<!-- of {digests} -->\n"
+    """The block of a section that was measured just now, or whose figures are kept."""
+    about = json.loads((ROOT / _KEPT[name]).read_text(encoding="utf-8")) if name in _KEPT else state_of(name)
+    digests = " ".join(f"{path}={digest}" for path, digest in about["digests"].items())
+    under = f" under {about['model']}" if "model" in about else ""
+    stated = f"Measured{under} at {about['commit']}, {about['day']}.\n<!-- of {digests} -->\n"
     return _wrapped(name, stated)
+
+
+def state_of(name: str) -> dict[str, Any]:
+    """What a section measures at this moment: the commit, the day and a digest of each path."""
+    return {"commit": _commit(), "day": f"{datetime.now(UTC):%Y-%m-%d}", "digests": digests_of(name)}
 
 
 def unknown_block(name: str) -> str:

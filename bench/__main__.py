@@ -67,6 +67,9 @@ SECTIONS = {
     "screens": screens.run,
     "postgres": postgres.run,
 }
+SIZED = {"storing": storing.run, "turns": turns.run, "recall_scale": recall_scale.run}
+"""Sections with sessions of several lengths."""
+LARGEST = 1_000_000
 OUTPUT = Path("build/bench.json")
 
 
@@ -74,6 +77,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="only these (default: all)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, to see that it runs")
+    parser.add_argument(
+        "--largest", type=int, default=LARGEST, metavar="N", help=f"no session longer than this in {', '.join(SIZED)}"
+    )
     parser.add_argument("--docs", action="store_true", help="write the figures into the documentation too")
     parser.add_argument("--stale", action="store_true", help="mark sections whose code has changed since")
     parser.add_argument("--one", choices=SECTIONS, help=argparse.SUPPRESS)
@@ -82,12 +88,13 @@ def main() -> None:
         pages.mark_stale()
         return
     if given.one:
-        rows = SECTIONS[given.one](given.quick)
+        sized = SIZED.get(given.one)
+        rows = sized(given.quick, given.largest) if sized else SECTIONS[given.one](given.quick)
         print(json.dumps({"rows": rows, "peak_memory_mb": peak_memory_mb()}))
         return
     report = {"machine": machine(), "quick": given.quick, "sections": {}}
     for name in given.sections or SECTIONS:
-        report["sections"][name] = in_a_process(name, given.quick)
+        report["sections"][name] = in_a_process(name, given.quick, given.largest)
         draw(name, report["sections"][name])
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(report, indent=1) + "\n")
@@ -98,8 +105,8 @@ def main() -> None:
             subprocess.run([sys.executable, "-m", "bench.scale", "--docs"], stdout=subprocess.DEVNULL, check=True)
 
 
-def in_a_process(name: str, quick: bool) -> dict:
-    command = [sys.executable, "-m", "bench", "--one", name, *(["--quick"] if quick else [])]
+def in_a_process(name: str, quick: bool, largest: int) -> dict:
+    command = [sys.executable, "-m", "bench", "--one", name, *(["--quick"] if quick else []), "--largest", str(largest)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -145,15 +145,25 @@ def _print_imported(imported: ImportResult, as_json: bool) -> None:
             "format": imported.reader,
             "sessions": imported.sessions,
             "entries": imported.entries,
+            "messages": imported.messages,
+            "proposed": imported.proposed,
         }
         click.echo(json.dumps(row | {"new": imported.new, "problems": problems}))
         return
     where = imported.sessions[0] if len(imported.sessions) == 1 else f"{len(imported.sessions):,} sessions"
     out.print(
-        f"{safe(imported.source)}: {imported.entries:,} entries ({imported.new:,} new) into {safe(where)}",
+        f"{safe(imported.source)}: {imported.entries:,} entries ({imported.new:,} new) into {safe(where)}, "
+        f"{imported.messages:,} of them messages",
         markup=False,
         soft_wrap=True,
     )
+    if imported.proposed:
+        out.print(
+            f"{safe(imported.source)}: {imported.proposed:,} memories were approved elsewhere; here they are proposals "
+            "(recto memory proposals)",
+            markup=False,
+            soft_wrap=True,
+        )
     for problem in imported.problems:
         err.print(
             f"{safe(imported.source)}, line {problem.line}: kept as it is: {safe(problem.reason)}",

@@ -23,7 +23,7 @@ from recto.config import Settings, load
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.memory.folder_names import PAGES, folder_name
 from recto.engine.session import Session
-from recto.errors import IndexFailed, SettingsError
+from recto.errors import IndexFailed, ProposalRefused, SettingsError
 from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from recto.continuity.memory.digest import CriticalMemory, MemoryDigest
     from recto.continuity.memory.files import MemoryFolder
     from recto.continuity.memory.manager import Memories
+    from recto.continuity.memory.model import Memory
     from recto.engine.async_session import AsyncSession
     from recto.engine.compactor import Compactor
     from recto.engine.delegation import Delegator
@@ -317,7 +318,32 @@ def make_importer(settings: Settings, store: TranscriptStore, model: str | None 
         return make_meter(replace(settings, model=model or settings.model or model_in_file))
 
     lexicon = shared_lexicon() if settings.recall.enabled else None
-    return Importer(store=store, clock=SystemClock(), meter_for=meter_of, lexicon=lexicon)
+    propose = partial(_propose_imported, settings, store)
+    return Importer(store=store, clock=SystemClock(), meter_for=meter_of, lexicon=lexicon, propose=propose)
+
+
+def _propose_imported(settings: Settings, store: TranscriptStore, session: str, memory: Memory) -> bool:
+    """Propose a memory that was approved elsewhere; whether it is new here."""
+    from recto.continuity.memory.proposals import Suggestion  # noqa: PLC0415
+
+    tenant = tenant_of(session) or settings.tenant
+    memories = open_memory(replace(settings, session=f"agent:{agent_of(session)}:main", tenant=tenant), store)
+    if memories.knows(memory.text):
+        return False
+    suggestion = Suggestion(
+        kind=memory.kind,
+        text=memory.text,
+        title=memory.title,
+        tags=memory.tags,
+        critical=memory.critical,
+        evergreen=memory.evergreen,
+        created=memory.created,
+    )
+    try:
+        memories.suggest(suggestion, by="agent", why="it was approved where the imported file comes from")
+    except ProposalRefused:
+        return False
+    return True
 
 
 def _make_delegator(

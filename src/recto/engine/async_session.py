@@ -1,7 +1,7 @@
 """`Session` for programs that await: each call runs the blocking one on a thread.
 
 `AsyncSession` has the calls and namespaces of `Session` under the same names and with the same parameters. Each is
-generated from the blocking method by `_awaited`, so there is one implementation and one signature. Properties that read
+generated from the blocking method by `awaited`, so there is one implementation and one signature. Properties that read
 the store become calls: `await session.head()`.
 
 A task that is cancelled while it waits does not undo what its thread has begun. The outcome is unknown until `find` is
@@ -51,47 +51,47 @@ def start_on_a_thread(call: Callable[..., _R], /, *args: object, **kwargs: objec
     return asyncio.get_running_loop().run_in_executor(_threads(), partial(call, *args, **kwargs))
 
 
-class _AsyncFace(Generic[_T]):
+class AsyncFace(Generic[_T]):
     """An object with blocking calls, behind calls that are awaited."""
 
     def __init__(self, blocking: _T) -> None:
         self._blocking = blocking
 
 
-def _awaited(
+def awaited(
     method: Callable[Concatenate[_T, _P], _R],
-) -> Callable[Concatenate[_AsyncFace[_T], _P], Coroutine[Any, Any, _R]]:
+) -> Callable[Concatenate[AsyncFace[_T], _P], Coroutine[Any, Any, _R]]:
     """The awaited form of a blocking method, with its parameters."""
 
     @wraps(method)
-    async def call(face: _AsyncFace[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    async def call(face: AsyncFace[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return await on_a_thread(method, face._blocking, *args, **kwargs)
 
     call.__doc__ = f"See `{method.__qualname__}`."
     return call
 
 
-class AsyncSessionMemory(_AsyncFace[SessionMemory]):
+class AsyncSessionMemory(AsyncFace[SessionMemory]):
     """`SessionMemory` whose calls are awaited."""
 
-    propose = _awaited(SessionMemory.propose)
-    list = _awaited(SessionMemory.list)
+    propose = awaited(SessionMemory.propose)
+    list = awaited(SessionMemory.list)
 
 
-class AsyncSessionCheckpoints(_AsyncFace[SessionCheckpoints]):
+class AsyncSessionCheckpoints(AsyncFace[SessionCheckpoints]):
     """`SessionCheckpoints` whose calls are awaited."""
 
-    newest = _awaited(SessionCheckpoints.newest)
-    handoff = _awaited(SessionCheckpoints.handoff)
-    host_compacting = _awaited(SessionCheckpoints.host_compacting)
-    host_compacted = _awaited(SessionCheckpoints.host_compacted)
+    newest = awaited(SessionCheckpoints.newest)
+    handoff = awaited(SessionCheckpoints.handoff)
+    host_compacting = awaited(SessionCheckpoints.host_compacting)
+    host_compacted = awaited(SessionCheckpoints.host_compacted)
 
 
-class AsyncSessionHealth(_AsyncFace[SessionHealth]):
+class AsyncSessionHealth(AsyncFace[SessionHealth]):
     """`SessionHealth` whose calls are awaited, except those that only register a listener."""
 
-    report = _awaited(SessionHealth.report)
-    fidelity = _awaited(SessionHealth.fidelity)
+    report = awaited(SessionHealth.report)
+    fidelity = awaited(SessionHealth.fidelity)
 
     def on_alert(self, callback: Callable[[Alert], object]) -> None:
         """See `SessionHealth.on_alert`. The callback runs on the thread of the turn, not on the loop."""
@@ -102,18 +102,18 @@ class AsyncSessionHealth(_AsyncFace[SessionHealth]):
         self._blocking.watch(sink)
 
 
-class AsyncSessionUsage(_AsyncFace[SessionUsage]):
+class AsyncSessionUsage(AsyncFace[SessionUsage]):
     """`SessionUsage` whose calls are awaited."""
 
-    record = _awaited(SessionUsage.record)
-    payload = _awaited(SessionUsage.payload)
+    record = awaited(SessionUsage.record)
+    payload = awaited(SessionUsage.payload)
 
     async def calibration(self) -> Calibration:
         """See `SessionUsage.calibration`."""
         return await on_a_thread(lambda: self._blocking.calibration)
 
 
-class AsyncSession(_AsyncFace[Session]):
+class AsyncSession(AsyncFace[Session]):
     """A `Session` whose calls are awaited."""
 
     def __init__(self, session: Session) -> None:
@@ -138,31 +138,31 @@ class AsyncSession(_AsyncFace[Session]):
         """The window of the blocking session: its calls block."""
         return self.session.window
 
-    append = _awaited(Session.append)
-    append_all = _awaited(Session.append_all)
-    record = _awaited(Session.record)
-    tail = _awaited(Session.tail)
-    get = _awaited(Session.get)
-    find = _awaited(Session.find)
-    verify = _awaited(Session.verify)
-    count = _awaited(Session.count)
-    observe = _awaited(Session.observe)
-    prompt = _awaited(Session.prompt)
-    check = _awaited(Session.check)
-    report = _awaited(Session.report)
-    recall = _awaited(Session.recall)
-    pin = _awaited(Session.pin)
-    unpin = _awaited(Session.unpin)
-    restore = _awaited(Session.restore)
-    redo = _awaited(Session.redo)
-    compact = _awaited(Session.compact)
-    note = _awaited(Session.note)
-    checkpoint = _awaited(Session.checkpoint)
-    resume = _awaited(Session.resume)
-    facts = _awaited(Session.facts)
-    delegate = _awaited(Session.delegate)
-    fork = _awaited(Session.fork)
-    close = _awaited(Session.close)
+    append = awaited(Session.append)
+    append_all = awaited(Session.append_all)
+    record = awaited(Session.record)
+    tail = awaited(Session.tail)
+    get = awaited(Session.get)
+    find = awaited(Session.find)
+    verify = awaited(Session.verify)
+    count = awaited(Session.count)
+    observe = awaited(Session.observe)
+    prompt = awaited(Session.prompt)
+    check = awaited(Session.check)
+    report = awaited(Session.report)
+    recall = awaited(Session.recall)
+    pin = awaited(Session.pin)
+    unpin = awaited(Session.unpin)
+    restore = awaited(Session.restore)
+    redo = awaited(Session.redo)
+    compact = awaited(Session.compact)
+    note = awaited(Session.note)
+    checkpoint = awaited(Session.checkpoint)
+    resume = awaited(Session.resume)
+    facts = awaited(Session.facts)
+    delegate = awaited(Session.delegate)
+    fork = awaited(Session.fork)
+    close = awaited(Session.close)
 
     async def read(self, start: int = 1, stop: int | None = None) -> AsyncIterator[Entry]:
         """See `Session.read`."""

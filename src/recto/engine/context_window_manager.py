@@ -6,7 +6,8 @@
     prompt = manager.on_tool_result(reply, *results)
     manager.on_turn_end(reply, usage)
 
-They call `Session`, where every part can be replaced: the store, the meter, the rules.
+They call `Session`, where every part can be replaced: the store, the meter, the rules. `AsyncContextWindowManager` has
+the same hooks for an `AsyncSession`, as coroutines.
 """
 
 from __future__ import annotations
@@ -19,14 +20,24 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import DecisionSummary, Report
+from recto.engine.async_session import AsyncFace, AsyncSession, awaited
 from recto.engine.prompt_builder import Prompt
 from recto.engine.report import decisions
 from recto.engine.session import MessageLike, Session
+from recto.errors import InputError
 from recto.health.metrics import Alert
 from recto.health.trends import HealthReport
 from recto.tokens.limits import ModelLimits, limits_in_error
 from recto.transcript.entries import Entry
 
+_WRONG_SESSION = (
+    "ContextWindowManager takes a Session, as recto.open returns it, not '{given}'. For an AsyncSession use "
+    "AsyncContextWindowManager."
+)
+_WRONG_ASYNC_SESSION = (
+    "AsyncContextWindowManager takes an AsyncSession, as recto.open_async returns it, not '{given}'. For a Session use "
+    "ContextWindowManager."
+)
 _TIGHTER = 0.9
 """The share of its input budget that a prompt keeps after an error that names no limit."""
 
@@ -43,6 +54,8 @@ class ContextWindowManager:
         on_event: Callable[[Entry], None] | None = None,
         on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
+        if not isinstance(session, Session):
+            raise InputError(_WRONG_SESSION.format(given=type(session).__name__))
         self.session = session
         self.tools = tools
         self._overflows = 0
@@ -84,7 +97,7 @@ class ContextWindowManager:
         shrink_input_budget(self.session, limits_in_error(error), again=self._overflows > 1)
         return self.session.prompt(self.tools)
 
-    def use(self, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules
+    def use(self, /, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules
         """Changes rules at run time: `manager.use(policies=(Evict(scorer=Lru()),))`."""
         self.session.window.configure(rules=replace(self.session.window.rules, **changes))
 
@@ -99,6 +112,36 @@ class ContextWindowManager:
     def get_health_report(self) -> HealthReport:
         """The measures of the last turns, their trends, and the alerts that are active."""
         return self.session.health.report()
+
+
+class AsyncContextWindowManager(AsyncFace[ContextWindowManager]):
+    """`ContextWindowManager` over an `AsyncSession`: the hooks are awaited."""
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        *,
+        tools: Sequence[Any] = (),
+        rules: ReliefRules | None = None,
+        on_event: Callable[[Entry], None] | None = None,
+        on_alert: Callable[[Alert], object] | None = None,
+    ) -> None:
+        if not isinstance(session, AsyncSession):
+            raise InputError(_WRONG_ASYNC_SESSION.format(given=type(session).__name__))
+        super().__init__(
+            ContextWindowManager(session.session, tools=tools, rules=rules, on_event=on_event, on_alert=on_alert)
+        )
+        self.session = session
+        self.tools = tools
+
+    on_turn_start = awaited(ContextWindowManager.on_turn_start)
+    on_tool_result = awaited(ContextWindowManager.on_tool_result)
+    on_turn_end = awaited(ContextWindowManager.on_turn_end)
+    on_overflow = awaited(ContextWindowManager.on_overflow)
+    use = awaited(ContextWindowManager.use)
+    get_audit_trail = awaited(ContextWindowManager.get_audit_trail)
+    get_status_report = awaited(ContextWindowManager.get_status_report)
+    get_health_report = awaited(ContextWindowManager.get_health_report)
 
 
 def shrink_input_budget(session: Session, limits: ModelLimits | None, *, again: bool = False) -> None:

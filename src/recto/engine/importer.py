@@ -3,30 +3,45 @@
 A file is read twice. The first pass stores nothing, so that an unreadable line never leaves half a file behind. The
 second pass stores entries in batches, each under a key derived from its position and content, so that importing a file
 again stores only what is new. Each entry keeps what is needed to reproduce the bytes of the file.
+
+Memory is not imported as memory: a file of another machine may approve anything. The entries of a memory session are
+stored under another name, and what was approved in them is proposed here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from recto.errors import AppendConflict, InputError
+from recto.continuity.memory.events import MemoryDecisions, brought_up
+from recto.continuity.memory.model import Memory
+from recto.errors import AppendConflict, InputError, MalformedFile
 from recto.formats import read
-from recto.formats.session_files import ReadProblem, SourceEntry, detect_file, lines_of, read_file, recto_jsonl
+from recto.formats.session_files import (
+    IMPORTED_LINE,
+    ReadProblem,
+    SourceEntry,
+    detect_file,
+    lines_of,
+    read_file,
+    recto_jsonl,
+)
 from recto.recall.protocols import Lexicon
 from recto.recall.term_rows import with_row
 from recto.tokens.meter import Meter
 from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
 from recto.transcript.events import new_id, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import is_internal
+from recto.transcript.session_keys import is_internal, is_memory_session
 
 IMPORTED = "imported"
 """The event that ends an import: the file and its digest."""
 
+_UNREAD = "it looks like a message, and is not understood as one"
 _CHUNK = 1 << 20
 _BATCH_ENTRIES = 500
 _BATCH_BYTES = 8 << 20
@@ -51,7 +66,11 @@ class ImportResult:
     new: int
     """How many of them were not stored before."""
     problems: tuple[ReadProblem, ...]
-    """Lines that could not be parsed and were stored verbatim."""
+    """Lines that could not be parsed, or look like messages that were not understood; they were stored verbatim."""
+    messages: int = 0
+    """How many of the entries are messages."""
+    proposed: int = 0
+    """Memories that were approved where the file comes from. Here they are proposals."""
 
 
 @dataclass(slots=True)
@@ -68,7 +87,17 @@ class _FileScan:
     model: str = ""
     entries: dict[str, int] = field(default_factory=dict)
     """How many entries each session gets, in the order of the file."""
+    messages: int = 0
     problems: list[ReadProblem] = field(default_factory=list)
+    unread: list[ReadProblem] = field(default_factory=list)
+    """Lines that look like messages and were not understood as such."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """The names under which the memory sessions of the file are stored."""
+
+    def name_of(self, session: str) -> str:
+        """The session in which an entry of the file is stored."""
+        renamed = self.renamed.get(session, session)
+        return renamed if self.session is None or renamed in self.entries else self.session
 
     @property
     def keeps_chain(self) -> bool:
@@ -86,6 +115,8 @@ class Importer:
     """Returns the token counter for the model that the file names; empty text if it names none."""
     lexicon: Lexicon | None = None
     """Makes the rows of the word index, which are stored with the messages; None where recall is switched off."""
+    propose: Callable[[str, Memory], bool] = lambda session, memory: False
+    """Proposes a memory of an imported memory session; returns whether it is a new proposal."""
 
     def import_file(
         self,
@@ -102,6 +133,11 @@ class Importer:
             self._import_chain(scan, advance)
         else:
             self._import_messages(scan, advance)
+        proposed = sum(
+            self.propose(name, memory)
+            for name in scan.renamed
+            for memory in brought_up(MemoryDecisions(), self.store, scan.name_of(name)).standing
+        )
         new = sum(self.store.head(name).seq - before[name] for name in scan.entries)
         return ImportResult(
             source=path.name,
@@ -109,7 +145,9 @@ class Importer:
             sessions=tuple(scan.entries),
             entries=sum(scan.entries.values()),
             new=new if scan.keeps_chain else max(new - len(scan.entries), 0),
-            problems=tuple(scan.problems),
+            problems=(*scan.problems, *scan.unread),
+            messages=scan.messages,
+            proposed=proposed,
         )
 
     def _scan(self, path: Path, session: str | None, keep_going: bool, advance: Advance) -> _FileScan:
@@ -131,16 +169,30 @@ class Importer:
         else:
             entries = read_file(chunks, path.name, session=session, keep_going=keep_going, report=scan.problems.append)
         for entry in entries:
+            scan.messages += entry.kind == MESSAGE
+            if entry.kind == IMPORTED_LINE and isinstance(entry, SourceEntry) and _looks_like_message(entry.content):
+                scan.unread.append(ReadProblem(_line_of(entry), _UNREAD))
             scan.entries[entry.session] = scan.entries.get(entry.session, 0) + 1
             if not scan.model and isinstance(entry, SourceEntry):
                 model = entry.meta.get("model")
                 scan.model = model if isinstance(model, str) else ""
         scan.digest = digest.hexdigest()
+        if scan.unread and not keep_going:
+            first, others = scan.unread[0], len(scan.unread) - 1
+            more = f", and so do {others:,} more lines" if others else ""
+            raise MalformedFile(path.name, first.line, f"{first.reason}{more}")
+        self._rename_memory(scan)
         self._retarget(scan)
         if own := next((name for name in scan.entries if is_internal(name)), ""):
             # Otherwise a foreign file could bring in a gateway key.
             raise InputError(f"'{path.name}' names session '{own:.80}', which is Recto's own. Nothing was imported.")
         return scan
+
+    def _rename_memory(self, scan: _FileScan) -> None:
+        if scan.session is not None and is_memory_session(scan.session):
+            raise InputError(f"session '{scan.session:.80}' holds memory; it is written by approval only")
+        scan.renamed = {name: f"{name}-imported-{scan.digest[:12]}" for name in scan.entries if is_memory_session(name)}
+        scan.entries = {scan.renamed.get(name, name): count for name, count in scan.entries.items()}
 
     def _retarget(self, scan: _FileScan) -> None:
         if scan.session is None:
@@ -167,7 +219,7 @@ class Importer:
             for entry in read_file(
                 chunks, scan.path.name, session=scan.session, keep_going=scan.keep_going, report=lambda _: None
             ):
-                name = entry.session if scan.session is None or entry.session in places else scan.session
+                name = scan.name_of(entry.session)
                 yield name, self._draft(entry, scan.path.name, places[name], meter)
                 places[name] += 1
 
@@ -199,10 +251,10 @@ class Importer:
 
         def fresh() -> Iterator[tuple[str, Draft]]:
             for entry in recto_jsonl.read_entries(lines_of(_chunks(scan.path, advance)), scan.path.name):
-                name = scan.session or entry.session
+                name = scan.session or scan.name_of(entry.session)
                 if entry.seq > heads[name].seq:
                     yield name, entry
-                elif entry.seq in (heads[name].seq, scan.entries[name]):
+                elif entry.session not in scan.renamed and entry.seq in (heads[name].seq, scan.entries[name]):
                     self._refuse_other_history(name, entry)
 
         self._store(fresh())
@@ -241,6 +293,22 @@ class Importer:
             meta=to_json({**entry.meta, "file": file, "layout": entry.layout}),
             key=f"import:{file[-128:]}:{place}:{digest}",
         )
+
+
+def _looks_like_message(line: bytes) -> bool:
+    """Whether a line has a role and a content, itself or in its `message`."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    inner = fields.get("message") if isinstance(fields, dict) else None
+    candidates = [one for one in (fields, inner) if isinstance(one, dict)]
+    return any(isinstance(one.get("role"), str) and one.get("content") for one in candidates)
+
+
+def _line_of(entry: SourceEntry) -> int:
+    line = entry.meta.get("line")
+    return line if isinstance(line, int) else 0
 
 
 def _tokens(entry: SourceEntry, meter: Meter) -> int:

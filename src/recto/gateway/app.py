@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, make_indexer, make_metrics, make_sinks, open_replica
 from recto.engine.async_session import on_a_thread
-from recto.errors import InputError, RectoError
+from recto.errors import InputError, RectoError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
 from recto.gateway.api_keys import SESSION as KEYS_SESSION
@@ -65,7 +65,9 @@ class Gateway:
         self.metrics = make_metrics(settings, sinks)
         self._sinks: list[HealthSink] = [self.metrics, *sinks]
         self._indexer = make_indexer(settings, store)
-        self.sessions = SessionPool(settings, store, self._indexer, sinks=self._sinks)
+        self.sessions = SessionPool(
+            settings, store, self._indexer, sinks=self._sinks, clock=clock, upstream_of=self._upstream_of
+        )
         self.replica = open_replica(settings, store)
         self._sources = Sources(Inspection(self.sessions, settings), self.replica)
         self.turns = TurnRunner(self.sessions, clock)
@@ -112,6 +114,12 @@ class Gateway:
             if callable(close := getattr(sink, "close", None)):
                 with suppress(Exception):
                     close()
+
+    def _upstream_of(self, model: str, key: Key) -> str:
+        try:
+            return self.upstreams.for_model(model, key).name
+        except UpstreamsWrong:
+            return ""
 
     def _with_embedded(self, settings: Settings) -> Settings:
         """Return the settings with the window of the embedded model, under whatever name clients use it."""

@@ -59,7 +59,7 @@ class ModelsApi:
         if answer.status != 200 or not isinstance(body, dict) or not isinstance(body.get("data"), list):
             return found
         for model, limits in models_in_list(body):
-            self._sessions.learn(model, limits)
+            self._sessions.limits.set_listed(name, model, limits)
         return found + [one for one in body["data"] if isinstance(one, dict) and isinstance(one.get("id"), str)]
 
     async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> BufferedResponse:

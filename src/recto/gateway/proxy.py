@@ -49,12 +49,14 @@ from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_resolver import SessionHint, compacted_in
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
-from recto.tokens.limits import limits_in_error
+from recto.tokens.limits import ModelLimits, limits_in_error
 
 _log = logging.getLogger("recto.gateway")
 _MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Limit on a response that is not streamed."""
 _MAX_ERROR_BYTES: Final = 1024 * 1024
+_LEARNED_FROM: Final = frozenset({400, 413})
+"""Statuses of errors from which a model's limits are learned."""
 REFUSES_REQUEST: Final = frozenset({400, 406, 411, 412, 413, 414, 415, 416, 417, 418, 422, 431, 451})
 """Statuses that blame the request itself. Others are about keys, models, limits or the provider's state."""
 _NO_REPLY: Final = ProviderReply(messages=(), stop_reason="", usage=None)
@@ -340,8 +342,11 @@ class Proxy:
             return format, answer
         body = await _read_error(answer)
         error = _decoded(body)
-        if limits_in_error(error) is None or await on_a_thread(self._turns.tighter, turn, error) is None:
+        limits = await on_a_thread(_overflow_in, error, turn.request)
+        if limits is None:
             return format, _replayed(answer, body)
+        structured = answer.status in _LEARNED_FROM and _is_structured(error)
+        await on_a_thread(self._turns.tighter, turn, limits, upstream.name, structured=structured)
         body = await self._converted(turn, format)
         return format, await upstream.ask(format, body, headers, query)
 
@@ -403,7 +408,7 @@ class Proxy:
         if code.startswith(REFUSING_CODES):  # a refusal with the status of a success
             self._turns.refused(turn, upstream, 200, code)
         else:
-            self._turns.finish(turn, reply, response=_id_in(raw), meta={"request": id})
+            self._turns.finish(turn, reply, response=_id_in(raw), meta={"request": id}, upstream=upstream)
         return raw
 
     async def _failed(
@@ -412,7 +417,7 @@ class Proxy:
         """Pass an upstream's error on: unchanged, or in the client's format."""
         raw = await _error_body(answer)
         error = _decoded(raw)
-        if answer.status in REFUSES_REQUEST and limits_in_error(error) is None:
+        if answer.status in REFUSES_REQUEST and await on_a_thread(_overflow_in, error, turn.request) is None:
             await on_a_thread(self._turns.refused, turn, upstream.name, answer.status, _error_code(error))
         else:
             await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
@@ -423,6 +428,24 @@ class Proxy:
             raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+
+
+def _overflow_in(error: Mapping[str, object] | str, request: ClientRequest) -> ModelLimits | None:
+    """Return the limits in an error about the length of a prompt; None for another error, also if it repeats the
+    client's words."""
+    if limits_in_error(error) is None:
+        return None
+    try:
+        sent = json.dumps(json.loads(request.body.raw), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        sent = request.body.raw.decode(errors="replace")
+    return limits_in_error(error, sent)
+
+
+def _is_structured(error: Mapping[str, object] | str) -> bool:
+    """Whether an error has a provider's form: an object with a message, and a code or type."""
+    inner = error.get("error") if isinstance(error, Mapping) else None
+    return isinstance(inner, dict) and isinstance(inner.get("message"), str) and bool(_error_code(error))
 
 
 def _error_code(error: Mapping[str, object] | str) -> str:

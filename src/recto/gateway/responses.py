@@ -143,7 +143,9 @@ class StreamedResponse:
     async def _store(self) -> None:
         reply, response = self._capture.reply(), self._capture.id
         refuse_defects(reply.messages, self.format)
-        await on_a_thread(self.turns.finish, self.turn, reply, response=response, meta=self.meta)
+        await on_a_thread(
+            self.turns.finish, self.turn, reply, response=response, meta=self.meta, upstream=self.upstream
+        )
         self._stored = True
 
     async def _until_complete(self, send: Send) -> list[bytes]:

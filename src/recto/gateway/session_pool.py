@@ -8,29 +8,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from recto.config import Settings
-from recto.config.factory import open_memory, open_session
+from recto.config.factory import SystemClock, open_memory, open_session
 from recto.continuity.memory.manager import Memories
 from recto.engine.session import Session
 from recto.gateway.api_keys import Key
+from recto.gateway.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
-from recto.recall.index.cache import BoundedCache
 from recto.recall.indexer import Indexer
-from recto.tokens.limits import ModelLimits
 from recto.tokens.model_registry import Registry
-from recto.transcript.protocols import TranscriptStore
+from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.tenancy import TenantStore
 
 _log = logging.getLogger("recto.gateway")
 _MAX_UNKNOWN_LOGGED = 20
 """Unknown models that are logged by name."""
-_MAX_MODELS = 1_000
-"""Models whose limits are remembered from upstreams; clients choose their names."""
 _PoolKey: TypeAlias = tuple[str, str, str]
 """The stored key, the model, and the budget's profile."""
 
@@ -52,6 +49,8 @@ class SessionPool:
         indexer: Indexer,
         *,
         sinks: Sequence[HealthSink] = (),
+        clock: Clock | None = None,
+        upstream_of: Callable[[str, Key], str] = lambda model, key: key.upstream,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -60,7 +59,8 @@ class SessionPool:
         self._open_sessions: OrderedDict[_PoolKey, _PooledSession] = OrderedDict()
         self._unknown: set[str] = set()
         """Unknown models that were logged."""
-        self._learned: BoundedCache[dict[str, int]] = BoundedCache(_MAX_MODELS)
+        self.limits = LearnedLimits(store, clock or SystemClock())
+        self._upstream_of = upstream_of
         self._lock = threading.Lock()
 
     def view(self, key: Key) -> TenantStore:
@@ -87,17 +87,9 @@ class SessionPool:
 
     def over(self, store: TranscriptStore) -> SessionPool:
         """Return a pool over another store. It shares the known model limits and reports to no health sinks."""
-        pool = SessionPool(self._settings, store, self._indexer)
-        pool._learned = self._learned
+        pool = SessionPool(self._settings, store, self._indexer, upstream_of=self._upstream_of)
+        pool.limits = self.limits
         return pool
-
-    def learn(self, model: str, limits: ModelLimits) -> None:
-        """Remember the limits that an upstream reported for a model: sessions opened from now on respect them."""
-        reported = {"window": limits.window, "max_input": limits.max_input}
-        with self._lock:
-            known = self._learned.get(model) or {}
-            lower = {name: min(limit, known.get(name, limit)) for name, limit in reported.items() if limit is not None}
-            self._learned.put(model, {**known, **lower})
 
     def close(self) -> None:
         """Close all sessions; those in use are closed when they are released."""
@@ -140,7 +132,9 @@ class SessionPool:
         window = replace(settings.window, profile=key.profile) if key.profile else settings.window
         models = {
             **settings.models,
-            name[1]: _merge_limits(settings.models.get(name[1], {}), self._learned.get(name[1]) or {}),
+            name[1]: _merge_limits(
+                settings.models.get(name[1], {}), self.limits.of(self._upstream_of(name[1], key), name[1])
+            ),
         }
         settings = replace(settings, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
         self._log_unknown(name[1], models)

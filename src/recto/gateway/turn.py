@@ -26,7 +26,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
-from recto.tokens.limits import limits_in_error
+from recto.tokens.limits import ModelLimits
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
@@ -136,23 +136,31 @@ class TurnRunner:
         """Return the lane of requests that wait for each other because their history is stored here; empty without."""
         return self.resolver.lane(key, self._sessions.view(key), request, hint)
 
-    def tighter(self, turn: GatewayTurn, error: Mapping[str, Any] | str) -> GatewayTurn | None:
-        """Build a smaller prompt for a turn that the upstream rejected as too long. Returns None for another error."""
-        limits = limits_in_error(error)
-        if limits is None:
-            return None
+    def tighter(self, turn: GatewayTurn, limits: ModelLimits, upstream: str, *, structured: bool) -> None:
+        """Build a smaller prompt for a turn that the upstream rejected as too long.
+
+        The limits are learned for other sessions only from a structured error.
+        """
         window = turn.session.window
-        self._sessions.learn(turn.model, limits)
+        if structured:
+            tokens = turn.prompt.tokens + turn.request.max_output_tokens
+            self._sessions.limits.learn(upstream, turn.model, limits, tokens=tokens)
         limit = limits.max_input or limits.window
         available = int(min(window.budget.input_budget, turn.prompt.tokens) * _TIGHTER)
         window.configure(at_most=min(available, limit - window.budget.reserve) if limit else available)
         self._build(turn)
-        return turn
 
     def finish(
-        self, turn: GatewayTurn, reply: ProviderReply, *, response: str = "", meta: Mapping[str, Any] | None = None
+        self,
+        turn: GatewayTurn,
+        reply: ProviderReply,
+        *,
+        response: str = "",
+        meta: Mapping[str, Any] | None = None,
+        upstream: str = "",
     ) -> None:
         """Store a response. When this returns it is durable, and its end may be sent."""
+        self._sessions.limits.accept(upstream, turn.model, reply.usage.prompt if reply.usage else turn.prompt.tokens)
         self._store_reply(turn, reply, dict(meta or {}), self._lineage_names(turn, reply, response))
         self.end(turn)
 

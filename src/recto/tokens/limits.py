@@ -100,12 +100,27 @@ def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, ModelLimit
                 yield name, limits
 
 
-def limits_in_error(error: Mapping[str, object] | str) -> ModelLimits | None:
-    """The limits in an error; None if it is not an overflow, empty limits if it names none."""
+def limits_in_error(error: Mapping[str, object] | str, sent: str = "") -> ModelLimits | None:
+    """The limits in an error; None if it is not an overflow, empty limits if it names none.
+
+    Providers repeat what they refuse: words of the error that the request itself (`sent`) contains say nothing.
+    """
+    found = _overflow_in(error)
+    if found is None:
+        return None
+    limits, words = found
+    if not words or not sent or _plain(words) not in _plain(sent):
+        return limits
+    body = _object(error.get("error")) or error if isinstance(error, Mapping) else {}
+    return ModelLimits() if {body.get("code"), body.get("type")} & _OVERFLOW_CODES else None
+
+
+def _overflow_in(error: Mapping[str, object] | str) -> tuple[ModelLimits, str] | None:
+    """The limits in an error, and the words that state them; no words where its code does."""
     body = _object(error.get("error")) or error if isinstance(error, Mapping) else {}
     context_size = _first_plausible(body.get("n_ctx"))
     if context_size is not None:
-        return ModelLimits(window=context_size)
+        return ModelLimits(window=context_size), ""
     message = error if isinstance(error, str) else body.get("message", error.get("message", ""))
     if not isinstance(message, str):
         message = ""
@@ -115,10 +130,16 @@ def limits_in_error(error: Mapping[str, object] | str) -> ModelLimits | None:
         for shape in shapes:
             match = shape.search(message)
             limit = _parse_limit(match["limit"]) if match else None
-            if limit is not None:
-                return ModelLimits(window=limit) if is_window else ModelLimits(max_input=limit)
-    is_overflow = {body.get("code"), body.get("type")} & _OVERFLOW_CODES or _OVERFLOW_WORDS.search(message)
-    return ModelLimits() if is_overflow else None
+            if match and limit is not None:
+                return ModelLimits(window=limit) if is_window else ModelLimits(max_input=limit), match[0]
+    if {body.get("code"), body.get("type")} & _OVERFLOW_CODES:
+        return ModelLimits(), ""
+    words = _OVERFLOW_WORDS.search(message)
+    return (ModelLimits(), words[0]) if words else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 _OVERFLOW_WORDS = lazy_re(

@@ -132,7 +132,7 @@ function Pointer({ pointer }: { pointer: string }) {
   const on = useOn();
   const found = /^recto:\/\/(.+)\/(\d+)$/s.exec(pointer);
   if (!found) return <code>{safe(pointer)}</code>;
-  return <a href={on.link("transcript", { session: decoded(found[1]), seq: found[2] })}>{safe(pointer)}</a>;
+  return <a href={on.link("transcript", { session: decoded(found[1] ?? ""), seq: found[2] })}>{safe(pointer)}</a>;
 }
 
 /** The session of a pointer: characters that could forge anything are percent-encoded there. */

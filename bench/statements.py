@@ -4,14 +4,13 @@ Each session holds several statements of `tests/context/facts/statements.json`, 
 words, among real messages of agents. It goes on until at least eight decisions have evicted messages after the
 last statement. Then the later turn of each statement comes, and counts whether the statement is in that prompt: in a
 message, in the working record or in the summary. Neutral sentences are buried beside them and must not be kept.
-Run it with `python -m bench.statements`; `--quick` plays two sessions of each kind.
+Run it with `python -m bench statements`; `--quick` plays two sessions of each kind.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, cycle, islice
@@ -22,7 +21,7 @@ from typing import Any
 from rich.progress import track
 
 from bench.compaction_data import DATA, sessions
-from bench.measure import figures, percentile, progress, tables
+from bench.measure import figures, percentile, progress
 from recto.config import load
 from recto.config.factory import open_session
 from recto.context.facts.grounding import fold_words
@@ -258,8 +257,3 @@ def shown(name: str, total: Outcome, number: int) -> list[dict]:
     }
     note = f"{total.asked} statements, {total.neutral} neutral sentences, {number} sessions"
     return [figures(name, values, note)]
-
-
-if __name__ == "__main__":
-    for columns, rows in tables(run("--quick" in sys.argv)):
-        print(" | ".join(columns), *(" | ".join(cells) for cells in rows), sep="\n")

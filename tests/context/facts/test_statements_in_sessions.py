@@ -1,6 +1,6 @@
 """What the user said is in the prompt when it matters: through the engine, after many evictions, in every mode.
 
-The sessions are those of `python -m bench.statements`, which measures all of them.
+The sessions are those of `python -m bench statements`, which measures all of them.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    action_support,
     cluster,
     compaction,
     embedding,
@@ -51,6 +52,7 @@ SECTIONS = {
     "health": health.run,
     "prefix": prefix.run,
     "likelihood": likelihood.run,
+    "action_support": action_support.run,
     "replay": replay.run,
     "embedding": embedding.run,
     "embedding_quality": embedding.quality,

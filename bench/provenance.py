@@ -30,6 +30,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "turns": (*_ENGINE, *_WINDOW, "src/recto/recall", "src/recto/stores/sqlite"),
     "health": ("src/recto/health", "src/recto/engine/monitor.py"),
     "prefix": (*_ENGINE, *_WINDOW),
+    "action_support": (*_ENGINE, *_WINDOW, "src/recto/context/record.py", "src/recto/context/facts"),
     "replay": ("src/recto/lab/replay.py", "src/recto/lab/backtest.py"),
     "embedding": ("src/recto/models/embedders",),
     "embedding_quality": ("src/recto/recall", "src/recto/models/embedders"),

@@ -1,7 +1,7 @@
 """What providers accept of images, documents and audio in one request, and which of them have to go.
 
-The figures are those of the providers' documentation as of 2026-11. A limit that a provider does not state is absent.
-The newest media stay. Older ones are replaced in steps, so that the prompt's prefix changes seldom.
+The figures follow what the providers' documentation and error messages state, and may change. A limit that is not known
+is absent. The newest media stay. Older ones are replaced in steps, so that the prompt's prefix changes seldom.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_asking_tells_which_needs_are_met_and_where(tmp_path, monkeypatch):
 
 def test_a_window_that_is_too_small_is_told(tmp_path):
     told = json.loads(
-        called_at(tmp_path, "simulate", "review", "--turns", "10", "--ask", "--window", "1k", "--json", code=1)
+        called_at(tmp_path, "simulate", "research", "--turns", "10", "--ask", "--window", "1k", "--json", code=1)
     )
     assert told["over"] == 0
     assert told["refused"] > 0

@@ -101,18 +101,24 @@ def test_words_typed_beside_tool_results_are_the_request_and_the_results_are_not
         assert turn(session).text == "Stop, use the archive of postings instead."
 
 
-def test_a_question_that_was_asked_before_is_no_hit_and_its_answer_is():
+def test_a_question_that_was_asked_before_is_not_quoted_and_its_answer_is():
     question = "Which harbour does the Arkadia sail from?"
-    with opened() as session:
+    store = MemoryStore()
+    settings = load(environ={}, arguments={"recall": {"embedder": {"use": "none"}}})
+    with recto.open(store, session="agent:a:b", model="gpt-4o") as session:
         said = session.append({"role": "user", "content": question})
         answer = session.append({"role": "assistant", "content": "Piraeus, at noon."})
         for number in range(4):
             session.append({"role": "user", "content": f"Something else, number {number}."})
             session.append({"role": "assistant", "content": "Noted."})
-        hits = {hit.seq: hit for hit in session.recall(question).hits}
+        service = make_recall(settings, store, session.key)
+        query = Query(text=question, now=1)
+        hits = {hit.seq: hit for hit in service.search(query, limit=8, repeats=False).hits}
         assert said.seq not in hits
         assert hits[answer.seq].chance > 0.4
-        assert said.seq in {hit.seq for hit in session.recall("harbour of the Arkadia").hits}
+        injection, _ = service.build_injection(query, budget=400, count=session.meter.count, hidden=())
+        assert "Piraeus" in injection.text
+        assert said.seq in {hit.seq for hit in service.search(query, limit=8).hits}  # who searches for words finds them
 
 
 def injected(texts, question, budget, *, roles=(), strict=False, threshold=0.4):

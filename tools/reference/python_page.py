@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ],
     "Loops and sub-agents": [
         "recto.engine.context_window_manager.ContextWindowManager",
+        "recto.engine.context_window_manager.AsyncContextWindowManager",
         "recto.context.compaction.protocols.Dispatcher",
     ],
     "What a session tells": [

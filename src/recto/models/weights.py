@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -123,7 +122,6 @@ Tell = Callable[[int], object]
 
 
 _checked: set[Path] = set()
-_checking = threading.Lock()
 
 
 def known(name: str) -> ModelWeights:
@@ -155,11 +153,11 @@ def checked(name: str) -> Path:
     folder = find(name)
     if folder is None:
         raise WeightsNotTaken(name, "they are not here", f"Fetch them with 'recto models get {name}'.")
-    with _checking:
-        if folder not in _checked:
-            for file in known(name).files:
-                _check(name, folder, file)
-            _checked.add(folder)
+    # Without a lock: two threads may both hash the files, but a child that is forked meanwhile does not wait for ever.
+    if folder not in _checked:
+        for file in known(name).files:
+            _check(name, folder, file)
+        _checked.add(folder)
     return folder
 
 

@@ -111,7 +111,7 @@ class Selection:
             superseded_weight: added to the score of a corrected statement.
             shown: entries of the session that are in the prompt.
             hidden: entries of the session that must not be added, neither as hits nor as context.
-            query: what was searched for.
+            query: what was searched for, if a message that says the same is no hit; else empty.
         """
         self._messages = messages
         self._ranking = ranking
@@ -161,7 +161,9 @@ class Selection:
         return self._with_corrections([self._hit(entries[_key_of(one)], one) for one in chosen.best(limit)])
 
     def _repeats_query(self, entry: Entry | None) -> bool:
-        return entry is not None and entry.role == "user" and fold_words(entry_text(entry)) == self._query
+        if entry is None or entry.role != "user" or not self._query:
+            return False
+        return fold_words(entry_text(entry)) == self._query
 
     def _answers_of(self, questions: Sequence[Ranked]) -> dict[EntryKey, int]:
         """Return, by question, the answer that ends its exchange; 0 if there is none that may be shown."""

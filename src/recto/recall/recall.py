@@ -124,6 +124,7 @@ class RecallService:
         hidden: Collection[int] = (),
         hidden_memories: Collection[int] = (),
         shown: Collection[int] = (),
+        repeats: bool = True,
     ) -> SearchResult:
         """Search for messages that match a query.
 
@@ -134,6 +135,7 @@ class RecallService:
             hidden: entries of this session to leave out.
             hidden_memories: entries of the agent's memory session to leave out.
             shown: entries of this session that are in the prompt; hits among them are marked.
+            repeats: whether a message that says the same as the query is a hit; otherwise its answer is one.
         """
         scope = scope or self.rules.scope
 
@@ -148,7 +150,7 @@ class RecallService:
                 superseded_weight=self.searcher.weights.superseded,
                 shown=shown,
                 hidden=hidden,
-                query=query.text,
+                query="" if repeats else query.text,
             )
             return ranking, chosen.hits(limit, own_session_only=scope == "session")
 
@@ -183,7 +185,9 @@ class RecallService:
 
         With `strict`, nothing below the threshold is quoted however much of the budget is free.
         """
-        result = self.search(query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories)
+        result = self.search(
+            query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories, repeats=False
+        )
         relevant = self._relevant(result.hits, budget, strict=strict)
         relevant = [hit for hit in relevant if not self._is_refused(hit)]
         return self._fit_to_budget(query, relevant, budget, count), result

@@ -240,14 +240,14 @@ class _ReliefPlanner:
             return rank, -self.state.cost(seq), seq
 
         # Calls and reasoning are never changed, because providers check them, and a question is sent as it was typed
-        # until the model has seen it.
+        # until the model has seen it. An answer whose words are not in the index stays whole.
         question = self.state.question
         if any(line.role == "assistant" and line.seq > question for line in self.state.messages.values()):
             question = 0
         lines = [
             line
             for line in self.state.messages.values()
-            if line.role != "assistant" or not (line.calls or line.wire or line.leads)
+            if line.role != "assistant" or (self.rules.may_evict and not (line.calls or line.wire or line.leads))
         ]
         if not self.rules.clamp_protected:
             lines = [line for line in lines if line.answers and line.seq in flying]

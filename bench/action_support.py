@@ -11,7 +11,8 @@ nothing is read from it, and the call does not count for the unchanged prefix.
 
 A hash of the name chooses one run in three (`RECTO_BENCH_RUNS=1` measures all) for the default mode, and one in six of
 these for other modes, for each mode without recall and without a record (other than the default at 16 K only), and for
-other depths of the cut. Another hash holds out a third of the runs, which no rule or default was tuned on.
+other depths of the cut. A third is held out, which no rule or default was tuned on: of the runs with commands as text
+those of the likelihood trial, of the others those that another hash chooses.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 WINDOWS = (8_000, 16_000, 32_000)
 ONE_IN = int(os.environ.get("RECTO_BENCH_RUNS", "3"))
 """One in so many runs is measured."""
+TRIAL = Path(__file__).with_name("likelihood_moments.json")
+"""The moments of the likelihood trial, by run."""
 MODES = ("sliding_window", "zones", "auto_compact")
 PRICED_AS = "claude-sonnet-4-5"
 SAMPLE = 6
@@ -51,10 +54,10 @@ SAMPLE = 6
 TOLERANCE = 0.01
 """A session counts as worse than trimming where its share is lower by more than this."""
 
-_REFERENT = re.compile(
+REFERENT = re.compile(
     r"[A-Za-z_][\w]*(?:[./][\w.-]+)+|[A-Za-z]+_[A-Za-z0-9_]+|[a-z]+[A-Z][A-Za-z0-9]+|[A-Z][a-z]+[A-Z]\w+|\b\d{3,}\b"
 )
-_COMMAND = re.compile(r"```(?:bash|sh)?\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"```(?:bash|sh)?\n(.*?)```", re.DOTALL)
 
 Piece = tuple[object, int]
 
@@ -156,12 +159,18 @@ class Run:
     @property
     def held_out(self) -> bool:
         """Whether it was kept aside while defaults were chosen."""
-        return _bucket("held out", self.name) % 3 == 0
+        is_text = self.kind == "commands as text"
+        return self.name in _of_the_trial() if is_text else _bucket("held out", self.name) % 3 == 0
 
     @property
     def sampled(self) -> bool:
         """Whether it is in the sample of the arms that do not run on all."""
         return _bucket("sample", self.name) % SAMPLE == 0
+
+
+@lru_cache(1)
+def _of_the_trial() -> frozenset[str]:
+    return frozenset(json.loads(TRIAL.read_text()))
 
 
 def run(quick: bool) -> list[dict]:
@@ -329,14 +338,14 @@ def _price(tally: Tally, card: ModelCard, before: list[Piece], pieces: list[Piec
 
 def referents(text: str) -> set[str]:
     """Names, paths and numbers in a text."""
-    return {name for name in _REFERENT.findall(text) if len(name) >= 4 or name.isdigit()}
+    return {name for name in REFERENT.findall(text) if len(name) >= 4 or name.isdigit()}
 
 
 def action_of(raw: bytes) -> str:
     """What an assistant message does: the arguments of its calls, or the command it writes as text."""
     content = json.loads(raw)["content"]
     if isinstance(content, str):
-        return "\n".join(_COMMAND.findall(content)) or content
+        return "\n".join(COMMAND.findall(content)) or content
     return "\n".join(_strings(block["input"]) for block in content if block["type"] == "tool_use")
 
 

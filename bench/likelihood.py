@@ -26,21 +26,15 @@ from typing import Any
 
 import recto
 from bench import provenance
+from bench.action_support import COMMAND, DATA, MODES, REFERENT, TRIAL
 from bench.measure import figures
-from bench.prefix import DATA
 
 KEPT = Path(__file__).with_suffix(".json")
-MOMENTS = Path(__file__).with_name("likelihood_moments.json")
 WINDOWS = (16_000, 8_000)
 TRIMMED_SHARE = 0.75
 """Share of the window that plain trimming fills, as in the reference measurement."""
-MODES = ("sliding_window", "zones", "auto_compact")
 WITHIN = 0.05
 _MESSAGE_TOKENS = 4
-_NAME = re.compile(
-    r"[A-Za-z_]\w*(?:[./][\w.-]+)+|[A-Za-z]+_[A-Za-z0-9_]+|[a-z]+[A-Z][A-Za-z0-9]+|[A-Z][a-z]+[A-Z]\w+|\b\d{3,}\b"
-)
-_COMMAND = re.compile(r"```(?:bash|sh)?\n(.*?)```", re.DOTALL)
 _ONE_COMMAND = re.compile(r"\A(.*?)```bash\n(.*?)\n```\s*\Z", re.DOTALL)
 
 Message = dict[str, Any]
@@ -107,7 +101,7 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     runs, texts = recorded_runs(), dict[str, int]()
     count = recto.open("memory:", model="gpt-4o").meter.count
-    moments = json.loads(MOMENTS.read_text())
+    moments = json.loads(TRIAL.read_text())
     prompts: dict[tuple[str, int], dict[str, list[Message]]] = {}
     for name, steps in moments.items():
         for form, messages in (("commands as text", runs[name]), ("tool calls", with_tool_calls(runs[name]))):
@@ -221,8 +215,8 @@ def lost_names(target: str, history: list[Message], trimmed: list[Message]) -> l
     earlier, newest = ("\n".join(one["content"] for one in some) for some in (history, trimmed))
     return [
         (command.start(1) + name.start(), command.start(1) + name.end())
-        for command in _COMMAND.finditer(target)
-        for name in _NAME.finditer(command[1])
+        for command in COMMAND.finditer(target)
+        for name in REFERENT.finditer(command[1])
         if len(name[0]) >= 4 and name[0] in earlier and name[0] not in newest
     ]
 

@@ -27,9 +27,9 @@ def trust_command(folder: Path | None, as_list: bool, remove: bool, as_json: boo
     \b
     Examples:
       recto trust
-      recto trust ~/work/project
+      recto trust ~/projects/parser
       recto trust --list
-      recto trust --remove ~/work/project
+      recto trust --remove ~/projects/parser
     """
     if as_list:
         _show(as_json=as_json)

@@ -40,7 +40,7 @@ def check_folder_file(file: Path, content: bytes, tree: Mapping[str, Any]) -> No
     if trusted == digest(content):
         return
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    changed = ", which changed since it was trusted" if trusted else ""
+    changed = ", which changed since it was trusted," if trusted else ""
     raise SettingsError(
         refused[0],
         f"'{file.absolute()}'{changed} may not set it{more}: a file in a working folder may choose only the window, "

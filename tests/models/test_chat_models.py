@@ -11,7 +11,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from serving import SLOW, Answer, Handler, Server, all_answers_are_through, cut, free_address, raw, serving, status
+from serving import (
+    SLOW,
+    Answer,
+    Handler,
+    Server,
+    all_answers_are_through,
+    cut,
+    free_address,
+    never,
+    raw,
+    serving,
+    status,
+)
 
 from recto.context.compaction.protocols import ModelReply, ModelRequest
 from recto.errors import ModelFailed, SettingsError
@@ -286,6 +298,17 @@ def test_nobody_waits_longer_than_the_request_or_the_setting_allows(server, use,
     server.over.set()
     model.seconds = 10
     assert model.complete(ASK).text == "42"
+    model.close()
+    all_answers_are_through()
+
+
+@BOTH
+def test_one_limit_holds_for_both_attempts_and_the_error_names_all_of_it(server, use):
+    server.answers = [refuses(400, "temperature is not supported"), never]
+    model = make(server, use)
+    model.seconds = 0.3
+    assert failure(model) == "no answer within 0.3 s"
+    server.over.set()
     model.close()
     all_answers_are_through()
 

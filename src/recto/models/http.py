@@ -67,11 +67,20 @@ class Endpoint:
             raise SettingsError(f"{self.setting}.key", "holds a character that no key has")
 
     def post(
-        self, body: Mapping[str, Any], *, seconds: float, most: int, cancelled: Cancelled | None = None
+        self,
+        body: Mapping[str, Any],
+        *,
+        seconds: float,
+        most: int,
+        ends: float | None = None,
+        cancelled: Cancelled | None = None,
     ) -> bytes | Trouble:
-        """Send a request and return the response body, of at most `most` bytes; retries within the time limit."""
+        """Send a request and return the response body, of at most `most` bytes; retries within the time limit.
+
+        `ends` is the moment, on the monotonic clock, at which a limit that began earlier is over.
+        """
         content = json.dumps(body).encode()
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + seconds if ends is None else ends
         trouble = Trouble(reason="it was not asked")
         for attempt in range(self.retries + 1):
             call = _Attempt(content=content, ends=ends, seconds=seconds, most=most, cancelled=cancelled)
@@ -237,7 +246,7 @@ class _Attempt:
     @property
     def too_late(self) -> str:
         """The error for a timeout."""
-        return f"no answer within {self.seconds:.4g} s"
+        return f"no answer within {self.seconds:g} s"
 
     def answer(self) -> bytes | Trouble:
         """Wait for the result. Raises `queue.Empty` on timeout or cancellation."""

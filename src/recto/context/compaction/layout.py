@@ -78,7 +78,7 @@ def lay_out(
     shares = shares or LayoutShares()
     top = header(pointer)
     available = max_tokens - count(top) - count(FOOTER) - 16
-    fact_lines = _fact_lines(facts, int(available * shares.facts), count)
+    fact_lines = _fact_lines(facts, int(available * shares.facts), available, count)
     files = render_files(files_used, int(available * shares.files), count)
     files = [f"{_FILES}:", *(f"- {' '.join(prompt_safe(line).split())}" for line in files)] if files else []
     earlier_lines = _earlier_lines(earlier, int(available * shares.earlier), count)
@@ -134,15 +134,15 @@ def bullet(text: str, seq: int | None = None) -> str:
     return f"- {' '.join(mask_secrets(prompt_safe(text)).split())}{where}"
 
 
-def _fact_lines(facts: Sequence[Fact], available: int, count: CountText) -> list[str]:
-    """As many open facts as fit, grouped by kind. The user's statements come first and may exceed the section."""
+def _fact_lines(facts: Sequence[Fact], share: int, most: int, count: CountText) -> list[str]:
+    """As many open facts as fit, grouped by kind. The user's statements come first and may exceed their share."""
     ordered = [fact for fact in by_priority(facts) if fact.open]
     rows = [(bullet(fact.text, fact.seq), fact) for fact in ordered]
     stated = {id(fact) for fact in standing_statements(facts)}
     chosen: dict[int, str] = {}
     used = 0
     for is_stated in (True, False):
-        limit = int(available * _STATED) if is_stated else max(available, used + available // 4)
+        limit = min(int(share * _STATED) if is_stated else max(share, used + share // 4), most)
         for index, (line, fact) in enumerate(rows):
             if (id(fact) in stated) is is_stated and used + (cost := count(line) + 1) <= limit:
                 used += cost

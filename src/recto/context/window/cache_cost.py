@@ -140,7 +140,9 @@ class CacheAge:
 def requested_lifetime(payloads: Iterable[bytes]) -> float | None:
     """The longest cache lifetime, in seconds, that cache marks in these payloads ask for; None if none does."""
     seconds = {b"s": 1.0, b"m": 60.0, b"h": 3600.0}
-    asked = [match for payload in payloads for match in _REQUESTED_LIFETIME.findall(payload)]
+    # Looked for in every prompt: tools and system text are long, and most clients name no lifetime.
+    named = (payload for payload in payloads if b'"ttl"' in payload)
+    asked = [match for payload in named for match in _REQUESTED_LIFETIME.findall(payload)]
     return max((int(number) * seconds[unit] for number, unit in asked), default=None)
 
 

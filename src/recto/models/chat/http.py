@@ -69,12 +69,12 @@ class HostedModel:
 
     def _answer(self, request: ModelRequest, cancelled: Cancelled | None) -> bytes:
         """Call the endpoint. A field that the model rejects is dropped, permanently if that fixes the request."""
-        ends = time.monotonic() + min(request.seconds, self.seconds)
+        seconds = min(request.seconds, self.seconds)
+        ends = time.monotonic() + seconds
         without = self._without
         while True:
             body = self.dialect.body(request, without)
-            left = max(ends - time.monotonic(), 0.0)
-            got = self.endpoint.post(body, seconds=left, most=ANSWER_MOST, cancelled=cancelled)
+            got = self.endpoint.post(body, seconds=seconds, ends=ends, most=ANSWER_MOST, cancelled=cancelled)
             if isinstance(got, bytes):
                 self._without = without
                 return got

@@ -15,7 +15,7 @@ PAGE := src/recto/web/app.js
 ADAPTERS := langchain openai-agents pydantic-ai agent-framework google-adk strands llama-index smolagents
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus older-mcp docs wheel check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
+.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-tenfold test-release weights web chromium prometheus older-mcp docs wheel check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
 
 help:
 	@echo "make run           install, start the gateway with the embedded model, and open its page"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-adapters agent frameworks with Recto plugged in, each in an environment of its own"
 	@echo "make test-promises the fault tests at the numbers that CI holds them to (minutes)"
 	@echo "make test-sessions every real session, all of it, through every window (minutes)"
+	@echo "make test-tenfold  the fault tests at ten times their numbers of CI (hours)"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
 	@echo "make web           build the page that the gateway serves, if it is not up to date"
@@ -76,6 +77,10 @@ test-promises: $(VENV)/.dev
 
 test-sessions: $(VENV)/.dev
 	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/engine
+
+# Ten times as many rounds as in CI: some hours.
+test-tenfold: $(VENV)/.dev
+	RECTO_TEST_SCALE=tenfold $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults
 
 test-release: $(VENV)/.dev
 	RECTO_TEST_SCALE=release $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults

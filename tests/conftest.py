@@ -14,12 +14,14 @@ from hypothesis import settings
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data"))
 SCALE = os.environ.get("RECTO_TEST_SCALE", "small")
-SCALES = ("small", "ci", "release")
+SCALES = ("small", "ci", "tenfold", "release")
 
 # A session opened in a test embeds nothing by the real model unless the test asks for it: that takes seconds.
 os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "none")
 
-settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if SCALE == "release" else 40)
+settings.register_profile(
+    "recto", deadline=None, derandomize=True, max_examples={"release": 1000, "tenfold": 400}.get(SCALE, 40)
+)
 settings.load_profile("recto")
 
 
@@ -32,7 +34,7 @@ def data() -> Path:
 
 
 class Rounds(Protocol):
-    """How many rounds of a long test: few for everybody, more in CI, most before a release."""
+    """How many rounds of a long test: few for everybody, more in CI, ten times that now and then, most for a release."""
 
     def __call__(self, small: int, *, release: int, ci: int | None = None) -> int: ...
 
@@ -44,7 +46,8 @@ def scale(request: pytest.FixtureRequest) -> Rounds:
     def rounds(small: int, *, release: int, ci: int | None = None) -> int:
         if ci is not None and request.node.get_closest_marker("promise") is None:
             pytest.fail("a test with a number for CI needs @pytest.mark.promise: otherwise CI never runs it")
-        return {"small": small, "ci": small if ci is None else ci, "release": release}[SCALE]
+        in_ci = small if ci is None else ci
+        return {"small": small, "ci": in_ci, "tenfold": min(10 * in_ci, release), "release": release}[SCALE]
 
     return rounds
 

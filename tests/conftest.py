@@ -34,7 +34,7 @@ def data() -> Path:
 
 
 class Rounds(Protocol):
-    """How many rounds of a long test: few for everybody, more in CI, ten times that now and then, most for a release."""
+    """How many rounds of a long test: few for everybody, more in CI, ten times that or more before a release."""
 
     def __call__(self, small: int, *, release: int, ci: int | None = None) -> int: ...
 

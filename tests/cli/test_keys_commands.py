@@ -35,18 +35,18 @@ def test_the_secret_is_all_that_is_printed_and_opens_the_key(store):
     assert "not shown again" in done.stderr
     assert secret not in done.stderr
     key = found(store, secret)
-    assert (key.name, key.rights, key.canonical, key.expires) == ("laptop", {"ask"}, True, 0)
+    assert (key.name, key.rights, key.canonical, key.expires) == ("laptop", {"ask"}, False, 0)
     assert secret not in run(store, "keys", "list").stdout + run(store, "keys", "list", "--json").stdout
 
 
 def test_every_option_is_kept(store):
     options = ["--tenant", "acme", "--agent", "bot", "--right", "ask", "--right", "change", "--upstream", "main"]
     options += ["--profile", "coding", "--rpm", "60", "--concurrency", "4", "--body-bytes", "1000"]
-    secret = run(store, "keys", "add", "ci", *options, "--expires-days", "1", "--own-session").stdout.strip()
+    secret = run(store, "keys", "add", "ci", *options, "--expires-days", "1", "--canonical").stdout.strip()
     key = found(store, secret)
     assert (key.tenant, key.agent, key.rights, key.upstream) == ("acme", "bot", {"ask", "change"}, "main")
     assert (key.profile, key.requests_per_minute, key.concurrency, key.body_bytes) == ("coding", 60, 4, 1000)
-    assert not key.canonical
+    assert key.canonical
     assert found(store, secret, FakeClock(key.expires)) is None
     row = json.loads(run(store, "keys", "list", "--json").stdout)
     assert (row["rights"], row["expires"], row["id"]) == (["ask", "change"], key.expires, key.id)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 import pytest
@@ -200,8 +203,8 @@ def test_a_client_that_lets_go_of_its_beginning_goes_on_in_the_same_session(gw):
     assert len(told(gw, first)) == 14
 
 
-def test_a_request_with_neither_tools_nor_history_is_a_turn_in_the_main_session(gw, upstream):
-    secret = gw.key(agent="plain")
+def test_through_a_canonical_key_a_request_with_neither_tools_nor_history_is_a_turn_in_the_main_session(gw, upstream):
+    secret = gw.key(agent="plain", canonical=True)
     for text in ("one", "two", "three"):
         _, session = ask(gw, [user(text)], secret=secret)
         assert session == "agent:plain:main"
@@ -219,12 +222,77 @@ def test_a_request_with_neither_tools_nor_history_is_a_turn_in_the_main_session(
     assert upstream.asked[-1].problems == []
 
 
-def test_a_key_may_have_every_bare_request_open_a_session(gw):
-    secret = gw.key(agent="apart", canonical=False)
-    _, first = ask(gw, [user("one")], secret=secret)
-    _, second = ask(gw, [user("two")], secret=secret)
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+def test_a_request_with_neither_history_nor_a_name_opens_a_session_of_its_own(gw, upstream, path):
+    secret = gw.key(agent="apart")
+    _, first = ask(gw, [user("one")], path=path, secret=secret)
+    _, second = ask(gw, [user("two")], path=path, secret=secret)
     assert first != second
     assert "agent:apart:main" not in (first, second)
+    assert [message["content"] for message in upstream.asked[-1].messages if message["role"] == "user"] == ["two"]
+
+
+def test_its_second_turn_is_in_the_same_session(gw):
+    secret = gw.key(agent="second")
+    history = [user("a new chat")]
+    answer, first = ask(gw, history, secret=secret)
+    _, second = ask(gw, [*history, reply_of(answer), user("go on")], secret=secret)
+    assert first == second
+
+
+class Meeting(BaseHTTPRequestHandler):
+    """A provider that answers when as many requests are there as it waits for: with the words of the question."""
+
+    together: threading.Barrier
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.together.wait(30)
+        words = " ".join(message["content"] for message in body["messages"])
+        message = {"role": "assistant", "content": words}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        answer = json.dumps({"id": "1", "object": "chat.completion", "model": "gpt-4o", "choices": [choice]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+class Many(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
+
+
+@pytest.mark.promise
+def test_single_questions_through_one_key_neither_meet_nor_wait_for_each_other(tmp_path, scale):
+    """The provider answers none of them before a dozen are with it: questions that wait for each other never arrive."""
+    at_once = 12
+    many = scale(10, ci=84, release=420) * at_once
+
+    def asks(number: int) -> tuple[str, str]:
+        body = {"model": "gpt-4o", "messages": [user(f"classify ticket {number}")]}
+        headers = {"authorization": f"Bearer {gw.secret}"}
+        answer = client.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return reply_of(answer.json())["content"], answer.headers["x-recto-session-id"]
+
+    handler = type("Handler", (Meeting,), {"together": threading.Barrier(at_once)})
+    with (
+        Many(("127.0.0.1", 0), handler) as server,
+        ThreadPoolExecutor(at_once) as pool,
+        httpx2.Client(timeout=60) as client,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with gateway(tmp_path, f"http://127.0.0.1:{server.server_address[1]}", speaks=("chat",)) as gw:
+            answers = list(pool.map(asks, range(many)))
+        server.shutdown()
+    assert [text for text, _ in answers] == [f"classify ticket {number}" for number in range(many)]
+    assert len({session for _, session in answers}) == many
 
 
 def test_the_explicit_header_names_the_session_and_history_need_not_be_sent(gw, upstream):

@@ -175,7 +175,7 @@ def test_an_upstream_that_cannot_be_reached_is_told_as_such_and_the_message_is_k
 @pytest.mark.skipif(weights.find("smollm2") is None, reason="the weights of smollm2 are not here: make weights")
 def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_path):
     with gateway(tmp_path) as gw:
-        headers = bearer(gw.secret)
+        headers = {**bearer(gw.secret), "x-recto-session-id": "main"}
         short = {"model": "embedded", "max_tokens": 4}
         first = httpx2.post(
             f"{gw.url}/v1/chat/completions",

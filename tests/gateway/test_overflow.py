@@ -196,7 +196,7 @@ def test_what_did_not_fit_is_kept_and_the_next_thing_said_in_the_same_session_go
     gw = opened(*FORMATS)
     too_much = {"role": "user", "content": "far too many words " * 8_000}
     few = {"role": "user", "content": "few words"}
-    headers = {"authorization": f"Bearer {gw.key(agent='talkative')}"}
+    headers = {"authorization": f"Bearer {gw.key(agent='talkative', canonical=True)}"}
     answers = [
         httpx2.post(
             f"{gw.url}/v1/chat/completions", json={"model": model, "messages": [said]}, headers=headers, timeout=60

@@ -289,7 +289,7 @@ def alone(place) -> Iterator[tuple[Gateway, Interrupted, str]]:
     settings = load(environ={}, arguments={"store": "memory:", "gateway": {"upstreams": {"main": about}}})
     store = Interrupted()
     made = Gateway(settings, store)
-    _, secret = made.keys.add(Key(id="", name="test"))
+    _, secret = made.keys.add(Key(id="", name="test", canonical=True))
     yield made, store, secret
     made.close()
 

@@ -42,8 +42,9 @@ def keys_command() -> None:
 @click.option("--expires-days", type=click.IntRange(1, 36_500), metavar="N", help="When it ends. [default: never]")
 @click.option(
     "--canonical/--own-session",
-    default=True,
-    help="Whether a request without tools and history is a turn in the agent's main session, or opens a session.",
+    default=False,
+    show_default=True,
+    help="Whether a request without tools, history and a session's name joins the agent's main session, or opens one.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The key and its secret as one JSON object.")
 @click.pass_obj

@@ -25,8 +25,10 @@ from recto.sample import SESSION, load_sample
 
 _TRY = (
     "curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "
+    "-H 'x-recto-session-id: main' "
     '-d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello, I am Ada."}}]}}\'',
     "curl {url}/v1/messages -H 'x-api-key: {key}' -H 'Content-Type: application/json' "
+    "-H 'x-recto-session-id: main' "
     '-d \'{{"model": "{model}", "max_tokens": 100, "messages": [{{"role": "user", "content": "Who am I?"}}]}}\'',
     "curl '{url}/api/v1/session/context?session=agent:default:main' -H 'Authorization: Bearer {key}'",
 )

@@ -54,8 +54,8 @@ class Key:
     """The only upstream it may use; empty: chosen by the model's name."""
     profile: str = ""
     """The budget profile; empty: from the settings."""
-    canonical: bool = True
-    """Whether a request without tools and history is a turn in the agent's main session. If not, it opens a session."""
+    canonical: bool = False
+    """Whether a request with neither history nor a name is a turn in the agent's main session. If not, it opens one."""
     requests_per_minute: int = 0
     """0: no limit but the gateway's."""
     concurrency: int = 0

@@ -83,6 +83,10 @@ class ScriptedUpstream:
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     fail: Callable[[Asked], Response | None] = lambda asked: None
+    models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "gpt-4o", "max_model_len": 128_000}])
+    """What its list names."""
+    lists: int = 0
+    """How often its list was asked for."""
     _calls: int = 0
     _heard_so_far: int = 0
     """For ids that never come twice, whatever a test forgets of what was asked."""
@@ -259,7 +263,8 @@ class ScriptedUpstream:
         return _streamed(_response_events(response, items))
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [{"id": "gpt-4o", "object": "model", "max_model_len": 128_000}]})
+        self.lists += 1
+        return JSONResponse({"object": "list", "data": self.models})
 
     async def _embeddings(self, request: Request) -> Response:
         body = await request.json()

@@ -157,7 +157,9 @@ class Gateway:
         """The routes of one wire format."""
         api = format.api
         yield Route(
-            api.path, Proxy(format, self.turns, self.upstreams, lanes, self._known, self._report), methods=["POST"]
+            api.path,
+            Proxy(format, self.turns, self.upstreams, lanes, self._known, self.models_api.look_up, self._report),
+            methods=["POST"],
         )
         if api.count_tokens_path:
             yield Route(api.count_tokens_path, self._handler(format, partial(self._count, format)), methods=["POST"])

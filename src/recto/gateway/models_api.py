@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +16,8 @@ from recto.formats import format_of_client
 from recto.gateway.api_keys import Key
 from recto.gateway.responses import BufferedResponse, read_body
 from recto.gateway.session_pool import SessionPool
-from recto.gateway.upstreams.http import HttpUpstream, Upstreams, UpstreamUnreachable
+from recto.gateway.upstreams.http import HttpUpstream, Upstream, Upstreams, UpstreamUnreachable
+from recto.recall.index.cache import BoundedCache
 from recto.recall.indexer import Indexer
 from recto.tokens.limits import models_in_list
 
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
 _LIST_SECONDS: Final = 10.0
+_LOOK_UP_SECONDS: Final = 3.0
+"""How long a request waits for the list when its model is not known."""
+_LIST_LIFETIME: Final = 3600.0
+_MAX_MODELS: Final = 1_000
+"""Models that are remembered as looked up; clients choose their names."""
 _MAX_LIST_BYTES: Final = 8 * 1024 * 1024
 _MAX_VECTOR_BYTES: Final = 64 * 1024 * 1024
 _MAX_TEXTS: Final = 256
@@ -35,6 +43,24 @@ class ModelsApi:
         self._upstreams = upstreams
         self._sessions = sessions
         self._indexer = indexer
+        self._looked_up: BoundedCache[float] = BoundedCache(_MAX_MODELS)
+        """By upstream and model: when its window may be looked up again."""
+        self._lists: dict[str, tuple[float, asyncio.Task[Any]]] = {}
+        """By upstream: when its list was requested, and the request."""
+
+    async def look_up(self, upstream: Upstream, model: str, headers: Mapping[str, str]) -> None:
+        """Find the window of a model that is not known here in its upstream's list, which is requested once an hour."""
+        name, now = (upstream.name, model), time.monotonic()
+        if not isinstance(upstream, HttpUpstream) or now < (self._looked_up.get(name) or 0):
+            return
+        if not await on_a_thread(self._sessions.knows, *name):
+            at, task = self._lists.get(upstream.name, (0.0, None))
+            if task is None or now >= at + _LIST_LIFETIME:
+                task = asyncio.ensure_future(self._models_of(upstream.name, headers))
+                self._lists[upstream.name] = now, task
+            await asyncio.wait({task}, timeout=_LOOK_UP_SECONDS)
+        known = await on_a_thread(self._sessions.knows, *name)
+        self._looked_up.put(name, math.inf if known else now + _LIST_LIFETIME)
 
     async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
         """List the models that a key can use, in the client's format."""

@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -181,6 +181,7 @@ class Proxy:
         upstreams: Upstreams,
         lanes: RequestLanes,
         known: KnownRequests,
+        look_up: Callable[[Upstream, str, Mapping[str, str]], Awaitable[None]],
         report: Callable[[RequestOutcome], None] = lambda outcome: None,
     ) -> None:
         self._format = format
@@ -188,6 +189,7 @@ class Proxy:
         self._upstreams = upstreams
         self._lanes = lanes
         self._known = known
+        self._look_up = look_up
         self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,6 +225,7 @@ class Proxy:
         hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
         upstream = self._upstreams.for_model(request.model, key)
         record.upstream = upstream.name
+        await self._look_up(upstream, request.model, headers)
         async with self._lanes.turn(self._turns.lane(key, request, hint)):
             response = await self._respond(http_request, request, hint, upstream, id, record)
             await response(http_request.scope, http_request.receive, send)

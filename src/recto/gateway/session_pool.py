@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_memory, open_session
@@ -28,6 +28,8 @@ from recto.transcript.tenancy import TenantStore
 _log = logging.getLogger("recto.gateway")
 _MAX_UNKNOWN_LOGGED = 20
 """Unknown models that are logged by name."""
+UNLIMITED_WINDOW: Final = 1_000_000
+"""Window of a model that nobody knows: its prompts go on whole, as they would without a gateway."""
 _PoolKey: TypeAlias = tuple[str, str, str]
 """The stored key, the model, and the budget's profile."""
 
@@ -91,6 +93,12 @@ class SessionPool:
         pool.limits = self.limits
         return pool
 
+    def knows(self, upstream: str, model: str) -> bool:
+        """Whether the window of a model is known: from the settings, the registry, its upstream's list or a refusal."""
+        limits = {**self._settings.models.get(model, {}), **self.limits.of(upstream, model)}
+        models = {**self._settings.models, model: limits} if limits else self._settings.models
+        return Registry(overrides=models).card(model, warn=False).known
+
     def close(self) -> None:
         """Close all sessions; those in use are closed when they are released."""
         with self._lock:
@@ -130,23 +138,25 @@ class SessionPool:
     def _open(self, name: _PoolKey, session: str, key: Key) -> Session:
         settings = self._settings
         window = replace(settings.window, profile=key.profile) if key.profile else settings.window
-        models = {
-            **settings.models,
-            name[1]: _merge_limits(
-                settings.models.get(name[1], {}), self.limits.of(self._upstream_of(name[1], key), name[1])
-            ),
-        }
-        settings = replace(settings, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
-        self._log_unknown(name[1], models)
+        model = name[1]
+        limits = _merge_limits(settings.models.get(model, {}), self.limits.of(self._upstream_of(model, key), model))
+        if model and not self.knows(self._upstream_of(model, key), model):
+            self._log_unknown(model)
+            limits["window"] = UNLIMITED_WINDOW
+        models = {**settings.models, model: limits} if limits else settings.models
+        settings = replace(settings, session=session, tenant=key.tenant, model=model, window=window, models=models)
         return open_session(settings, self._store, self._indexer, sinks=self._sinks)
 
-    def _log_unknown(self, model: str, models: Mapping[str, Any]) -> None:
+    def _log_unknown(self, model: str) -> None:
         """Log a model that is not known, once. Clients choose the names, so only some are logged."""
-        if not model or model in self._unknown or len(self._unknown) >= _MAX_UNKNOWN_LOGGED:
+        if model in self._unknown or len(self._unknown) >= _MAX_UNKNOWN_LOGGED:
             return
-        if not Registry(overrides=models).card(model, warn=False).known:
-            self._unknown.add(model)
-            _log.warning("model %.80r is not known: its window is taken to be small until 'models' sets it", model)
+        self._unknown.add(model)
+        _log.warning(
+            "model %.80r is not known and its upstream lists no limit: its prompts are passed on whole until the upstream "
+            "refuses one and names its limit, or 'models' sets it",
+            model,
+        )
 
 
 def _merge_limits(configured: Mapping[str, Any], learned: Mapping[str, int]) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""Models that no registry lists: their windows come from the upstream's own list or from its refusals."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
+
+PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
+MODEL = "made-this-morning"
+HISTORY = [
+    message
+    for number in range(60)
+    for message in (
+        {"role": "user", "content": f"Question {number}. " + "Some more words to read. " * 50},
+        {"role": "assistant", "content": f"Answer {number}. " + "And here is why it is so. " * 50},
+    )
+]
+"""About 32,000 tokens."""
+
+
+@contextmanager
+def place(folder, **about):
+    scripted = ScriptedUpstream(lambda asked: Says(text="So it is."), **about)
+    with running(scripted) as upstream, gateway(folder, upstream.url) as gw:
+        yield gw, upstream
+
+
+def ask(gw, wire="chat", last="And now?", model=MODEL):
+    said = [*HISTORY, {"role": "user", "content": last}]
+    body = {"model": model, "input" if wire == "responses" else "messages": said}
+    if wire == "messages":
+        body["max_tokens"] = 500
+    headers = {"authorization": f"Bearer {gw.secret}"}
+    answer = httpx2.post(f"{gw.url}/v1/{PATHS[wire]}", json=body, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+@pytest.mark.parametrize("wire", PATHS)
+def test_the_prompt_of_a_model_that_nobody_knows_is_passed_on_whole(tmp_path, wire):
+    with place(tmp_path) as (gw, upstream):
+        answer = ask(gw, wire)
+        assert len(upstream.asked[-1].messages) == len(HISTORY) + 1
+        assert answer.headers["x-recto-decisions"] == "none"
+
+
+def test_the_upstreams_list_names_the_window_and_is_asked_for_once(tmp_path):
+    with place(tmp_path, models=[{"id": MODEL, "max_model_len": 16_000}, {"id": "of another size"}]) as (gw, upstream):
+        for last in ("And now?", "And then?"):
+            answer = ask(gw, last=last)
+            assert upstream.asked[-1].tokens < 16_000
+            assert int(answer.headers["x-recto-tokens"].split("/")[1]) < 16_000
+        ask(gw, model="of another size")
+        assert len(upstream.asked[-1].messages) == len(HISTORY) + 1
+        assert upstream.lists == 1
+
+
+def test_no_list_is_asked_for_because_of_a_model_that_is_known(tmp_path):
+    with place(tmp_path) as (gw, upstream):
+        ask(gw, model="gpt-4o")
+        assert upstream.lists == 0
+
+
+def test_an_upstream_without_a_list_is_asked_all_the_same(tmp_path):
+    with place(tmp_path, models=["no", {"object": 3}]) as (gw, upstream):  # type: ignore[list-item]
+        ask(gw)
+        assert len(upstream.asked[-1].messages) == len(HISTORY) + 1
+
+
+def test_a_limit_that_the_upstream_names_in_a_refusal_holds_from_then_on(tmp_path):
+    with place(tmp_path, window=24_000) as (gw, upstream):
+        ask(gw)
+        ask(gw, last="And then?")
+        tokens = [asked.tokens for asked in upstream.asked]
+        assert tokens[0] > 24_000
+        assert all(count <= 24_000 for count in tokens[1:])
+        assert len(tokens) == 3  # refused once, and never again

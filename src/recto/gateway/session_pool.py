@@ -153,8 +153,8 @@ class SessionPool:
             return
         self._unknown.add(model)
         _log.warning(
-            "model %.80r is not known and its upstream lists no limit: its prompts are passed on whole until the upstream "
-            "refuses one and names its limit, or 'models' sets it",
+            "model %.80r is not known and its upstream lists no limit: its prompts are passed on whole until the "
+            "upstream refuses one and names its limit, or 'models' sets it",
             model,
         )
 

@@ -106,6 +106,19 @@ def test_messages_that_are_stored_with_their_words_need_no_indexing():
     assert found(indexer, "number41")[0] == 41
 
 
+def test_what_is_stored_with_its_words_is_known_to_be_indexed_as_far_as_nothing_is_missing():
+    store, lexicon = MemoryStore(), PorterLexicon()
+    indexer = indexing(store)
+    for number in range(1, 4):
+        indexer.note_stored(S, store.append(S, [with_row(message(number), lexicon)]))
+        assert indexer.indexed_through(S) == number
+    indexer.note_stored(S, store.append(S, [message(4)]))
+    indexer.note_stored(S, store.append(S, [with_row(message(5), lexicon)]))
+    assert indexer.indexed_through(S) == 3
+    assert indexer.catch_up(S)
+    assert indexer.indexed_through(S) == 5
+
+
 def test_rows_of_another_lexicon_are_made_again():
     class Other(PorterLexicon):
         name = "other"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.analyzer import MAX_ANALYZED_CHARS, MAX_WORD_CHARS, words_of
+from recto.text.analyzer import (
+    MAX_ANALYZED_CHARS,
+    MAX_WORD_CHARS,
+    chunk_counts,
+    chunks_of,
+    distinct_chunks,
+    words_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +86,13 @@ def test_whatever_the_text_its_words_are_short_and_always_the_same(text):
     found = words_of(text)
     assert found == words_of(text)
     assert all(0 < len(word) <= MAX_WORD_CHARS for word in found)
+
+
+@given(st.text() | st.text(alphabet=st.sampled_from("ab_.\\@:/',+#-=~% \n"), max_size=60))
+def test_every_run_of_name_characters_is_among_the_distinct_chunks(text):
+    chunks = distinct_chunks(text)
+    assert all(run in chunks for run in re.findall(r"[A-Za-z0-9_.\\@:/',+#-]+", text))
+    assert sum(chunk_counts(text).values()) == len(chunks_of(text))
 
 
 @given(st.text(alphabet=st.characters(categories=["L", "N"]), max_size=20))

@@ -171,13 +171,14 @@ def _fitting_names(record: WorkingRecord, shown: str, tokens: int, count: CountT
     ranked = sorted(
         record.names, key=lambda name: (-record.names[name].weight * (0.5 + record.names[name].last / newest), name)
     )
-    left = tokens
+    left, taken = tokens, ""
     names: list[str] = []
     for name in ranked:
         cost = count(f", {name}")
-        if cost <= left and name not in shown and not any(name in longer for longer in names):
+        if cost <= left and name not in shown and name not in taken:
             left -= cost
             names.append(name)
+            taken += f"{name}\0"
         if left < 3:
             break
     return names

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recto.context.policies.planner import ReliefRules
-from recto.context.window.budget import Budget, BudgetVerdict, ComponentUsage
+from recto.context.window.budget import COMPONENTS, Budget, BudgetVerdict, Component, ComponentUsage
 from recto.context.window.pressure import Pressure, PressureReading, VelocitySpike, compare_readings, measure_prompt
 from recto.context.window.state import WindowState, component_of, protected_tokens
 from recto.context.window.units import WindowMessage
@@ -46,17 +46,19 @@ def pressure_of(
 
 def usage_of(state: WindowState, builder: PromptBuilder, budget: Budget) -> tuple[ComponentUsage, ...]:
     """What each component uses of its budget."""
+    return budget.usage(_used_by(state, builder, budget, builder.marker_cost(state)), state.burn)
+
+
+def _used_by(state: WindowState, builder: PromptBuilder, budget: Budget, marker: int) -> dict[Component, int]:
+    """The tokens of each component; `marker` are those of the marker."""
     extras = builder.extras
-    foreword = builder.foreword_cost(builder.wire_of(state))
     used = state.components()
-    used |= {
-        "tools": extras.tools,
-        "memory": extras.recalled.tokens if extras.recalled else 0,
-        "reserve": budget.reserve,
-        "system": used["system"] + foreword + extras.system,
-        "history": used["history"] + builder.marker_cost(state),
-    }
-    return budget.usage(used, state.burn)
+    used["tools"] = extras.tools
+    used["memory"] = extras.recalled.tokens if extras.recalled else 0
+    used["reserve"] = budget.reserve
+    used["system"] += builder.foreword_cost(builder.wire_of(state)) + extras.system
+    used["history"] += marker
+    return used
 
 
 def check_budget(line: WindowMessage, state: WindowState, budget: Budget) -> BudgetVerdict:
@@ -72,19 +74,27 @@ def measure(
     rules: ReliefRules,
     budget: Budget,
     previous: PressureReading | None,
+    marker: int,
 ) -> Measurement:
-    """The pressure of a state whose prompt has `used` tokens, and what has changed since the previous reading."""
+    """The pressure of a state whose prompt has `used` tokens, and what has changed since the previous reading.
+
+    `marker` are the tokens of its marker. Measured for every prompt, so it must stay cheap.
+    """
     reading = pressure_of(state, builder, rules, budget.input_budget, used)
     events: list[tuple[str, Mapping[str, Any]]] = []
     if reading.zone != state.zone:
         change = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
         events.append((ZONE, change))
-    for usage in usage_of(state, builder, budget):
-        recorded = _LEVELS.index(state.budget_levels.get(usage.component, "ok"))
+    components = _used_by(state, builder, budget, marker)
+    for component in COMPONENTS:
+        tokens = components[component]
+        level = budget.level(component, tokens)
         # A level is recorded once, until an eviction clears it.
-        if usage.component != "reserve" and _LEVELS.index(usage.level) > recorded:
-            kind = VIOLATION if usage.level == "violation" else WARNING
-            events.append((kind, {"component": usage.component, "level": usage.level, "used": usage.used}))
+        if level == "ok" or component == "reserve":
+            continue
+        if _LEVELS.index(level) > _LEVELS.index(state.budget_levels.get(component, "ok")):
+            kind = VIOLATION if level == "violation" else WARNING
+            events.append((kind, {"component": component, "level": level, "used": tokens}))
     spikes = [found for found in compare_readings(previous, reading) if isinstance(found, VelocitySpike)]
     events += [(SPIKE, {"gain": spike.gain, "baseline": round(spike.baseline, 1)}) for spike in spikes]
     return Measurement(reading=reading, events=tuple(events))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
 
 from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.context.facts.types import MessageView, MessageViewReader
@@ -25,7 +25,7 @@ from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
 from recto.formats.media import Media, media_in, with_placeholders
-from recto.formats.message import CACHE_MARKS, Message, copied, fields_of
+from recto.formats.message import CACHE_MARKS, MEDIUM_BYTES, SHORT_BYTES, Message, copied, fields_of
 from recto.formats.ordering import Arrangement, KeepSome, missing_results
 from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
@@ -100,6 +100,84 @@ class PromptExtras:
         return self.frame + self.tools + self.system + self.answer
 
 
+_PartPlayed = Literal["", "runs", "output", "injected", "typed"]
+"""What a message is besides its role: see `WindowMessage`."""
+
+
+class _Traits(NamedTuple):
+    """What follows from the bytes of a message alone."""
+
+    role: Role
+    calls: tuple[str, ...]
+    """Not every call of a message: some tools the provider runs and answers itself."""
+    answers: tuple[str, ...]
+    tools: tuple[str, ...]
+    leads: bool
+    cache_marked: bool
+    media: tuple[Media, ...]
+    part: _PartPlayed
+    """Whether it is the output of a command depends on the message before it."""
+
+
+def _traits_of(raw: bytes, wire: str, knows_parts: bool, message: Message | None) -> _Traits:
+    """The traits of a message; remembered as long as the parsed message is, for sessions that are opened again."""
+    if len(raw) <= SHORT_BYTES:
+        return _short_traits(raw, wire, knows_parts)
+    if len(raw) <= MEDIUM_BYTES:
+        return _medium_traits(raw, wire, knows_parts)
+    return _find_traits(raw, wire, knows_parts, message)
+
+
+def _find_traits(raw: bytes, wire: str, knows_parts: bool, message: Message | None = None) -> _Traits:
+    validation, fields = format_named(wire).validation, fields_of(raw)
+    if message is None:
+        message = read(raw, wire)
+    tied = validation.tool_call_ids(fields)
+    tools: tuple[str, ...] = ()
+    if tied.calls or tied.answers:
+        names = {part.call_id: part.name for part in message.parts if part.kind in ("call", "result")}
+        tools = tuple([names.get(call, "") for call in (*tied.calls, *tied.answers)])
+    return _Traits(
+        role=message.role,
+        calls=tied.calls,
+        answers=tied.answers,
+        tools=tools,
+        leads=validation.leads_on(fields),
+        cache_marked=any(map(raw.__contains__, _MARKS)),
+        media=media_in(raw),
+        part=_part_played(message) if knows_parts else "",
+    )
+
+
+_short_traits = lru_cache(maxsize=16_384)(_find_traits)
+_medium_traits = lru_cache(maxsize=1024)(_find_traits)
+
+
+def _part_played(message: Message) -> _PartPlayed:
+    text = _typed_text(message)
+    if not text:
+        return ""
+    if message.role == "assistant" and not message.calls and command_in(text):
+        return "runs"
+    if message.role == "tool" and any(own_lines(text)):
+        return "typed"
+    if message.role == "user" and len(message.parts) == 1 and not any(map(str.strip, own_lines(text))):
+        return "injected"
+    return ""
+
+
+def _trim(raw: bytes, wire: str, text: str) -> bytes:
+    """A message with its results replaced by a text; a message without results becomes that text."""
+    message, format = read(raw, wire), format_named(wire)
+    calls = [part.call_id for part in message.results]
+    if calls:
+        return format.edits.with_results(raw, dict.fromkeys(calls, _OTHER_RESULT) | {calls[0]: text})
+    return format.text_message(message.role if message.role in ("system", "assistant") else "user", text)
+
+
+_trimmed = lru_cache(maxsize=1024)(_trim)
+
+
 @dataclass(slots=True, kw_only=True)
 class MessageCache:
     """The messages that are in the window, by entry number, and what was derived from them."""
@@ -123,6 +201,10 @@ class MessageCache:
     _trimmed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     """For each message with results: the text that last replaced them, and the message with it."""
     _without_thinking: dict[int, bytes | None] = field(default_factory=dict)
+    _calls: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """The ids of the calls of messages that make any."""
+    _callers: dict[str, set[int]] = field(default_factory=dict)
+    """For each id of a call: the messages that make it. Ids may be reused."""
     _call_marks: dict[int, dict[str, str]] = field(default_factory=dict)
     """The calls of messages by id: the mark by which the same call is recognised when it is made again."""
     _layout: PromptLayout | None = None
@@ -145,62 +227,37 @@ class MessageCache:
         role: Role | None = None,
     ) -> WindowMessage:
         """Adds a message and returns its line for the state. What is known of it already need not be parsed."""
-        format, fields = format_named(wire), fields_of(raw)
-
-        def parsed() -> Message:
-            nonlocal message
-            if message is None:
-                message = read(raw, wire)
-            return message
-
+        traits = _traits_of(raw, wire, self.knows_parts, message)
         self.raws[seq], self.wires[seq] = raw, wire
-        if any(name in raw for name in _MARKS):
+        if traits.cache_marked:
             self.cache_marked.add(seq)
-        if found := media_in(raw):
-            self.media[seq] = found
-        # not every call of a message: some tools the provider runs and answers itself
-        tied = format.validation.tool_call_ids(fields)
-        tools: tuple[str, ...] = ()
-        if tied.calls or tied.answers:
-            names = {part.call_id: part.name for part in parsed().parts if part.kind in ("call", "result")}
-            tools = tuple([names.get(call, "") for call in (*tied.calls, *tied.answers)])
-        part_played = self._part_played(seq, parsed())
+        if traits.media:
+            self.media[seq] = traits.media
+        if traits.calls:
+            self._calls[seq] = traits.calls
+            for call in traits.calls:
+                self._callers.setdefault(call, set()).add(seq)
+        part: _PartPlayed = traits.part
+        command, self._command = self._command, seq if part == "runs" else 0
+        if command and traits.role == "user" and looks_like_output(_typed_text(message or read(raw, wire))):
+            self._outputs[seq] = command
+            part = "output"
         return WindowMessage(
             seq=seq,
             id=id,
-            role=parsed().role if role is None else role,
-            tokens=self.meter.message(parsed()) if tokens is None else tokens,
-            calls=tied.calls,
-            answers=tied.answers,
-            tools=tools,
-            marked=bool(self.mark) and self.mark in parsed().text,
-            wire="" if format is DEFAULT_FORMAT else wire,
-            leads=format.validation.leads_on(fields),
-            runs=part_played == "runs",
-            is_output=part_played == "output",
-            is_injected=part_played == "injected",
-            has_typed=part_played == "typed",
+            role=traits.role if role is None else role,
+            tokens=self.meter.message(message or read(raw, wire)) if tokens is None else tokens,
+            calls=traits.calls,
+            answers=traits.answers,
+            tools=traits.tools,
+            marked=bool(self.mark) and self.mark in (message or read(raw, wire)).text,
+            wire="" if wire == DEFAULT_FORMAT.name else wire,
+            leads=traits.leads,
+            runs=part == "runs",
+            is_output=part == "output",
+            is_injected=part == "injected",
+            has_typed=part == "typed",
         )
-
-    def _part_played(self, seq: int, message: Message) -> Literal["", "runs", "output", "injected", "typed"]:
-        """What a message is besides its role: see `WindowMessage`."""
-        command, self._command = self._command, 0
-        if not self.knows_parts:
-            return ""
-        if message.role == "assistant":
-            if not message.calls and command_in(_typed_text(message)):
-                self._command = seq
-                return "runs"
-        elif message.role == "tool":
-            return "typed" if any(own_lines(_typed_text(message))) else ""
-        elif message.role == "user":
-            text = _typed_text(message)
-            if command and looks_like_output(text):
-                self._outputs[seq] = command
-                return "output"
-            if text and not any(map(str.strip, own_lines(text))) and len(message.parts) == 1:
-                return "injected"
-        return ""
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Drops messages that were evicted."""
@@ -211,6 +268,10 @@ class MessageCache:
             self._without_thinking.pop(seq, None)
             self.cache_marked.discard(seq)
             self._call_marks.pop(seq, None)
+            for call in set(self._calls.pop(seq, ())):  # an id may be there twice
+                self._callers[call].discard(seq)
+                if not self._callers[call]:
+                    del self._callers[call]
             self._outputs.pop(seq, None)
             self.media.pop(seq, None)
             self._placeholders.pop(seq, None)
@@ -241,10 +302,10 @@ class MessageCache:
             return ToolResult(tool="", arguments=arguments, output=self.text_of(seq))
         call_ids = {part.call_id for part in results}
         output = "\n".join(part.text for part in results)
-        for line in state.messages.values():
-            if call_ids.intersection(line.calls):
-                call = next(part for part in self.message(line.seq).calls if part.call_id in call_ids)
-                return ToolResult(tool=call.name, arguments=call.text, output=output)
+        callers = {seq for call in call_ids for seq in self._callers.get(call, ()) if seq in state.messages}
+        if callers:
+            call = next(part for part in self.message(min(callers)).calls if part.call_id in call_ids)
+            return ToolResult(tool=call.name, arguments=call.text, output=output)
         name = next((part.name for part in results if part.name), "")
         return ToolResult(tool=name, arguments="", output=output)
 
@@ -302,13 +363,8 @@ class MessageCache:
         known = self._trimmed.get(seq)
         if known is not None and known[0] == text:
             return known[1]
-        message, format = self.message(seq), format_named(self.wires[seq])
-        calls = [part.call_id for part in message.results]
-        if calls:
-            texts = dict.fromkeys(calls, _OTHER_RESULT) | {calls[0]: text}
-            raw = format.edits.with_results(self.raws[seq], texts)
-        else:
-            raw = format.text_message(message.role if message.role in ("system", "assistant") else "user", text)
+        trim = _trimmed if len(self.raws[seq]) <= MEDIUM_BYTES else _trim
+        raw = trim(self.raws[seq], self.wires[seq], text)
         self._trimmed[seq] = text, raw
         return raw
 
@@ -372,13 +428,10 @@ class PromptLines:
     """Messages that are sent without their thinking."""
     surplus: Mapping[int, tuple[int, ...]]
     """Media that are not sent because the provider would refuse the request, by message: their places in it."""
+    basis: tuple[object, ...]
+    """What determines the bytes of the lines besides their numbers."""
     state: WindowState
     messages: MessageCache
-
-    @property
-    def basis(self) -> tuple[object, ...]:
-        """What determines the bytes of the lines besides their numbers."""
-        return self.marker, self.state.cache_mark, self.unbound, dict(self.surplus), dict(self.state.shortened)
 
     def laid(self, seq: int) -> LaidLine:
         """A line, with its bytes and what they cost."""
@@ -416,6 +469,8 @@ class PromptBuilder:
 
     def using(self, *, handoff: TurnNote | None = None, recalled: TurnNote | None = None) -> PromptBuilder:
         """The same builder with other notes behind the question."""
+        if handoff == self.extras.handoff and recalled == self.extras.recalled:
+            return self
         return replace(self, extras=replace(self.extras, handoff=handoff, recalled=recalled))
 
     def wire_of(self, state: WindowState) -> str:
@@ -425,9 +480,12 @@ class PromptBuilder:
             raise InputError(f"this prompt mixes {' and '.join(sorted(wires))}; one list cannot hold both")
         return wires.pop() if wires else self.usual_wire
 
-    def prompt_tokens(self, state: WindowState) -> int:
-        """What the prompt of a state costs at most, with everything that is generated for it."""
-        extras, lines = self.extras, self._lines(state)
+    def prompt_tokens(self, state: WindowState, lines: PromptLines | None = None) -> int:
+        """What the prompt of a state costs at most, with everything that is generated for it.
+
+        `lines` are those of the state, where they are known already.
+        """
+        extras, lines = self.extras, lines or self.lines(state)
         layout = self.messages.grown_layout(lines)
         # A state that a plan is made on is not laid out: only its calls without a result are needed.
         missing = (
@@ -484,9 +542,9 @@ class PromptBuilder:
             cost_with=messages.cost_with,
         )
 
-    def build(self, state: WindowState) -> BuiltPrompt:
-        """The prompt of a state."""
-        messages, lines = self.messages, self._lines(state)
+    def build(self, state: WindowState, lines: PromptLines | None = None) -> BuiltPrompt:
+        """The prompt of a state. `lines` are those of the state, where they are known already."""
+        messages, lines = self.messages, lines or self.lines(state)
         wire, format = lines.wire, format_named(lines.wire)
         notes = [
             LaidNote(seq, note.question, format.text_message("user", note.text))
@@ -537,8 +595,8 @@ class PromptBuilder:
         holders.sort(key=lambda holder: -holder[1])
         return WindowOverflow(self.prompt_tokens(state), input_budget, holders, kept_by)
 
-    def _lines(self, state: WindowState) -> PromptLines:
-        """The lines of a prompt, with the marker where the gap is."""
+    def lines(self, state: WindowState) -> PromptLines:
+        """The lines of a prompt, with the marker where the gap is. Valid until the state changes."""
         wire, seqs, marker, marker_cost = self.wire_of(state), list(state.messages), "", 0
         apart: list[int] = []
         if format_named(wire).system_apart and state.kept:
@@ -551,14 +609,16 @@ class PromptBuilder:
             behind = state.first_evicted or state.task_seq
             place = next((at for at, seq in enumerate(seqs) if seq > behind), len(seqs))
             seqs.insert(place, MARKER)
+        unbound, surplus = self._unbound(state, wire), self._surplus(state, seqs, wire)
         return PromptLines(
             wire=wire,
             seqs=seqs,
             apart=apart,
             marker=marker,
             marker_cost=marker_cost,
-            unbound=self._unbound(state, wire),
-            surplus=self._surplus(state, seqs, wire),
+            unbound=unbound,
+            surplus=surplus,
+            basis=(marker, state.cache_mark, unbound, surplus, dict(state.shortened)),
             state=state,
             messages=self.messages,
         )
@@ -566,6 +626,8 @@ class PromptBuilder:
     def _surplus(self, state: WindowState, seqs: Sequence[int], wire: str) -> dict[int, tuple[int, ...]]:
         """Media that a request with these messages may not contain."""
         cache = self.messages
+        if not cache.media:  # mostly there are none
+            return {}
         media = {seq: cache.media[seq] for seq in seqs if seq in cache.media and seq not in state.shortened}
         if not media:
             return {}

@@ -7,7 +7,7 @@ an event, from which the same quotation is made again after a restart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,14 @@ from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
 from recto.engine.recall_query import TurnText, turn_text
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
+from recto.transcript.entries import Entry
 
 if TYPE_CHECKING:
     from recto.recall.recall import RecallService
 
 INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed"
+_SEAL_EVERY = 256
+"""Entries after which the background thread looks whether rows of words fill a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class RecallInjection:
         self._looked_at = 0
         """The entry up to which it was last decided whether to search, and searched."""
         self._reported = 0
+        self._scheduled = -_SEAL_EVERY
+        """The entry up to which the background thread was last told to index."""
         self._failure: Confirmation | None = None
 
     @cached_property
@@ -88,6 +93,22 @@ class RecallInjection:
         if "recall" not in self.__dict__:
             return 0
         return max(seq - self.recall.indexer.indexed_through(self.recall.session), 0)
+
+    def note_stored(self, entries: Sequence[Entry]) -> None:
+        """Takes entries that were just stored, so that their words are known to be indexed."""
+        if entries and "recall" in self.__dict__:
+            self.recall.indexer.note_stored(self.recall.session, entries)
+
+    def index_ahead(self, seq: int) -> None:
+        """Lets the background thread index the session up to an entry, where there is something for it to do.
+
+        Words are stored with their messages. What is left are vectors, messages that another process stored without
+        their words, and now and then a block of rows to seal.
+        """
+        indexer = self.recall.indexer
+        if indexer.embedder is not None or self.index_lag(seq) or seq - self._scheduled >= _SEAL_EVERY:
+            self._scheduled = seq
+            indexer.schedule(self.recall.session)
 
     @property
     def hits(self) -> tuple[Hit, ...]:

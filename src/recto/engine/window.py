@@ -141,7 +141,7 @@ class Window:
         self._clock = clock
         self._standing = standing
         self._projection = WindowProjection(store, session, self.messages, budget.input_budget)
-        self.events.listen(lambda entry: self._projection.feed([entry]))
+        self.events.listen(lambda entry: self.feed([entry]))
         self._recall = (
             RecallInjection(recall, self.messages, self.events, reaches_beyond) if recall is not None else None
         )
@@ -191,7 +191,8 @@ class Window:
             state = self._projection.current()
         builder = self._with_notes(builder, state)
         # measure: a checkpoint is written while everything is still in the prompt
-        used, measured = builder.prompt_tokens(state), state.seq
+        lines, measured = builder.lines(state), state.seq
+        used = builder.prompt_tokens(state, lines)
         budget = corrected_budget(self.rules.input_budget, state.counted_tokens, state.reported_tokens)
         rules = self.rules if budget == self.rules.input_budget else replace(self.rules, input_budget=budget)
         self.continuity.announce(state, used, rules, budget)
@@ -199,13 +200,16 @@ class Window:
         decisions = self._relieve(self._projection.current(), builder, rules, used)
         # recall: again, if decisions have changed the prompt
         state = self._projection.current()
-        self.builder = builder = self._with_notes(builder, state, search=bool(decisions))
-        # build: measured again if it has changed, refused if it does not fit, rendered
-        used = used if state.seq == measured else builder.prompt_tokens(state)
-        reading = self._measure(state, builder, used)
+        if state.seq != measured:
+            builder = self._with_notes(builder, state, search=bool(decisions))
+            lines = builder.lines(state)
+            used = builder.prompt_tokens(state, lines)
+        self.builder = builder
+        # build: measured, refused if it does not fit, rendered
+        reading = self._measure(state, builder, used, lines.marker_cost)
         if used > self.budget.input_budget:
             self._refuse(state, builder)
-        built = builder.build(state)
+        built = builder.build(state, lines)
         self.last = self._sent(state, builder, built)
         self._work_ahead(state, builder, reading, decided=bool(decisions))
         recalled = self._recall.hits if self._recall is not None else ()
@@ -237,7 +241,8 @@ class Window:
         """The pressure now. Also called inside a turn, after each tool result."""
         with self.events.collecting():
             state = self.state
-            return self._measure(state, self.builder, self.builder.prompt_tokens(state))
+            lines = self.builder.lines(state)
+            return self._measure(state, self.builder, self.builder.prompt_tokens(state, lines), lines.marker_cost)
 
     @property
     def recall_engine(self) -> RecallService:
@@ -277,9 +282,11 @@ class Window:
         """Where an entry of this session can be read in full."""
         return pointer_to(self.session, seq)
 
-    def feed(self, entries: Sequence[Entry], messages: Sequence[Message | None]) -> None:
-        """Takes messages that the session has just stored, parsed, so that they are not read back."""
+    def feed(self, entries: Sequence[Entry], messages: Sequence[Message | None] = ()) -> None:
+        """Takes entries that the session has just stored, with parsed messages, so that they are not read back."""
         self._projection.feed(entries, messages)
+        if self._recall is not None:
+            self._recall.note_stored(entries)
 
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Calls back with every event this window appends: decisions, zone changes, spikes."""
@@ -434,8 +441,8 @@ class Window:
             state = self.state
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
 
-    def _measure(self, state: WindowState, builder: PromptBuilder, used: int) -> PressureReading:
-        measurement = measure(state, builder, used, self.rules, self.budget, self._reading)
+    def _measure(self, state: WindowState, builder: PromptBuilder, used: int, marker: int) -> PressureReading:
+        measurement = measure(state, builder, used, self.rules, self.budget, self._reading, marker)
         for kind, payload in measurement.events:
             self.events.record(kind, payload)
         self._reading = measurement.reading
@@ -476,7 +483,7 @@ class Window:
         if self._recall is not None:
             self._recall.report()
             if state.evicted_messages or reading.utilization > _INDEX_AHEAD:
-                self._recall.recall.indexer.schedule(self.session)
+                self._recall.index_ahead(state.seq)
 
     def _cache_age(self, state: WindowState) -> CacheAge:
         """How long ago the last prompt was sent, and the lifetime that the client's cache marks ask for.

@@ -157,7 +157,8 @@ class _Part:
         """Adds a line at the end."""
         self.lines.append(laid)
         if laid.line.role == "assistant":
-            self.calls.update(call for call in laid.line.calls if call not in laid.line.answers)
+            if laid.line.calls:
+                self.calls.update(call for call in laid.line.calls if call not in laid.line.answers)
             self.leads = laid.line.leads
         self.arranged = self.rendered = None
 
@@ -178,6 +179,8 @@ class PromptLayout:
         self._count = count
         self._counted: dict[bytes, int] = {}
         self._parts = [_Part()]
+        self._part_of: dict[int, int] = {}
+        """For each entry: the part that it is in."""
         self._owners: dict[str, int] = {}
         """For each call id in a closed part: the last such part."""
         self._closed = _Rendered()
@@ -198,12 +201,14 @@ class PromptLayout:
     def extend(self, lines: Iterable[LaidLine]) -> None:
         """Adds lines at the end."""
         for laid in lines:
-            late = [self._owners[call] for call in laid.line.answers if self._waits(call)]
+            answers = laid.line.answers
+            late = [self._owners[call] for call in answers if self._waits(call)] if answers else ()
             if late:
                 self._join(min(late))
             elif self._begins(laid):
                 self._close()
             self._parts[-1].add(laid)
+            self._part_of[laid.line.seq] = len(self._parts) - 1
             self.seqs.append(laid.line.seq)
 
     def missing(self) -> list[SyntheticResult]:
@@ -215,7 +220,7 @@ class PromptLayout:
         last = len(self._parts) - 1
         by_part: dict[int, list[LaidNote]] = {}
         for note in notes:
-            by_part.setdefault(self._part_with(note.entry, last), []).append(note)
+            by_part.setdefault(self._part_of.get(note.entry, last), []).append(note)
         whole = self._closed + self._rendered(self._parts[-1], by_part.pop(last, ()))
         for at in sorted(by_part, reverse=True):
             self._replace(whole, at, self._rendered(self._parts[at], by_part[at]))
@@ -305,6 +310,7 @@ class PromptLayout:
 
     def _reopen(self, parts: list[_Part]) -> None:
         self._parts, self._owners, self._closed = parts, {}, _Rendered()
+        self._part_of = {laid.line.seq: at for at, part in enumerate(parts) for laid in part.lines}
         for at in range(len(parts) - 1):
             self._add_closed(at)
         parts[-1].at = len(self._closed.pieces), len(self._closed.messages)
@@ -318,6 +324,9 @@ class PromptLayout:
     def _rendered(self, part: _Part, notes: Sequence[LaidNote]) -> _Rendered:
         if part.rendered is None or part.rendered[0] != notes:
             arranged = self._arranged(part)
+            if arranged.unchanged and not notes and (result := self._rendered_as_is(part, arranged)) is not None:
+                part.rendered = notes, result
+                return result
             pieces, contents = list(arranged.pieces), {laid.line.seq: laid.raw for laid in part.lines}
             results = {laid.line.seq for laid in part.lines if laid.line.answers}
             for note in notes:
@@ -334,11 +343,14 @@ class PromptLayout:
             part.rendered = notes, result
         return part.rendered[1]
 
-    def _part_with(self, seq: int, last: int) -> int:
-        """The part with an entry; the last one if there is none."""
-        return next(
-            (at for at in range(last, -1, -1) if any(laid.line.seq == seq for laid in self._parts[at].lines)), last
-        )
+    def _rendered_as_is(self, part: _Part, arranged: ArrangedPart) -> _Rendered | None:
+        """A part whose messages stay as they are, as nearly all do; `None` if one is skipped or not counted yet."""
+        messages = [laid.raw for laid in part.lines if laid.raw is not None]
+        costs = [laid.cost for laid in part.lines if laid.cost is not None]
+        if len(messages) < len(part.lines) or len(costs) < len(part.lines):
+            return None
+        settled = self._format.edits.settle(messages)
+        return _Rendered(list(arranged.pieces), settled, costs) if settled == messages else None
 
     def _cost(self, raw: bytes) -> int:
         if raw not in self._counted:

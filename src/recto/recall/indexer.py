@@ -261,6 +261,14 @@ class Indexer:
         """Return the entry up to which words are indexed, as far as this process knows. Reads nothing."""
         return max(self.words.indexed_through(session), self._indexed.get(session) or 0)
 
+    def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
+        """Take entries that this process has just stored: messages with their rows are indexed already."""
+        version, known = self.words.version, self.indexed_through(session)
+        if entries[0].seq <= known + 1 and all(
+            entry.kind != MESSAGE or entry.terms.startswith(version) for entry in entries
+        ):
+            self._indexed.put(session, max(entries[-1].seq, known))
+
     def rebuild(self, session: str) -> None:
         """Forget what is indexed of a session, and make the rows of its words again."""
         self.index.forget(session)

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import apsw
 
-from recto.text.analyzer import chunks_of, words_of
+from recto.text.analyzer import chunk_counts, words_of
 
 MAX_CACHED_WORDS = 200_000
 """Words whose terms are cached, and chunks of text. When there are more, the cache starts empty again."""
@@ -49,7 +49,7 @@ class PorterLexicon:
         self._stem = self._connection.fts5_tokenizer("porter", ["ascii"])
         self._known: dict[str, int] = {}
         self._chunks: dict[str, tuple[int, ...]] = {}
-        """Terms of chunks of text, as `chunks_of` splits them, without stop words."""
+        """Terms of chunks of text, as `chunk_counts` splits them, without stop words."""
         # A tokenizer belongs to one connection and must not run in two threads at once.
         self._lock = threading.Lock()
 
@@ -59,13 +59,13 @@ class PorterLexicon:
         Stop words are dropped unless the text has no other words: a question such as `who am I` must be able to find
         the message that answers it.
         """
-        counts = Counter(chunks_of(text))
+        counts = chunk_counts(text)
         known = self._chunks
         new = [chunk for chunk in counts if chunk not in known]
         learned = self._learn_chunks(new) if new else {}
         term_counts: dict[int, int] = {}
         for chunk, count in counts.items():
-            for term in known.get(chunk) or learned.get(chunk, ()):
+            for term in known[chunk] if chunk in known else learned[chunk]:
                 term_counts[term] = term_counts.get(term, 0) + count
         return term_counts or dict(Counter(self._terms_of(words_of(text))))
 

@@ -8,8 +8,11 @@ missing. A row that cannot be read counts as missing too: it can be made again f
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
+from sys import byteorder
 from zlib import crc32
 
 from recto.context.facts.classifier import classify
@@ -21,6 +24,7 @@ from recto.transcript.entries import MESSAGE, Draft, Role
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "event")
 """A role is stored as its position in here, so only append."""
+_PLACES = {role: place for place, role in enumerate(ROLES)}
 MAX_TF = 255
 VERSION_BYTES = 4
 HEAD = struct.Struct("<4sqIIIB3x")
@@ -31,7 +35,12 @@ _FORMAT = "rows/1"
 
 def row_version(lexicon: Lexicon) -> bytes:
     """Return what the rows of a lexicon begin with."""
-    return crc32(f"{_FORMAT} {lexicon.name}".encode()).to_bytes(VERSION_BYTES, "little")
+    return _version(lexicon.name)
+
+
+@lru_cache
+def _version(lexicon: str) -> bytes:
+    return crc32(f"{_FORMAT} {lexicon}".encode()).to_bytes(VERSION_BYTES, "little")
 
 
 def message_row(text: str, role: Role, ts: int, meta: bytes, lexicon: Lexicon) -> bytes:
@@ -56,14 +65,19 @@ def with_row(draft: Draft, lexicon: Lexicon) -> Draft:
 
 def pack_row(version: bytes, ts: int, role: Role, marks: Mark, terms: Mapping[int, int]) -> bytes:
     """Encode a row."""
-    counts = {term: tf for term, tf in terms.items() if tf > 0}
-    length = min(sum(counts.values()), 2**32 - 1)
-    head = HEAD.pack(version, ts, length, len(counts), int(marks), ROLES.index(role))
+    if min(terms.values(), default=1) < 1:
+        terms = {term: tf for term, tf in terms.items() if tf > 0}
+    frequencies = terms.values()
+    length = min(sum(frequencies), 2**32 - 1)
+    head = HEAD.pack(version, ts, length, len(terms), int(marks), _PLACES[role])
     try:
-        tf = bytes(counts.values())
+        tf = bytes(frequencies)
     except ValueError:
-        tf = bytes(min(count, MAX_TF) for count in counts.values())
-    return head + struct.pack(f"<{len(counts)}I", *counts) + tf
+        tf = bytes([min(count, MAX_TF) for count in frequencies])
+    numbers = array("I", terms)
+    if byteorder == "big":
+        numbers.byteswap()
+    return head + numbers.tobytes() + tf
 
 
 def is_document(row: bytes, version: bytes) -> bool:

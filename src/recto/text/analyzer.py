@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 
@@ -21,6 +23,8 @@ MAX_WORD_CHARS = 100
 """Characters of one word; longer ones are cut."""
 _CACHE_SIZE = 32_768
 """Number of words whose analysis is cached."""
+_MAX_REMEMBERED_CHARS = 50_000
+"""Characters of a text whose chunks are remembered."""
 
 UNSPACED_SCRIPTS = (
     "\u0e00-\u0eff\u1000-\u1049\u104c-\u109f\u1100-\u11ff\u1780-\u17d3\u17dc-\u17ff\u3005-\u3007\u3040-\u30fa"
@@ -82,6 +86,28 @@ def chunks_of(text: str) -> list[str]:
     """
     clipped = _plain(text)
     return clipped.translate(_SEPARATORS).split() if clipped.isascii() else _ANY_SCRIPT.findall(clipped)
+
+
+def chunk_counts(text: str) -> Mapping[str, int]:
+    """How often each chunk of a text occurs, in order of appearance. The result is shared: do not modify it.
+
+    Of a short text it is remembered for a moment, because a new message is classified and indexed by the same chunks.
+    """
+    return _short_counts(text) if len(text) <= _MAX_REMEMBERED_CHARS else Counter(chunks_of(text))
+
+
+def distinct_chunks(text: str) -> str:
+    """A text, mostly much shorter, with every run of letters, digits and `_.\\@:/',+#-` that occurs in this one.
+
+    To find out that a text contains none of many words, it is quicker to search this one. A text that is long or not
+    ASCII is returned unchanged.
+    """
+    return " ".join(_short_counts(text)) if len(text) <= _MAX_REMEMBERED_CHARS and text.isascii() else text
+
+
+@lru_cache(maxsize=4)
+def _short_counts(text: str) -> Counter[str]:
+    return Counter(chunks_of(text))
 
 
 def _plain(text: str) -> str:

@@ -7,7 +7,7 @@ key is real or in use is not checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from recto.text.lazy_re import lazy_re
@@ -95,6 +95,14 @@ _FORMATS = (
     _prefixed("rubygems_key", "rubygems_", r"[0-9a-f]{48}"),
     _prefixed("age_key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
 )
+_MARKS = tuple(dict.fromkeys(form.mark for form in _FORMATS))
+_DIVIDED_MARKS = {
+    form.mark: form.mark.rstrip("=~")
+    for form in _FORMATS
+    if form.name.startswith("azure_") or form.name in ("sentry_token", "atlassian_token", "stripe_webhook_secret")
+}
+"""Marks of formats with characters at which a text is divided into chunks, so that no chunk of theirs need be long: the
+part of each mark that is inside a chunk."""
 _DISCORD = lazy_re(r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-])")
 _BEFORE_DISCORD = lazy_re(_EDGE + r"[MNO][A-Za-z0-9_-]{23,27}$")
 _AWS_SECRET = lazy_re(
@@ -152,7 +160,10 @@ _PROGRAM_NAME = lazy_re(
 
 def find_secrets(text: str) -> list[SecretSpan]:
     """All secrets in the text in order, without overlaps. Linear in the length of the text."""
-    spans = sorted(_all_spans(text), key=lambda span: (span[0], -span[1]))
+    spans = _all_spans(text)
+    if not spans:
+        return spans
+    spans.sort(key=lambda span: (span[0], -span[1]))
     merged: list[SecretSpan] = []
     for span in spans:
         if not merged or span[0] >= merged[-1][1]:
@@ -160,6 +171,25 @@ def find_secrets(text: str) -> list[SecretSpan]:
         elif span[1] > merged[-1][1]:
             merged[-1] = (merged[-1][0], span[1], merged[-1][2])
     return merged
+
+
+def may_hold_secrets(text: str, chunks: str) -> bool:
+    """Whether `find_secrets` might find any; far quicker. `chunks` are the `distinct_chunks` of the text."""
+    lowered = chunks.lower()
+    if "aws" in lowered or "bearer" in lowered or "basic" in lowered or "PRIVATE" in chunks:
+        return True
+    if "://" in chunks and "@" in chunks:
+        return True
+    long_words = " ".join([word for word in chunks.split() if len(word) >= _MIN_MARKED_CHARS])
+    if long_words and (any(mark in long_words for mark in _MARKS) or _DISCORD.search(long_words)):
+        return True
+    if any(start in chunks and mark in text for mark, start in _DIVIDED_MARKS.items()):
+        return True
+    roots = [root for root in _ROOTS if root in lowered]
+    if not roots:
+        return False
+    lowered = text.lower()
+    return ": token" in lowered or any(name in lowered for root in roots for name in _ROOTS[root])
 
 
 def mask_secrets(text: str) -> str:
@@ -171,25 +201,32 @@ def mask_secrets(text: str) -> str:
     return "".join((*parts, text[at:])) if at else text
 
 
-def _all_spans(text: str) -> Iterator[SecretSpan]:
-    # A key with a mark is part of a long word, and few words are long: the others need not be searched.
+def _all_spans(text: str) -> list[SecretSpan]:
+    # Every message is searched when it is stored, and few contain anything that looks like a secret: patterns run only
+    # where a literal is found. A key with a mark is part of a long word, and few words are long.
+    spans: list[SecretSpan] = []
     long_words = " ".join([word for word in text.split() if len(word) >= _MIN_MARKED_CHARS])
-    for form in _FORMATS:
-        if form.mark in long_words:
-            yield from _marked_spans(text, form)
-    yield from _pem_spans(text)
+    if long_words:
+        for form in _FORMATS:
+            if form.mark in long_words:
+                spans += _marked_spans(text, form)
+        if _DISCORD.search(long_words):
+            spans += _discord_spans(text)
+        if "://" in long_words:
+            spans += ((*match.span(1), "url_password") for match in _URL.finditer(text) if _looks_secret(match[1], 3))
+    if "PRIVATE KEY" in text:
+        spans += _pem_spans(text)
     lowered = text.lower()
     if "aws" in lowered or "AKIA" in long_words:
-        yield from ((match.start(), match.end(), "aws_secret_key") for match in _AWS_SECRET.finditer(text))
-    if _DISCORD.search(long_words):
-        yield from _discord_spans(text)
-    if "://" in long_words:
-        yield from ((*match.span(1), "url_password") for match in _URL.finditer(text) if _looks_secret(match[1], 3))
+        spans += ((match.start(), match.end(), "aws_secret_key") for match in _AWS_SECRET.finditer(text))
     if "bearer" in lowered or "basic" in lowered or ": token" in lowered:
-        yield from (
-            (*match.span(1), "authorization") for match in _BEARER.finditer(text) if _looks_secret(match[1], 20)
-        )
-    yield from _named_spans(text, lowered if len(lowered) == len(text) else text)
+        spans += ((*match.span(1), "authorization") for match in _BEARER.finditer(text) if _looks_secret(match[1], 20))
+    if len(lowered) != len(text):
+        lowered = text
+    for root, names in _ROOTS.items():
+        if root in lowered:
+            spans += _named_spans(text, lowered, names)
+    return spans
 
 
 def _marked_spans(text: str, form: _SecretFormat) -> Iterator[SecretSpan]:
@@ -224,16 +261,15 @@ def _discord_spans(text: str) -> Iterator[SecretSpan]:
             yield (match.start() - len(before[0]), match.end(), "discord_token")
 
 
-def _named_spans(text: str, lowered: str) -> Iterator[SecretSpan]:
+def _named_spans(text: str, lowered: str, names: Iterable[str]) -> Iterator[SecretSpan]:
     """Values that the word before them marks as secret: `password = …`, `"api_key": "…"`, `my password is …`."""
-    for root, names in _ROOTS.items():
-        for name in names if root in lowered else ():
-            at = lowered.find(name)
-            while at >= 0:
-                end = at + len(name)
-                if span := _value_after(text, at, name):
-                    yield span
-                at = lowered.find(name, end)
+    for name in names:
+        at = lowered.find(name)
+        while at >= 0:
+            end = at + len(name)
+            if span := _value_after(text, at, name):
+                yield span
+            at = lowered.find(name, end)
 
 
 def _value_after(text: str, at: int, name: str) -> SecretSpan | None:

@@ -126,9 +126,10 @@ class SafeCounter:
         text = replace_surrogates(text)
         if self.nfc:
             text = unicodedata.normalize("NFC", text)
-        total = -1
-        for piece in _pieces(text):
-            total += 1 + self._count(piece)
+        if len(text) <= PIECE_CHARS:
+            total = self._count(text)
+        else:
+            total = sum(1 + self._count(piece) for piece in _pieces(text)) - 1
         return -(-total * self.percent // 100)
 
     def _count(self, text: str) -> int:

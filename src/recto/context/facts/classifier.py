@@ -13,10 +13,10 @@ from itertools import chain
 from recto.context.facts import patterns
 from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Mark
-from recto.text.analyzer import words_of
+from recto.text.analyzer import distinct_chunks, words_of
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
-from recto.text.secrets import find_secrets
+from recto.text.secrets import find_secrets, may_hold_secrets
 from recto.transcript.entries import Role
 
 _MAX_OWN_CHARS = 3_000
@@ -67,23 +67,15 @@ _FAILURE = lazy_re(
 )
 
 
-_FAILURE_CUES = (
-    *(
-        "Traceback",
-        "rror",
-        "xception",
-        "ailure",
-        "FAIL",
-        "failed",
-        "panic",
-        "fatal",
-        "FATAL",
-        "xit",
-        "egmentation",
-        "denied",
-    ),
-    *("No such file", "command not found", "npm ERR", "ECONN", "ENOENT", "EACCES", "ETIMEDOUT", "EADDR"),
-)
+_FAILURE_CUES = {
+    cue: max(cue.split(), key=len)
+    for cue in (
+        *("Traceback", "rror", "xception", "ailure", "FAIL", "failed", "panic", "fatal", "FATAL", "xit"),
+        *("egmentation", "denied", "No such file", "command not found", "npm ERR", "ECONN", "ENOENT", "EACCES"),
+        *("ETIMEDOUT", "EADDR"),
+    )
+}
+"""What every failure contains, and the longest word of it."""
 
 
 def classify(text: str, role: Role) -> Mark:
@@ -91,8 +83,9 @@ def classify(text: str, role: Role) -> Mark:
     if role == "event":
         return Mark.NONE
     clipped = clip_middle(text, _MAX_READ_CHARS)
-    marks = Mark.SECRET if find_secrets(clipped) else Mark.NONE
-    if role != "system" and _reports_failure(clip_middle(text, _MAX_OWN_CHARS)):
+    chunks = distinct_chunks(clipped)
+    marks = Mark.SECRET if may_hold_secrets(clipped, chunks) and find_secrets(clipped) else Mark.NONE
+    if role != "system" and _reports_failure(clip_middle(text, _MAX_OWN_CHARS), chunks):
         marks |= Mark.ERROR
     wordings = _WORDINGS_BY_ROLE[role]
     if wordings:
@@ -107,8 +100,8 @@ def classify(text: str, role: Role) -> Mark:
     return marks
 
 
-def _reports_failure(text: str) -> bool:
-    cues = [cue for cue in _FAILURE_CUES if cue in text]
+def _reports_failure(text: str, chunks: str) -> bool:
+    cues = [cue for cue, word in _FAILURE_CUES.items() if word in chunks and cue in text]
     # No failure spans two lines, and few lines have a cue: the pattern is slow.
     lines = text.split("\n") if cues else ()
     return any(any(cue in line for cue in cues) and _FAILURE.search(line) is not None for line in lines)

@@ -194,6 +194,10 @@ class Budget:
         """Tokens reserved for the output."""
         return self.limits["reserve"].hard
 
+    def level(self, component: Component, used: int) -> Level:
+        """Whether a component that uses so many tokens is within its limits."""
+        return _level(used, self.limits[component])
+
     def check(self, component: Component, used: int, adding: int = 0) -> BudgetVerdict:
         """Check whether a component may take `adding` more tokens."""
         limit = self.limits[component]

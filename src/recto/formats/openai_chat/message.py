@@ -192,8 +192,9 @@ def tool_call_ids(fields: Mapping[str, Json]) -> ToolCallIds:
     if fields.get("role") == "tool":
         return ToolCallIds((), (text_in(fields.get("tool_call_id")),))
     calls = fields.get("tool_calls")
-    listed = calls if isinstance(calls, list) else []
-    return ToolCallIds(tuple(text_in(call.get("id")) for call in listed if isinstance(call, dict)), ())
+    if not isinstance(calls, list):
+        return ToolCallIds((), ())
+    return ToolCallIds(tuple([text_in(call.get("id")) for call in calls if isinstance(call, dict)]), ())
 
 
 def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:

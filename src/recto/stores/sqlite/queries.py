@@ -22,6 +22,10 @@ _NUMBER = "SELECT session_no FROM sessions WHERE session = ?"
 _LAST_NUMBER = "SELECT max(session_no) FROM sessions"
 _NAME = "SELECT session FROM sessions WHERE session_no = ?"
 _HEAD = "SELECT pos, hash FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos DESC LIMIT 1"
+_HEAD_BY_NAME = """
+SELECT pos, hash FROM entries WHERE pos BETWEEN (SELECT session_no << 32 FROM sessions WHERE session = ?1)
+  AND (SELECT session_no << 32 | 4294967295 FROM sessions WHERE session = ?1) ORDER BY pos DESC LIMIT 1
+"""
 _HASH = "SELECT hash FROM entries WHERE pos = ?"
 _PAGE = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos LIMIT ?"  # noqa: S608  # a constant
 _PICKED = f"SELECT {_COLUMNS} FROM entries WHERE pos IN (SELECT value FROM json_each(?)) ORDER BY pos"  # noqa: S608  # a constant
@@ -91,7 +95,15 @@ def name_of(connection: apsw.Connection, number: int) -> str | None:
 
 def head_of(connection: apsw.Connection, number: int) -> Head:
     """Return the head of a session."""
-    row = connection.execute(_HEAD, _range(number, 0, MAX_SEQ)).fetchone()
+    return _head(connection.execute(_HEAD, _range(number, 0, MAX_SEQ)).fetchone())
+
+
+def head_by_name(connection: apsw.Connection, session: str) -> Head:
+    """Return the head of a session, empty if there is none: in one query, because every prompt asks for it."""
+    return _head(connection.execute(_HEAD_BY_NAME, (session,)).fetchone())
+
+
+def _head(row: tuple[Any, ...] | None) -> Head:
     if row and type(row[1]) is not bytes:
         raise apsw.CorruptError(f"the hash of entry {row[0] & MAX_SEQ} is of a wrong type")
     return Head(row[0] & MAX_SEQ, row[1]) if row else EMPTY_HEAD

@@ -20,7 +20,6 @@ from recto.stores.sqlite.heads_file import HeadsFile, read_heads
 from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import expected_objects, objects_of, upgrade, version_of
 from recto.transcript.entries import MAX_SEQ, refuse_unstorable
-from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import Records
 
 if TYPE_CHECKING:
@@ -91,8 +90,8 @@ class SqliteStore:
 
     def head(self, session: str) -> Head:
         """Return the head of a session, empty if there is none."""
-        with self._reading(session) as (connection, number):
-            return queries.head_of(connection, number) if number is not None else EMPTY_HEAD
+        with self._reading() as (connection, _):
+            return queries.head_by_name(connection, session)
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Iterate over the entries from `start` to `stop` inclusive; holds no lock between two pages."""

@@ -316,7 +316,8 @@ def _session_scores(ranking: Ranking) -> dict[str, float]:
     if len(sessions) == 1:
         return {}
     weights = ranking.term_weights
-    df = {term: sum(term in session.statistics.tf for session in sessions) for term in weights}
+    occurrences = {session.key: session.view.occurrences() for session in sessions}
+    df = {term: sum(term in of for of in occurrences.values()) for term in weights}
     average = max(sum(session.statistics.length for session in sessions) / len(sessions), 1.0)
     scores = {}
     for session in sessions:
@@ -324,7 +325,7 @@ def _session_scores(ranking: Ranking) -> dict[str, float]:
         scores[session.key] = sum(
             weight * log(1 + (len(sessions) - df[term] + 0.5) / (df[term] + 0.5)) * tf / (tf + norm)
             for term, weight in weights.items()
-            if (tf := session.statistics.tf.get(term, 0))
+            if (tf := occurrences[session.key].get(term, 0))
         )
     return scores
 

@@ -497,8 +497,14 @@ def test_statistics_up_to_an_entry_are_those_of_the_messages_before(index, small
     found = lane.statistics(MAIN, [1, 12, 99], upto=upto)
     assert (found.documents, found.length) == (len(before), 3 * len(before))
     assert found.df == {term: sum(term in one.terms for one in before) for term in (1, 12, 99)}
-    sums = {term: sum(one.terms.get(term, 0) for one in before) for term in (1, 12, 99)}
-    assert found.tf == {term: total for term, total in sums.items() if total}
+
+
+def test_a_view_counts_the_occurrences_of_its_terms(index, small):
+    lane = over(index)
+    there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 51)]
+    for one in there:
+        add(lane, one)
+    assert lane.view(MAIN, [1, 12, 99]).occurrences() == {1: 50, 12: 20}
 
 
 def test_what_is_kept_stays_within_its_bytes():

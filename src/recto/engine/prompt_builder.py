@@ -336,7 +336,7 @@ class MessageCache:
 
     def cost_of_text(self, text: str, wire: str) -> int:
         """What a user message with this text costs."""
-        return self.meter.message(read(format_named(wire).text_message("user", text), wire))
+        return self.cost_of_generated("marker", "", wire) + self.meter.text(text)
 
     def cost_of_generated(self, kind: str, text: str, wire: str) -> int:
         """What a message costs that Recto generates; cached, because the same ones recur in every prompt."""

@@ -6,7 +6,7 @@ Messages are compared by their terms; texts are read of those that are shown, an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -23,7 +23,7 @@ from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Se
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Hit
 from recto.text.lazy_re import lazy_re
-from recto.text.similarity import cosine, text_vector
+from recto.text.similarity import Vector, cosine, text_vector
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
@@ -72,20 +72,31 @@ class MessageReader:
 
     def read(self, keys: Collection[EntryKey]) -> dict[EntryKey, Entry]:
         """Read the messages that may be shown, with one read per session."""
-        by_session: dict[str, list[int]] = {}
-        for session, seq in dict.fromkeys(keys):
-            by_session.setdefault(session, []).append(seq)
-        entries = {
+        return {
             (session, entry.seq): entry
-            for session, seqs in by_session.items()
-            for entry in self._store.pick(session, seqs)
+            for session, seqs in _by_session(keys).items()
+            for entry in self._store.pick(session, list(self._notes(session, seqs)))
+            if entry.kind == MESSAGE
         }
-        # The authority returns None for memory that was retired or whose page no longer exists.
-        return {key: entry for key, entry in entries.items() if entry.kind == MESSAGE and self.note(*key) is not None}
 
-    def note(self, session: str, seq: int) -> str | None:
-        """Return the caption of a memory, an empty text for other messages, None for one that must not be shown."""
-        return self._authority.note(session, seq) if self._authority is not None else ""
+    def notes(self, keys: Collection[EntryKey]) -> dict[EntryKey, str]:
+        """Return the captions of memory, and an empty text for other messages; nothing for what must not be shown."""
+        return {
+            (session, seq): note
+            for session, seqs in _by_session(keys).items()
+            for seq, note in self._notes(session, seqs).items()
+        }
+
+    def _notes(self, session: str, seqs: Collection[int]) -> Mapping[int, str]:
+        # The authority has no note of memory that was retired or whose page no longer exists.
+        return self._authority.notes(session, seqs) if self._authority is not None else dict.fromkeys(seqs, "")
+
+
+def _by_session(keys: Collection[EntryKey]) -> dict[str, list[int]]:
+    by_session: dict[str, list[int]] = {}
+    for session, seq in dict.fromkeys(keys):
+        by_session.setdefault(session, []).append(seq)
+    return by_session
 
 
 class Selection:
@@ -120,54 +131,79 @@ class Selection:
         self._shown = shown
         self._hidden = hidden
         self._query = fold_words(query)
+        self._query_terms = np.fromiter(messages.lexicon.terms(query), np.uint32) if self._query else _NO_TERMS
         self._sessions = {one.key: one for one in ranking.sessions}
+        self._sets: dict[EntryKey, TermSet] = dict(ranking.term_sets)
+        self._notes: dict[EntryKey, str] = {}
+        self._entries: dict[EntryKey, Entry] = {}
+        self._texts: dict[EntryKey, str] = {}
 
     def hits(self, limit: int, *, own_session_only: bool) -> list[Hit]:
         """Return the best hits. With `own_session_only` other sessions contribute approved memory only."""
+        best = self._ranking.best(MAX_RANKED)
+        self._notes = self._messages.notes([_key_of(one) for one in best])
         best = [
-            ranked
-            for ranked in self._ranking.best(MAX_RANKED)
-            if not (own_session_only and ranked.session != self._session)
-            or self._messages.note(ranked.session, ranked.seq)
+            one
+            for one in best
+            if (note := self._notes.get(_key_of(one))) is not None
+            and (note or not own_session_only or one.session == self._session)
         ]
         outputs = self._outputs_of(best)
-        keys = [*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())]
-        entries = self._messages.read(keys)
-        answers = self._answers_of([one for one in best if self._repeats_query(entries.get(_key_of(one)))])
-        entries |= self._messages.read([(key[0], seq) for key, seq in answers.items() if seq])
-        sets = dict(self._ranking.term_sets)
-        sets |= self._messages.terms.of([key for key in entries if key not in sets])
-        own = {
-            (session.key, seq): ranked
-            for session in self._ranking.sessions
-            if (seqs := [seq for key, seq in outputs.items() if key[0] == session.key])
-            for seq, ranked in self._ranking.find(session.key, seqs).items()
-        }
-        chosen = _Chosen(entries, sets, self._messages)
+        self._compare([*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())])
+        answers = self._answers_of(best)
+        self._compare([(key[0], seq) for key, seq in answers.items() if seq])
+        chosen = _Chosen(self._sets, self._texts, self._read, self._messages.vector_of)
         for ranked in best:
             if chosen.in_place >= limit:
                 break
             if (answer := answers.get(_key_of(ranked))) is not None:
                 # The query was asked before: the answer of that time is a hit, the question is none.
-                found = self._ranking.find(ranked.session, [answer]).get(answer)
-                if answer and (in_place := self._rank_with(ranked, answer, found)) is not None:
-                    chosen.add(in_place)
+                if answer and (in_place := self._rank_with(ranked, answer)) is not None:
+                    self._choose(chosen, in_place)
                 continue
-            added = chosen.add(ranked)
+            added = self._choose(chosen, ranked)
             if added is not None and (seq := outputs.get(_key_of(ranked))) is not None:
-                output = self._rank_with(added, seq, own.get((added.session, seq)))
+                output = self._rank_with(added, seq)
                 if output is not None:
-                    chosen.add(output)
-        return self._with_corrections([self._hit(entries[_key_of(one)], one) for one in chosen.best(limit)])
+                    self._choose(chosen, output)
+        shown = chosen.best(limit)
+        self._read([_key_of(one) for one in shown])
+        shown = [one for one in shown if _key_of(one) in self._entries]
+        contexts = self._contexts_of(shown)
+        return self._with_corrections([self._hit(one, contexts[_key_of(one)]) for one in shown])
 
-    def _repeats_query(self, entry: Entry | None) -> bool:
-        if entry is None or entry.role != "user" or not self._query:
-            return False
-        return fold_words(entry_text(entry)) == self._query
+    def _choose(self, chosen: _Chosen, ranked: Ranked) -> Ranked | None:
+        """Add a message that may be shown."""
+        key = _key_of(ranked)
+        if key not in self._notes:
+            self._notes |= self._messages.notes([key])
+        return chosen.add(ranked, is_memory=bool(self._notes[key])) if key in self._notes else None
 
-    def _answers_of(self, questions: Sequence[Ranked]) -> dict[EntryKey, int]:
-        """Return, by question, the answer that ends its exchange; 0 if there is none that may be shown."""
-        return {_key_of(one): next(iter(self._context_of(one)), 0) for one in questions}
+    def _compare(self, keys: Sequence[EntryKey]) -> None:
+        """Read the terms of messages that are compared with each other."""
+        self._sets |= self._messages.terms.of([key for key in keys if key not in self._sets])
+
+    def _read(self, keys: Collection[EntryKey]) -> None:
+        """Read messages that were not read yet."""
+        if missing := [key for key in keys if key not in self._entries]:
+            found = self._messages.read(missing)
+            self._entries |= found
+            self._texts |= {key: entry_text(entry) for key, entry in found.items()}
+
+    def _answers_of(self, best: Sequence[Ranked]) -> dict[EntryKey, int]:
+        """Return the messages that repeat the query, each with the answer that ends its exchange.
+
+        The answer is 0 if there is none that may be shown.
+        """
+        asked = [one for one in best if one.role == "user" and _key_of(one) in self._sets] if self._query else []
+        sets = [self._sets[_key_of(one)] for one in asked]
+        # What has the same words has the same terms, or more: a path is a term of its own beside those of its parts.
+        sizes = np.array([len(terms) for terms in sets], np.intp)
+        is_likely = shared_terms(sets, self._query_terms) == np.minimum(sizes, len(self._query_terms))
+        asked = [asked[at] for at in np.flatnonzero(is_likely).tolist()]
+        self._read([_key_of(one) for one in asked])
+        asked = [one for one in asked if fold_words(self._texts.get(_key_of(one), "")) == self._query]
+        return {key: next(iter(context), 0) for key, context in self._contexts_of(asked).items()}
 
     def _outputs_of(self, best: Sequence[Ranked]) -> dict[EntryKey, int]:
         """Return the tool outputs that belong to messages: of a call one makes, or of a call it led to.
@@ -195,8 +231,9 @@ class Selection:
                 outputs[_key_of(own[row])] = int(seqs[row, at[row]])
         return outputs
 
-    def _rank_with(self, parent: Ranked, seq: int, own: Ranked | None) -> Ranked | None:
-        """Rank an output as high as the message it belongs to; `own` is its own rank, if the search returned it."""
+    def _rank_with(self, parent: Ranked, seq: int) -> Ranked | None:
+        """Rank an output or an answer as high as the message it belongs to, unless it ranks higher on its own."""
+        own = self._ranking.find(parent.session, seq)
         if own is not None and own.score > parent.score:
             return None  # it is selected on its own
         if own is None:
@@ -219,34 +256,43 @@ class Selection:
         # rounding does not decide their order.
         return replace(own, score=parent.score, chance=max(own.chance, parent.chance), parts=parts)
 
-    def _hit(self, entry: Entry, ranked: Ranked) -> Hit:
+    def _hit(self, ranked: Ranked, context: tuple[int, ...]) -> Hit:
+        entry = self._entries[_key_of(ranked)]
         return Hit(
             session=entry.session,
             seq=entry.seq,
             pointer=pointer_to(entry.session, entry.seq),
             role=entry.role,
             ts=entry.ts,
-            text=entry_text(entry),
+            text=self._texts[_key_of(ranked)],
             score=ranked.score,
             chance=ranked.chance,
             parts=dict(ranked.parts),
             marks=ranked.marks,
             in_prompt=entry.session == self._session and entry.seq in self._shown,
-            note=self._messages.note(entry.session, entry.seq) or "",
-            context=self._context_of(ranked),
+            note=self._notes[entry.session, entry.seq],
+            context=context,
         )
 
-    def _context_of(self, ranked: Ranked) -> tuple[int, ...]:
-        """Return the question of an answer or output, or the answer to a question, unless hidden."""
-        hidden = self._hidden_of(ranked.session)
-        if ranked.role == "user":
-            seqs, roles, follows = _exchanges_after(self._sessions[ranked.session], [ranked.seq])
-            last = int(follows[0].sum()) - 1
-            if not 0 <= last < _MAX_LOOK_AHEAD - 1 or roles[0, last] != _ASSISTANT:
-                return ()
-            return (int(seqs[0, last]),) if int(seqs[0, last]) not in hidden else ()
-        is_near = 0 < ranked.exchange < ranked.seq <= ranked.exchange + _MAX_QUESTION_DISTANCE
-        return (ranked.exchange,) if is_near and ranked.exchange not in hidden else ()
+    def _contexts_of(self, some: Sequence[Ranked]) -> dict[EntryKey, tuple[int, ...]]:
+        """Return the question of each answer or output, and the answer to each question, unless hidden."""
+        contexts: dict[EntryKey, tuple[int, ...]] = {}
+        questions: dict[str, list[int]] = {}
+        for one in some:
+            if one.role == "user":
+                questions.setdefault(one.session, []).append(one.seq)
+            is_near = 0 < one.exchange < one.seq <= one.exchange + _MAX_QUESTION_DISTANCE
+            is_shown = is_near and one.exchange not in self._hidden_of(one.session)
+            contexts[_key_of(one)] = (one.exchange,) if is_shown else ()
+        for session, asked in questions.items():
+            seqs, roles, follows = _exchanges_after(self._sessions[session], asked)
+            lasts = follows.sum(axis=1) - 1
+            rows = np.arange(len(asked))
+            ends = seqs[rows, lasts].tolist(), (roles[rows, lasts] == _ASSISTANT).tolist(), lasts.tolist()
+            for seq, answer, is_answer, last in zip(asked, *ends, strict=True):
+                is_whole = is_answer and 0 <= last < _MAX_LOOK_AHEAD - 1
+                contexts[session, seq] = (answer,) if is_whole and answer not in self._hidden_of(session) else ()
+        return contexts
 
     def _hidden_of(self, session: str) -> Collection[int]:
         return self._hidden if session == self._session else ()
@@ -280,7 +326,7 @@ class Selection:
 
     def _correcting(self, hit: Hit, correction: Entry) -> Hit:
         """Make a hit of a correction that was not selected: with its own rank, else with that of the corrected hit."""
-        own = self._ranking.find(correction.session, [correction.seq]).get(correction.seq)
+        own = self._ranking.find(correction.session, correction.seq)
         if own is None:
             known = self._sessions[correction.session].attributes.of(correction.seq)
             own = Ranked(
@@ -293,7 +339,11 @@ class Selection:
                 chance=hit.chance,
                 parts=hit.parts,
             )
-        return self._hit(correction, replace(own, parts={**own.parts, "takes back": 0.0}))
+        key = _key_of(own)
+        self._notes |= self._messages.notes([key])
+        context = self._contexts_of([own])[key]
+        self._entries[key], self._texts[key] = correction, entry_text(correction)
+        return self._hit(replace(own, parts={**own.parts, "takes back": 0.0}), context)
 
     def _corrections_of(self, hits: Sequence[Hit]) -> dict[EntryKey, Entry]:
         """Return, by hit, the newest correction of the user that takes it back."""
@@ -323,9 +373,9 @@ class Selection:
     def _sharing_terms(self, hits: Sequence[Hit], corrections: Sequence[EntryKey]) -> dict[int, list[EntryKey]]:
         """Return, by hit, the corrections that have a term in common with it: others have no common subject."""
         lexicon = self._messages.lexicon
-        found = self._messages.terms.of([*corrections, *((hit.session, hit.seq) for hit in hits)])
-        sets = [found.get((hit.session, hit.seq), _NO_TERMS) for hit in hits]
-        later = [found.get(key, _NO_TERMS) for key in corrections]
+        self._compare(corrections)
+        sets = [self._sets.get((hit.session, hit.seq), _NO_TERMS) for hit in hits]
+        later = [self._sets.get(key, _NO_TERMS) for key in corrections]
         moved = np.fromiter(lexicon.terms(" ".join(sorted(RELOCATION))), np.uint32)
         common = similarities(sets, later, most=None) > 0
         common |= np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
@@ -366,36 +416,43 @@ class _Chosen:
     """The messages selected so far, without duplicates and with a penalty on repeated forms."""
 
     def __init__(
-        self, entries: Mapping[EntryKey, Entry], terms: Mapping[EntryKey, TermSet], messages: MessageReader
+        self,
+        terms: Mapping[EntryKey, TermSet],
+        texts: Mapping[EntryKey, str],
+        read: Callable[[Collection[EntryKey]], None],
+        vector_of: Callable[[str], Vector],
     ) -> None:
-        self._messages = messages
-        self._entries = list(entries.values())
-        self._places = {key: place for place, key in enumerate(entries)}
-        sets = [terms.get(key, _NO_TERMS) for key in entries]
-        self._short = np.array([len(terms) <= _MAX_SHORT_TERMS for terms in sets], np.bool)
+        """Compare messages by their terms, and read those that may be duplicates of another one."""
+        keys, sets = list(terms), list(terms.values())
+        sizes = np.array([len(one) for one in sets], np.intp)
         self._similarity = similarities(sets, sets)
+        is_short = sizes <= _MAX_SHORT_TERMS
+        alike = (self._similarity >= _SIMILAR_FORM) & is_short & is_short[:, None]
+        maybe = (self._similarity >= _MAYBE_DUPLICATES) | ((sizes == 0) & (sizes == 0)[:, None])
+        self._alike, self._maybe = _masks(alike), _masks(maybe)
+        self._places = {key: place for place, key in enumerate(keys)}
         self._ranked: dict[int, Ranked] = {}
         """By place, in the order in which they were added."""
-        self._contents: set[bytes] = set()
-        self._text = cache(lambda place: entry_text(self._entries[place]))
+        self._mask = 0
+        """The places of those, as bits."""
+        read([key for key, others in zip(keys, self._maybe, strict=True) if others])
+        self._texts = [texts.get(key) for key in keys]
+        self._vector_of = vector_of
         self.in_place = 0
         """Number of messages without a penalty."""
 
-    def add(self, ranked: Ranked) -> Ranked | None:
+    def add(self, ranked: Ranked, *, is_memory: bool) -> Ranked | None:
         """Add a message and return it with its penalty; None if it cannot be shown or is a duplicate."""
         place = self._places.get(_key_of(ranked))
         if place is None or place in self._ranked:
             return None
-        others = list(self._ranked)
-        similarity = self._similarity[place, others]
-        if self._is_duplicate(place, others, similarity):
-            if self._messages.note(ranked.session, ranked.seq):
+        if self._maybe[place] and self._texts[place] is None:
+            return None
+        if self._is_duplicate(place, self._maybe[place] & self._mask):
+            if is_memory:
                 self._replace_source(place, ranked)
             return None
-        self._contents.add(self._entries[place].content)
-        similar = 0
-        if self._short[place]:
-            similar = int(((similarity >= _SIMILAR_FORM) & self._short[others]).sum())
+        similar = (self._alike[place] & self._mask).bit_count()
         if similar < _MAX_SIMILAR_HITS:
             self.in_place += 1
         else:
@@ -403,29 +460,37 @@ class _Chosen:
             parts = {**ranked.parts, "much alike": penalty}
             ranked = replace(ranked, score=ranked.score + penalty, parts=parts)
         self._ranked[place] = ranked
+        self._mask |= 1 << place
         return ranked
 
     def best(self, limit: int) -> list[Ranked]:
         """Return the best messages."""
         return sorted(self._ranked.values(), key=lambda one: (-one.score, one.session, -one.seq))[:limit]
 
-    def _is_duplicate(self, place: int, others: Sequence[int], similarity: NDArray[np.float64]) -> bool:
-        if self._entries[place].content in self._contents:
-            return True
-        if not len(others) or similarity.max() < _MAYBE_DUPLICATES:
+    def _is_duplicate(self, place: int, maybe: int) -> bool:
+        """Whether the text is that of another one, or nearly that of the one with the most similar terms."""
+        if not maybe:
             return False
-        return self._are_duplicates(place, others[int(similarity.argmax())])
-
-    def _are_duplicates(self, place: int, other: int) -> bool:
-        text, compared = self._text(place), self._text(other)
+        text, others = self._texts[place], [other for other in self._ranked if maybe >> other & 1]
+        if any(self._texts[other] == text for other in others):
+            return True
+        compared = self._texts[max(others, key=self._similarity[place].tolist().__getitem__)]
+        if text is None or compared is None:
+            return False
         shorter, longer = sorted((len(text), len(compared)))
-        if text == compared or shorter <= _DUPLICATE_SIMILARITY * longer:
-            return text == compared
-        vector_of = self._messages.vector_of
-        return cosine(vector_of(text), vector_of(compared)) >= _DUPLICATE_SIMILARITY
+        if shorter <= _DUPLICATE_SIMILARITY * longer:
+            return False
+        return cosine(self._vector_of(text), self._vector_of(compared)) >= _DUPLICATE_SIMILARITY
 
     def _replace_source(self, place: int, memory: Ranked) -> None:
         """Put approved memory in the place of the message it was made from."""
         for other in list(self._ranked):
-            if self._text(other) == self._text(place):
+            if self._maybe[place] >> other & 1 and self._texts[other] == self._texts[place]:
                 self._ranked[other] = memory
+
+
+def _masks(matrix: NDArray[np.bool]) -> list[int]:
+    """Return, by row, the other columns that are set, as the bits of a number."""
+    np.fill_diagonal(matrix, val=False)
+    rows = np.packbits(matrix, axis=1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in rows]

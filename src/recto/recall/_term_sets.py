@@ -50,7 +50,8 @@ class TermSets:
 
     def _of_session(self, session: str, seqs: Sequence[int]) -> dict[int, TermSet]:
         rows = self._store.pick_terms(session, seqs)
-        sets = {seq: terms_of(row) for seq, row in rows.items() if is_document(row, self._version)}
+        decoded = ((seq, terms_of(row, self._version)) for seq, row in rows.items())
+        sets = {seq: terms for seq, terms in decoded if terms is not None}
         if missing := [seq for seq in seqs if seq not in sets]:
             sets |= {entry.seq: self._of_entry(entry) for entry in self._store.pick(session, missing)}
         return sets
@@ -63,10 +64,13 @@ class TermSets:
         return known
 
 
-def terms_of(row: bytes) -> TermSet:
-    """Return the terms in a row of the word index, in ascending order."""
-    count = HEAD.unpack_from(row)[3]
-    return np.sort(np.frombuffer(row, np.dtype("<u4"), count, HEAD.size))
+def terms_of(row: bytes, version: bytes) -> TermSet | None:
+    """Return the terms in a row of the word index, in ascending order; None if it has no document."""
+    if not is_document(row, version):
+        return None
+    terms = np.frombuffer(row, "<u4", (len(row) - HEAD.size) // 5, HEAD.size).copy()
+    terms.sort()
+    return terms
 
 
 def shared_terms(sets: Sequence[TermSet], terms: TermSet) -> NDArray[np.intp]:

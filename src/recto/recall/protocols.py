@@ -149,8 +149,8 @@ class Lexicon(Protocol):
 class Authority(Protocol):
     """Distinguishes approved memory from plain history."""
 
-    def note(self, session: str, seq: int) -> str | None:
-        """The note to quote beside an entry: empty for history, None for an entry that must not be quoted."""
+    def notes(self, session: str, seqs: Collection[int]) -> Mapping[int, str]:
+        """The notes to quote beside entries: empty for history. An entry that must not be quoted has none."""
         ...
 
 

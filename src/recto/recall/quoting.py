@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import LINE_BREAK, prompt_safe
@@ -41,7 +42,7 @@ class Excerpt:
 def render_excerpt(excerpt: Excerpt) -> str:
     """Render one excerpt: a heading line and the quoted lines."""
     spoken = f"{_sanitize_name(excerpt.speaker)} {format_minute(excerpt.ts)}".strip()
-    names = (_sanitize_name(excerpt.pointer, _MAX_POINTER_CHARACTERS), spoken, _sanitize_name(excerpt.note))
+    names = (_sanitize_pointer(excerpt.pointer), spoken, _sanitize_name(excerpt.note) if excerpt.note else "")
     heading = " · ".join(name for name in names if name)
     return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(mask_secrets(prompt_safe(excerpt.text))))))
 
@@ -57,6 +58,15 @@ def frame_quotation(rendered: Sequence[str], more: str = "") -> str:
     return "\n".join((HEADER, *rendered, *tail, FOOTER))
 
 
+def _sanitize_pointer(pointer: str) -> str:
+    """Return a pointer like a name. Pointers into one session differ in the number of the entry alone."""
+    session, slash, number = pointer.rpartition("/")
+    if not (number.isascii() and number.isdigit()):
+        return _sanitize_name(pointer, _MAX_POINTER_CHARACTERS)
+    return _sanitize_name(session, _MAX_POINTER_CHARACTERS) + slash + number
+
+
+@lru_cache(1024)
 def _sanitize_name(text: str, limit: int = _MAX_NAME_CHARACTERS) -> str:
     """Return a short text on one line that cannot begin like a quoted line or like the frame, nor contain its end."""
     plain = " ".join(mask_secrets(prompt_safe(text)).split())[:limit]

@@ -289,10 +289,13 @@ class RecallService:
         characters = limits.share * _CHARACTERS_PER_TOKEN
         for with_question in (True, False, False):
             fitted = self._quoted(hit, characters if with_question else -characters, quoting, quoted)
-            if fitted.tokens <= limits.left and fitted.excerpt_tokens <= limits.excerpt:
+            if fitted.tokens <= min(limits.left, limits.excerpt):
+                return fitted
+            excerpt_tokens = quoting.excerpt_tokens(fitted.pieces)
+            if fitted.tokens <= limits.left and excerpt_tokens <= limits.excerpt:
                 return fitted
             # Numbers and code have more tokens to the character than prose.
-            over = max(fitted.tokens / limits.left, fitted.excerpt_tokens / limits.excerpt, 1.33)
+            over = max(fitted.tokens / limits.left, excerpt_tokens / limits.excerpt, 1.33)
             characters = int(characters / over * 0.75)
             if characters < _MIN_EXCERPT_CHARACTERS:
                 break
@@ -302,9 +305,7 @@ class RecallService:
         question = quoting.questions.get((hit.session, hit.context[0])) if characters > 0 and hit.context else None
         pieces = _rendered(hit, self._excerpts(hit, question, abs(characters), quoting.relevance))
         pieces = [piece for piece in pieces if piece.is_hit or piece.pointer not in quoted]
-        tokens = sum(quoting.count(f"{piece.text}\n") - quoting.empty for piece in pieces)
-        excerpts = sum(quoting.count(piece.text.partition("\n")[2]) - quoting.empty for piece in pieces)
-        return _QuotedHit(hit, characters, pieces, tokens, excerpts)
+        return _QuotedHit(hit, characters, pieces, quoting.tokens(pieces))
 
     def requote(
         self,
@@ -321,7 +322,11 @@ class RecallService:
         entries = self._messages.read(keys)
         if not recorded or any(key not in entries or (key[0] == self.session and key[1] in hidden) for key in keys):
             return None
-        hits = [self._hit_again(entries[key], payload) for key, payload in zip(keys, recorded, strict=True)]
+        notes = self._messages.notes(keys)
+        hits = [
+            self._hit_again(entries[key], payload, notes.get(key, ""))
+            for key, payload in zip(keys, recorded, strict=True)
+        ]
         quoting = _Quoting(self._relevance_to(query.text), self._questions_of(hits), count)
         if any(self._is_refused(hit) for hit in hits):
             return None
@@ -336,9 +341,11 @@ class RecallService:
         """Whether a search would return an entry: an event may have been imported."""
         if reach_of(self.session, self.rules.scope).contains(session):
             return True
-        return session == memory_session(self.session) and bool(self._messages.note(session, seq))
+        return session == memory_session(self.session) and bool(
+            self._messages.notes([(session, seq)]).get((session, seq))
+        )
 
-    def _hit_again(self, entry: Entry, payload: Mapping[str, Any]) -> Hit:
+    def _hit_again(self, entry: Entry, payload: Mapping[str, Any], note: str) -> Hit:
         return Hit(
             session=entry.session,
             seq=entry.seq,
@@ -352,7 +359,7 @@ class RecallService:
             marks=classify(entry_text(entry), entry.role),
             superseded_by=payload["superseded_by"],
             supersedes=tuple(payload["supersedes"]),
-            note=self._messages.note(entry.session, entry.seq) or "",
+            note=note,
             context=tuple(payload["context"]),
         )
 
@@ -401,18 +408,25 @@ class _Limits:
     """At most, in all."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Quoting:
     """What all excerpts of a quotation are made with."""
 
-    relevance: Callable[[str], float]
-    questions: Mapping[EntryKey, Entry]
-    count: Callable[[str], int]
-
-    @property
-    def empty(self) -> int:
+    def __init__(
+        self, relevance: Callable[[str], float], questions: Mapping[EntryKey, Entry], count: Callable[[str], int]
+    ) -> None:
+        self.relevance = relevance
+        self.questions = questions
+        self._count = count
+        self._empty = count("")
         """The tokens of a message without text."""
-        return self.count("")
+
+    def tokens(self, pieces: Sequence[_Rendered]) -> int:
+        """Return the tokens that excerpts add to a quotation."""
+        return sum(self._count(f"{piece.text}\n") - self._empty for piece in pieces)
+
+    def excerpt_tokens(self, pieces: Sequence[_Rendered]) -> int:
+        """Return the same without the headings."""
+        return sum(self._count(piece.text.partition("\n")[2]) - self._empty for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,8 +459,6 @@ class _QuotedHit:
     """As in `Injection.characters`."""
     pieces: Sequence[_Rendered]
     tokens: int
-    excerpt_tokens: int
-    """Without the headings."""
 
 
 def _injection(chosen: Sequence[_QuotedHit], count: Callable[[str], int]) -> Injection:

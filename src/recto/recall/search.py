@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from recto.errors import RectoError
 from recto.recall._term_sets import EntryKey, TermSet, TermSets, shared_terms
 from recto.recall.documents import passages
 from recto.recall.index.attributes import AttributeTable
-from recto.recall.index.bm25 import TermStatistics, WordScores
+from recto.recall.index.bm25 import SessionView, TermStatistics, WordScores
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.indexer import Indexer
 from recto.recall.ranking import (
@@ -59,7 +60,7 @@ class SearchedSession:
     """One session of a search: its columns in the index, and what is proposed of it."""
 
     key: str
-    attributes: AttributeTable
+    view: SessionView
     statistics: TermStatistics
     upto: int
     """The last entry that counts."""
@@ -70,6 +71,11 @@ class SearchedSession:
         default_factory=lambda: (np.empty(0, np.int64), np.empty(0, np.float64))
     )
     """Entries in ascending order with their cosines."""
+
+    @property
+    def attributes(self) -> AttributeTable:
+        """The attributes of every message."""
+        return self.view.attributes
 
     def visible(self, seqs: Seqs) -> NDArray[np.bool]:
         """Return which entries may be proposed."""
@@ -94,7 +100,7 @@ class Ranked:
     parts: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ranking:
     """The ranked candidates of a search."""
 
@@ -115,11 +121,16 @@ class Ranking:
         """Return the best candidates, best first; all of them without a limit."""
         return self._ranked(self.order[:limit])
 
-    def find(self, session: str, seqs: Collection[int]) -> dict[int, Ranked]:
-        """Return those of these entries of a session that are candidates."""
-        number = next((place for place, one in enumerate(self.sessions) if one.key == session), -1)
-        wanted = np.isin(self.candidates.seqs, list(seqs)) & (self.candidates.sessions == number)
-        return {ranked.seq: ranked for ranked in self._ranked(np.flatnonzero(wanted))}
+    def find(self, session: str, seq: int) -> Ranked | None:
+        """Return an entry if it is a candidate."""
+        place = self._places.get((session, seq))
+        return self._ranked(np.array([place]))[0] if place is not None else None
+
+    @cached_property
+    def _places(self) -> dict[EntryKey, int]:
+        keys = [session.key for session in self.sessions]
+        rows = zip(self.candidates.sessions.tolist(), self.candidates.seqs.tolist(), strict=True)
+        return {(keys[number], seq): place for place, (number, seq) in enumerate(rows)}
 
     def _ranked(self, at: NDArray[np.intp]) -> list[Ranked]:
         found = self.candidates
@@ -159,6 +170,8 @@ class Searcher:
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
         self.terms = TermSets(self.store, indexer.lexicon)
+        # The task is the same for many queries.
+        self._task_terms = lru_cache(8)(lambda task: np.fromiter(indexer.lexicon.terms(task), np.uint32))
         self.patience = patience
         """Time limit for embedding a query, in seconds. After that only words are searched."""
         weights, embedder = weights or RankingWeights(), indexer.embedder
@@ -205,24 +218,21 @@ class Searcher:
         weights = dict.fromkeys(lexicon.terms(query.context), CONTEXT_WEIGHT) if query.context else {}
         weights |= dict.fromkeys(lexicon.terms(query.text), 1.0)
         terms = list(weights)
-        searched, views, statistics = list[SearchedSession](), [], TermStatistics()
+        searched, statistics = list[SearchedSession](), TermStatistics()
         for session in sessions:
             # Only the session of the query, which is the first, has a limit.
             upto = query.before if not searched else MAX_SEQ
             view = words.view(session, terms)
             found = words.statistics(session, terms, upto=upto, view=view)
-            views.append(view)
             statistics = statistics + found if searched else found
             unseen = np.fromiter(hidden.get(session, ()), np.int64)
-            searched.append(
-                SearchedSession(key=session, attributes=view.attributes, statistics=found, upto=upto, hidden=unseen)
-            )
+            searched.append(SearchedSession(key=session, view=view, statistics=found, upto=upto, hidden=unseen))
         # The statistics of all sessions together score every session, so that scores of two sessions are comparable.
         rarest = sorted(weights, key=lambda term: (-weights[term], statistics.df.get(term, 0), term))[:_MAX_TERMS]
         chosen = {term: weights[term] for term in rarest}
         best: list[tuple[int, Seqs, NDArray[np.float32]]] = []
-        for number, (one, view) in enumerate(zip(searched, views, strict=True)):
-            one.scores = words.score(one.key, chosen, statistics, view=view)
+        for number, one in enumerate(searched):
+            one.scores = words.score(one.key, chosen, statistics, view=one.view)
             at = one.scores.best(MAX_CANDIDATES + len(one.hidden))
             seqs = one.scores.seqs[at].astype(np.int64)
             is_visible = one.visible(seqs)
@@ -258,7 +268,7 @@ class Searcher:
         sets: Mapping[EntryKey, TermSet],
     ) -> Scores:
         """Add the share of the terms of the task that the best candidates have, times their relevance."""
-        terms = np.fromiter(self.indexer.lexicon.terms(task[:_MAX_TASK_CHARACTERS]), np.uint32)
+        terms = self._task_terms(task[:_MAX_TASK_CHARACTERS])
         if not len(terms):
             return scores
         shares = shared_terms([sets.get(key, _NO_TERMS) for key in keys], terms) / len(terms)

@@ -6,7 +6,7 @@ session has none; retired memory and memory without a page is not recalled at al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from recto.continuity.memory.events import Approval, MemoryDecisions, brought_up
 from recto.continuity.memory.files import MemoryFolder, StoredPage
@@ -44,20 +44,13 @@ class MemoryAuthority:
             and _page_counts(folder.kept(decisions.current[id].memory))
         }
 
-    def note(self, session: str, seq: int) -> str | None:
-        """The note shown with a quoted message: empty for history, None if it must not be quoted."""
+    def notes(self, session: str, seqs: Collection[int]) -> dict[int, str]:
+        """The notes shown with quoted messages: empty for history. A message that must not be quoted has none."""
         if not is_memory_session(session):
-            return ""
+            return dict.fromkeys(seqs, "")
         decisions, folder = self._bring_up(session)
-        if seq not in decisions.messages:
-            return ""
-        if folder is None or not decisions.is_current(seq):
-            return None
-        approval = decisions.current[decisions.messages[seq]]
-        stored = folder.kept(approval.memory)
-        if stored is None or not _page_counts(stored):
-            return None
-        return _describe(approval, edited=is_edited(approval, stored))
+        found = {seq: _note(seq, decisions, folder) for seq in seqs}
+        return {seq: note for seq, note in found.items() if note is not None}
 
     def _remembered(self, session: str) -> tuple[MemoryDecisions, MemoryFolder | None]:
         if session not in self._known:
@@ -68,6 +61,18 @@ class MemoryAuthority:
         decisions, folder = self._remembered(session)
         self._known[session] = brought_up(decisions, self._store, session), folder
         return self._known[session]
+
+
+def _note(seq: int, decisions: MemoryDecisions, folder: MemoryFolder | None) -> str | None:
+    if seq not in decisions.messages:
+        return ""
+    if folder is None or not decisions.is_current(seq):
+        return None
+    approval = decisions.current[decisions.messages[seq]]
+    stored = folder.kept(approval.memory)
+    if stored is None or not _page_counts(stored):
+        return None
+    return _describe(approval, edited=is_edited(approval, stored))
 
 
 def _page_counts(stored: StoredPage | None) -> bool:

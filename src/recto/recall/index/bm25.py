@@ -13,6 +13,7 @@ import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ from recto.recall.index.attributes import (
 )
 from recto.recall.index.cache import BoundedCache, decoding
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
-from recto.recall.index.unsealed_rows import Unsealed, UnsealedRows, row_weight, unpack_rows
+from recto.recall.index.unsealed_rows import TermColumns, Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ
 from recto.transcript.protocols import TranscriptStore
@@ -303,14 +304,11 @@ class TermStatistics:
     """Number of terms in all messages."""
     df: Mapping[int, int] = field(default_factory=dict)
     """Number of messages that have a term."""
-    tf: Mapping[int, int] = field(default_factory=dict)
-    """Number of occurrences of a term in all messages."""
 
     def __add__(self, other: TermStatistics) -> TermStatistics:
-        df, tf = Counter(self.df), Counter(self.tf)
+        df = Counter(self.df)
         df.update(other.df)
-        tf.update(other.tf)
-        return TermStatistics(self.documents + other.documents, self.length + other.length, df, tf)
+        return TermStatistics(self.documents + other.documents, self.length + other.length, df)
 
     def idf(self, term: int) -> float:
         """Return the inverse document frequency: the rarer a term, the more it weighs."""
@@ -364,7 +362,7 @@ CACHE_BYTES = 192 * 2**20
 """Cache over all sessions: 21 bytes per message, and 3 per posting of a term that was searched."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class SessionView:
     """A consistent view of a session with everything one query needs."""
 
@@ -379,48 +377,65 @@ class SessionView:
         """The attributes of every message of the session."""
         return self.layout.attributes if self.layout is not None else merge_attributes([])
 
+    @cached_property
     def counts(self) -> dict[int, int]:
-        """Return the number of messages that have each term."""
-        fresh = self.fresh.postings(list(self.postings))
+        """The number of messages that have each term."""
+        fresh = np.bincount(self._fresh_postings.terms, minlength=len(self.postings)).tolist()
         return {
-            term: len(at) + sum([len(found.at) for found in known.values()])
-            for (term, known), (at, _) in zip(self.postings.items(), fresh, strict=True)
+            term: count + sum([len(found.at) for found in known.values()])
+            for (term, known), count in zip(self.postings.items(), fresh, strict=True)
         }
 
-    def sums(self) -> dict[int, int]:
-        """Return the number of occurrences of each term, without terms that do not occur."""
-        fresh = self.fresh.postings(list(self.postings))
-        sums = {
-            term: int(np.concatenate([tf, *[found.tf for found in known.values()]]).sum(dtype=np.int64))
-            for (term, known), (_, tf) in zip(self.postings.items(), fresh, strict=True)
+    def occurrences(self) -> dict[int, int]:
+        """Return how often each term occurs, without terms that do not."""
+        fresh = self._fresh_postings
+        sums = np.bincount(fresh.terms, fresh.tf, minlength=len(self.postings)).tolist()
+        totals = {
+            term: int(count) + sum([int(found.tf.sum(dtype=np.int64)) for found in known.values()])
+            for (term, known), count in zip(self.postings.items(), sums, strict=True)
         }
-        return {term: count for term, count in sums.items() if count}
+        return {term: total for term, total in totals.items() if total}
 
-    def frequencies_from(self, layout: BlockLayout, start: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Yield the frequencies of each term in the messages from a position on; terms may come several times."""
-        fresh_positions = layout.attributes.seqs.searchsorted(self.fresh.attributes.seqs)
-        for term, (at, tf) in zip(self.postings, self.fresh.postings(list(self.postings)), strict=True):
-            yield term, tf[fresh_positions[at] >= start]
+    def counts_from(self, layout: BlockLayout, start: int) -> dict[int, int]:
+        """Return the number of messages from a position on that have each term."""
+        fresh = self._fresh_postings
+        late = self._fresh_positions(layout)[fresh.at] >= start
+        counts = dict(zip(self.postings, np.bincount(fresh.terms[late], minlength=len(self.postings)), strict=True))
         for block in self.blocks:
             positions = layout.positions[block.number]
             last = positions + block.documents - 1 if isinstance(positions, int) else int(positions[-1])
             for term, known in self.postings.items() if last >= start else ():
-                found = known[block.number]
-                yield term, found.tf[session_positions(positions, found.at) >= start]
+                counts[term] += np.count_nonzero(session_positions(positions, known[block.number].at) >= start)
+        return {term: int(count) for term, count in counts.items()}
 
     def all_postings(
         self, layout: BlockLayout, terms: Sequence[int]
-    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
-        """Yield, for each term, the positions of the messages that have it and its frequency in each."""
-        fresh_positions = layout.attributes.seqs.searchsorted(self.fresh.attributes.seqs)
-        for term, (at, tf) in zip(terms, self.fresh.postings(terms), strict=True):
-            sealed = [
-                (layout.positions[number], found) for number, found in self.postings[term].items() if len(found.at)
-            ]
-            yield (
-                np.concatenate([*(session_positions(block, found.at) for block, found in sealed), fresh_positions[at]]),
-                np.concatenate([*(found.tf for _, found in sealed), tf]),
-            )
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.uint8]]:
+        """Return the postings of these terms as columns: the term's place, the message's position, the frequency."""
+        fresh, places = self._fresh_postings, {term: place for place, term in enumerate(terms)}
+        owners = np.array([places.get(term, -1) for term in self.postings], np.intp)[fresh.terms]
+        is_searched = owners >= 0
+        found = [
+            (place, session_positions(layout.positions[number], known.at), known.tf)
+            for term, place in places.items()
+            for number, known in self.postings[term].items()
+            if len(known.at)
+        ]
+        return (
+            np.concatenate([owners[is_searched], np.repeat([one[0] for one in found], [len(one[1]) for one in found])])
+            if found
+            else owners[is_searched],
+            np.concatenate([self._fresh_positions(layout)[fresh.at[is_searched]], *(one[1] for one in found)]),
+            np.concatenate([fresh.tf[is_searched], *(one[2] for one in found)]),
+        )
+
+    @cached_property
+    def _fresh_postings(self) -> TermColumns:
+        return self.fresh.columns(list(self.postings))
+
+    def _fresh_positions(self, layout: BlockLayout) -> NDArray[np.intp]:
+        positions: NDArray[np.intp] = layout.attributes.seqs.searchsorted(self.fresh.attributes.seqs)
+        return positions
 
 
 class _PostingsReader:
@@ -514,17 +529,16 @@ class WordIndex:
         # The directory has the totals. What comes after `upto` is little, and is subtracted.
         length = sum(block.length for block in view.blocks) + int(view.fresh.attributes.lengths.sum(dtype=np.uint64))
         documents = sum(block.documents for block in view.blocks) + len(view.fresh.attributes)
-        df, sums = view.counts(), view.sums()
+        df = view.counts
         if view.layout is not None:
             attributes = view.layout.attributes
             count = int(attributes.seqs.searchsorted(upto, side="right"))
             if count < len(attributes):
                 length -= int(attributes.lengths[count:].sum(dtype=np.uint64))
                 documents = count
-                for term, tf in view.frequencies_from(view.layout, count):
-                    df[term] -= len(tf)
-                    sums[term] = sums.get(term, 0) - int(tf.sum(dtype=np.int64))
-        return TermStatistics(documents, length, df, {term: total for term, total in sums.items() if total})
+                late = view.counts_from(view.layout, count)
+                df = {term: total - late[term] for term, total in df.items()}
+        return TermStatistics(documents, length, df)
 
     def score(
         self,
@@ -541,24 +555,18 @@ class WordIndex:
             return WordScores.empty()
         with decoding(self.index.location):
             attributes = view.layout.attributes
-            matched = np.zeros(len(attributes), np.bool)
-            # Score and coverage as real and imaginary part: one pass over memory adds both.
-            sums = np.zeros(len(attributes), np.complex64)
             average = max(statistics.length / max(statistics.documents, 1), 1.0)
             terms = self._affordable(view, weights)
-            for term, (at, tf) in zip(terms, view.all_postings(view.layout, terms), strict=True):
-                frequency = tf.astype(np.float32)
-                norm = attributes.lengths[at].astype(np.float32)
-                norm *= np.float32(self.k1 * self.b / average)
-                norm += np.float32(self.k1 * (1 - self.b))
-                scores = np.full(len(at), 1j * weights[term], np.complex64)
-                scores.real = np.float32(weights[term]) * frequency / (frequency + norm)
-                sums[at] += scores  # safe with fancy indexing: a message occurs once among the postings of a term
-                matched[at] = True
-            found = np.flatnonzero(matched)
-            chosen = sums[found]
-            coverage = chosen.imag / np.float32(sum(weights.values()))
-            return WordScores(attributes.seqs[found], chosen.real.copy(), np.minimum(coverage, 1, dtype=np.float32))
+            owners, at, tf = view.all_postings(view.layout, terms)
+            weight = np.array([weights[term] for term in terms], np.float32)[owners]
+            norm = attributes.lengths[at].astype(np.float32)
+            norm *= np.float32(self.k1 * self.b / average)
+            norm += np.float32(self.k1 * (1 - self.b))
+            bm25 = np.bincount(at, weight * tf / (tf + norm), len(attributes))
+            matched = np.bincount(at, weight, len(attributes))
+            found = np.flatnonzero(matched)  # the weight of a term is never 0
+            coverage = np.minimum(matched[found] / sum(weights.values()), 1)
+            return WordScores(attributes.seqs[found], bm25[found].astype(np.float32), coverage.astype(np.float32))
 
     def attributes(self, session: str) -> AttributeTable:
         """Return the attributes of every message of a session."""
@@ -566,7 +574,7 @@ class WordIndex:
 
     def _affordable(self, view: SessionView, weights: Mapping[int, float]) -> list[int]:
         """Return the terms to score: all of them, or the rarest if they have too many postings."""
-        counts = sorted((count, term) for term, count in view.counts().items() if term in weights)
+        counts = sorted((count, term) for term, count in view.counts.items() if term in weights)
         sums = np.cumsum([count for count, _ in counts])
         return [term for place, (_, term) in enumerate(counts) if place == 0 or sums[place] <= self.max_postings]
 

@@ -29,6 +29,16 @@ _MAX_SEGMENTS = 64
 _CACHE_BYTES = 64 * 2**20
 
 
+class TermColumns(NamedTuple):
+    """Postings of some terms, as columns."""
+
+    terms: NDArray[np.intp]
+    """Places in the list of terms."""
+    at: NDArray[np.intp]
+    """Positions of the messages that have them."""
+    tf: NDArray[np.uint8]
+
+
 class FreshPostings(NamedTuple):
     """Decoded rows: the attributes of the messages, and their postings sorted by term and position."""
 
@@ -37,11 +47,14 @@ class FreshPostings(NamedTuple):
     at: NDArray[np.intp]
     tf: NDArray[np.uint8]
 
-    def postings(self, terms: Sequence[int]) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
-        """Return, for each term, the positions of the messages that have it and its frequency in each."""
-        keys = np.array(terms, np.uint32)
-        starts, ends = self.terms.searchsorted(keys), self.terms.searchsorted(keys, side="right")
-        return [(self.at[start:end], self.tf[start:end]) for start, end in zip(starts, ends, strict=True)]
+    def columns(self, terms: NDArray[np.uint32]) -> TermColumns:
+        """Return the postings of some terms."""
+        starts = self.terms.searchsorted(terms)
+        counts = self.terms.searchsorted(terms, side="right") - starts
+        ends = counts.cumsum()
+        # Each term is a run: the places of all runs, one after the other.
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+        return TermColumns(np.repeat(np.arange(len(terms)), counts), self.at[places], self.tf[places])
 
 
 def unpack_rows(rows: Sequence[IndexRow]) -> FreshPostings:
@@ -90,19 +103,15 @@ class Unsealed:
         """The attributes of all messages."""
         return merge_attributes([part.attributes for part in self.parts])
 
-    def postings(self, terms: Sequence[int]) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
-        """Return, for each term, the positions in `attributes` of the messages that have it, and its frequency."""
-        if len(self.parts) == 1:
-            return self.parts[0].postings(terms)
-        found: list[tuple[list[NDArray[np.intp]], list[NDArray[np.uint8]]]] = [([_NO_AT], [_NO_TF]) for _ in terms]
-        offset = 0
+    def columns(self, terms: Sequence[int]) -> TermColumns:
+        """Return the postings of some terms; positions are those in `attributes`."""
+        keys, offset, found = np.array(terms, np.uint32), 0, [_NO_COLUMNS]
         for part in self.parts:
-            for (ats, tfs), (at, tf) in zip(found, part.postings(terms), strict=True):
-                if len(at):
-                    ats.append(at + offset)
-                    tfs.append(tf)
+            columns = part.columns(keys)
+            if len(columns.at):
+                found.append(columns._replace(at=columns.at + offset))
             offset += len(part.attributes)
-        return [(np.concatenate(ats), np.concatenate(tfs)) for ats, tfs in found]
+        return found[-1] if len(found) <= 2 else TermColumns(*map(np.concatenate, zip(*found, strict=True)))
 
     @property
     def size(self) -> int:
@@ -122,7 +131,7 @@ class Unsealed:
         return Unsealed(self.first, head, self.complete and complete, segments, tail, weight)
 
 
-_NO_AT, _NO_TF = np.empty(0, np.intp), np.empty(0, np.uint8)
+_NO_COLUMNS = TermColumns(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0, np.uint8))
 LARGE = 16_384
 """Bytes from which a row counts as two, and so on."""
 

@@ -472,10 +472,15 @@ class GatewaySettings:
     they were received."""
     sessions: int = 256
     """Number of sessions kept open in memory; others are opened on demand."""
+    recall_tool: str = "auto"
+    """Whether a model whose client brings tools can look up evicted messages with a tool that the gateway answers:
+    `auto`, from the first eviction of a session on; `always`, from its first request on; `never`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ValueError("gateway.port is a port number")
+        if self.recall_tool not in ("auto", "always", "never"):
+            raise ValueError("gateway.recall_tool is auto, always or never")
         if min(self.body_bytes, self.connections, self.concurrency, self.sessions) < 1:
             raise ValueError("gateway: body_bytes, connections, concurrency and sessions must be at least 1")
         if not 8 <= self.depth <= MAX_DEPTH:

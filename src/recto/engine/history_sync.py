@@ -29,6 +29,7 @@ from recto.text.secrets import mask_secrets
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.events import to_json
+from recto.transcript.hidden import content_as_sent, is_hidden
 from recto.transcript.session_keys import session_in
 
 SYSTEM_TEXT = "system_told"
@@ -214,7 +215,9 @@ class Following:
         """Read what was stored since; returns the last entry."""
         for entry in self.session.read(self._last_seq + 1):
             self._last_seq = entry.seq
-            if entry.kind == MESSAGE and (fingerprint := self._fingerprints.of(entry.content, entry.wire)):
+            if entry.kind != MESSAGE or is_hidden(entry.meta):
+                continue
+            if fingerprint := self._fingerprints.of(content_as_sent(entry), entry.wire):
                 self._stored.append(fingerprint)
                 self._seqs.append(entry.seq)
         return self._last_seq

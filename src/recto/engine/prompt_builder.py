@@ -690,16 +690,22 @@ def has_marker(state: WindowState) -> bool:
     return bool(state.evicted_messages or (state.record is not None and state.record.text))
 
 
-def render_marker(state: WindowState) -> str:
-    """The text that replaces evicted messages: how many there are, the working record, the notes, and the summary."""
+def render_marker(state: WindowState, reader: str = "") -> str:
+    """The text that replaces evicted messages: how many there are, the working record, the notes, and the summary.
+
+    `reader` is the tool with which the model can look them up; without one, the marker promises none.
+    """
     lines: list[str] = []
+    kept = f"kept in full: call the tool {reader} to look them up" if reader else "kept in full"
     if state.evicted_messages:
         tokens = f", {state.evicted_tokens:,} tokens" if state.evicted_tokens else ""
         where = f"entries {state.first_evicted} to {state.last_evicted}{tokens}"
         lines.append(
             f"[{state.evicted_messages:,} earlier messages ({where}) are not shown here, to keep within the context "
-            "window. They are kept in full.]"
+            f"window. They are {kept}.]"
         )
+    elif reader and state.shortened:
+        lines.append(f"[Earlier results are shortened here, to keep within the context window. They are {kept}.]")
     if state.record is not None and state.record.text:
         lines += [RECORD_HEADING, state.record.text]
     notes = render_notes(state.shown_notes, _NOTE_CHARS)

@@ -130,7 +130,7 @@ class Session:
         *,
         key: str | None = None,
         expect: int | None = None,
-        meta: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         surface: str = "library",
         wire: str | None = None,
         usage: Usage | None = None,
@@ -138,16 +138,20 @@ class Session:
     ) -> list[Entry]:
         """Stores several messages in a row, all or none. Each gets the key with its place: `key/0`, `key/1`, …
 
-        `wire` is the format of the messages; without it, each is detected. `usage` is what the provider reported for
+        `meta` is the metadata of all of them, or a list with that of each. `wire` is the format of the messages;
+        without it, each is detected. `usage` is what the provider reported for
         the last prompt, if the messages answer it; it is recorded as `observe` does. `also` makes records that are
         stored with them.
         """
-        meta_bytes = to_json(meta or {})
         parsed = [self._parse(message, wire) for message in messages]
+        if meta is None or isinstance(meta, Mapping):
+            metas, encoded = [meta or {}] * len(parsed), [to_json(meta or {})] * len(parsed)
+        else:
+            metas, encoded = list(meta), [to_json(each) for each in meta]
         if parsed:
             self._refuse_what_never_fits(*parsed[-1][:2])
         drafts = [
-            self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}")
+            self._draft(message, encoded[place], surface, None if key is None else f"{key}/{place}")
             for place, message in enumerate(parsed)
         ]
         from recto.engine.monitor import COMPOSITION  # noqa: PLC0415  # start-up: `open` loads no window
@@ -155,8 +159,8 @@ class Session:
 
         answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
         prompt = self._unanswered() if answer is not None else None
-        if answer is not None and prompt is not None and COMPOSITION not in (meta or {}):
-            drafts[answer] = replace(drafts[answer], meta=self._meta_with(meta or {}, prompt.composition))
+        if answer is not None and prompt is not None and COMPOSITION not in metas[answer]:
+            drafts[answer] = replace(drafts[answer], meta=self._meta_with(metas[answer], prompt.composition))
         reports: list[Draft] = []
         if usage is not None and prompt is not None:
             reports.append(self._event(USAGE, self.usage.payload(prompt.composition.tokens, usage)))
@@ -252,15 +256,19 @@ class Session:
         answer: int = 0,
         wire: str | None = None,
         defer_events: bool = False,
+        reader: str = "",
     ) -> Prompt:
         """What to send to the model now: it fits the window, is valid, and keeps what must be kept.
 
         `beside` is text that you send outside the messages, as JSON, and `answer` how many tokens the model may answer
         with: both take input budget. `wire` is the format of a prompt whose messages are valid in every format. With
         `defer_events`, status events of this prompt are stored in the commit of the next `append`, or by `close`, which
-        saves a transaction per turn; decisions are always stored before this returns.
+        saves a transaction per turn; decisions are always stored before this returns. `reader` is the name of the tool,
+        if any, with which the model can look up evicted messages; Recto's own MCP tools are found among `tools`.
         """
-        return self.window.prompt(tools, beside=beside, answer=answer, wire=wire, defer_events=defer_events)
+        return self.window.prompt(
+            tools, beside=beside, answer=answer, wire=wire, defer_events=defer_events, reader=reader
+        )
 
     def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget. Call it before `append`."""

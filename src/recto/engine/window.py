@@ -56,6 +56,7 @@ from recto.engine.standing_context import STANDING, StandingContext
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.formats import DEFAULT_FORMAT, format_of_provider
 from recto.formats.message import Message
+from recto.formats.recto_tools import recall_tool_in
 from recto.health.metrics import PromptComposition
 from recto.recall.types import Query, SearchResult
 from recto.tokens.meter import Meter
@@ -152,6 +153,8 @@ class Window:
         self._relief = ReliefExecutor(self._recall, self.compactor, self.continuity, self.events)
         self._reading: PressureReading | None = None
         self._extra_costs: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
+        self._reader = ""
+        """The tool among those of the last prompt with which the model can look up evicted messages."""
 
     @property
     def state(self) -> WindowState:
@@ -167,6 +170,7 @@ class Window:
         answer: int = 0,
         wire: str | None = None,
         defer_events: bool = False,
+        reader: str = "",
     ) -> Prompt:
         """The prompt for the next model call: it fits, is valid, and changes as little as possible.
 
@@ -176,12 +180,13 @@ class Window:
             answer: How many tokens the caller lets the model answer with.
             wire: The format of a prompt whose messages are valid in every format.
             defer_events: Whether its status events are stored in the commit of the next append, or on close.
+            reader: The tool with which the model can look up evicted messages; else it is searched among the tools.
 
         Raises:
             WindowOverflow: What may not be evicted does not fit.
         """
         with self.events.collecting(defer=defer_events):
-            return self._prompt(self.builder_for(tools, beside=beside, answer=answer, wire=wire))
+            return self._prompt(self.builder_for(tools, beside=beside, answer=answer, wire=wire, reader=reader))
 
     def _prompt(self, builder: PromptBuilder) -> Prompt:
         # state: what is recalled for the question counts towards the pressure, so it is searched before relief
@@ -217,7 +222,13 @@ class Window:
 
     @_locked
     def builder_for(
-        self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
+        self,
+        tools: Sequence[Any] | bytes = (),
+        *,
+        beside: bytes = b"",
+        answer: int = 0,
+        wire: str | None = None,
+        reader: str = "",
     ) -> PromptBuilder:
         """The builder of the last prompt with other tools, system text and answer. Changes nothing.
 
@@ -226,6 +237,7 @@ class Window:
         schemas = tools if isinstance(tools, bytes) else to_json(tools) if tools else b""
         if self._extra_costs[0] != (schemas, beside):  # the same ones come with every prompt
             self._extra_costs = (schemas, beside), _extra_costs(self.messages.meter, schemas, beside)
+            self._reader = recall_tool_in(schemas)
         schema_tokens, system_tokens = self._extra_costs[1]
         extras = replace(
             self.builder.extras,
@@ -234,7 +246,9 @@ class Window:
             system=system_tokens,
             answer=min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2),
         )
-        return replace(self.builder, extras=extras, usual_wire=wire or self.builder.usual_wire)
+        named = reader or self._reader
+        marker_of = partial(render_marker, reader=named) if named else render_marker
+        return replace(self.builder, extras=extras, usual_wire=wire or self.builder.usual_wire, marker_of=marker_of)
 
     @_locked
     def measure(self) -> PressureReading:

@@ -15,6 +15,7 @@ from recto.formats.json_spans import Json, quoted
 
 if TYPE_CHECKING:
     from recto.formats.ordering import Adjacency
+    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import (
         Converter,
         ErrorShapes,
@@ -131,6 +132,8 @@ class Format:
     request: RequestReader
     converter: Callable[[], Converter]
     """Imports the format's converter: only a gateway between two formats needs it."""
+    own_tool: Callable[[], OwnToolFormat]
+    """Imports how the format writes a tool that the gateway answers itself: only a gateway needs it."""
     read_response: Callable[[str, dict[str, Json]], ProviderReply]
     """Reads a complete response body: its text, and the same parsed. Raises `MalformedMessage`."""
     capture: Callable[[], Capture]

@@ -34,6 +34,7 @@ from recto.gateway.metrics import RequestMetrics
 from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
 from recto.gateway.models_api import ModelsApi
 from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
+from recto.gateway.recall_tool import RecallToolRules
 from recto.gateway.request import open_request
 from recto.gateway.responses_state import ConversationState
 from recto.gateway.session_id import OWN_HEADER, named_session
@@ -70,7 +71,10 @@ class Gateway:
         )
         self.replica = open_replica(settings, store)
         self._sources = Sources(Inspection(self.sessions, settings), self.replica)
-        self.turns = TurnRunner(self.sessions, clock)
+        tool = RecallToolRules(
+            mode=settings.gateway.recall_tool, enabled=settings.recall.enabled, scope=settings.recall.scope
+        )
+        self.turns = TurnRunner(self.sessions, clock, tool)
         self.conversations = ConversationState(self.sessions, self.turns, clock)
         self.models_api = ModelsApi(self.upstreams, self.sessions, self._indexer)
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)

@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,6 +32,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
 from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
 from recto.gateway.middleware.auth import KNOWN
+from recto.gateway.recall_rounds import BufferedRounds, StreamedRounds
 from recto.gateway.request import ClientRequest, open_request
 from recto.gateway.responses import (
     DISCONNECTED,
@@ -74,6 +76,10 @@ _MIN_PAUSE, _MAX_PAUSE = 0.02, 0.25
 """Seconds between two checks whether another gateway has released a session."""
 _DEFAULT_OUTPUT_TOKENS: Final = 4_096
 """Output limit where the upstream's format requires one and the client's format has none."""
+
+
+_UpstreamCall: TypeAlias = Callable[[], Awaitable[tuple[Format, UpstreamResponse]]]
+"""Sends the body of a turn to its upstream."""
 
 
 class RequestLanes:
@@ -257,13 +263,14 @@ class Proxy:
         report.gateway_seconds = report.seconds - before - waited
         try:
             query = http_request.scope["query_string"].decode()
-            asking = self._ask(turn, upstream, _headers(http_request), query)
+            call = partial(self._send, turn, upstream, _headers(http_request), query)
+            asking = self._ask(turn, upstream.name, call, id)
             format, answer, raw = await unless_disconnected(asking, http_request.receive)
             if answer.status >= 400:
                 report("upstream_error")
                 return await self._failed(turn, upstream, format, answer, id)
             if raw is None:
-                return self._streamed(turn, format, answer, id, report, upstream.name)
+                return self._streamed(turn, format, answer, id, report, upstream.name, call)
             response = await self._buffered(turn, format, answer, raw, id, upstream.name)
         except UpstreamUnreachable as error:
             report("upstream_error")
@@ -320,18 +327,41 @@ class Proxy:
             raise
 
     async def _ask(
-        self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
+        self, turn: GatewayTurn, upstream: str, call: _UpstreamCall, id: str
     ) -> tuple[Format, UpstreamResponse, bytes | None]:
-        """Call the upstream. Returns its response, with the body unless it is an error or streamed to the client."""
-        format, answer = await self._send(turn, upstream, headers, query)
-        if answer.status >= 400 or (answer.streams and turn.request.stream and answer.status in (200, 201)):
-            return format, answer, None
+        """Call the upstream. Returns its response, with the body unless it is an error or streamed to the client.
+
+        Calls of the gateway's own tool are answered, and the upstream is called again, until it answers the client.
+        """
+        rounds = BufferedRounds(turn)
+        while True:
+            format, answer = await call()
+            if answer.status >= 400 or (answer.streams and turn.request.stream and answer.status in (200, 201)):
+                return format, answer, None
+            try:
+                if answer.status not in (200, 201):
+                    raise UpstreamUnreachable(f"upstream '{upstream}' answered with status {answer.status}")
+                raw = await read_body(answer, _MAX_RESPONSE_BYTES)
+            finally:
+                await answer.close()
+            if not turn.recall_tool.is_offered:
+                return format, answer, raw
+            raw = await on_a_thread(self._in_own_format, turn, format, raw, id)
+            reply = await on_a_thread(rounds.take, raw)
+            if reply is None:
+                return self._format, answer, await on_a_thread(rounds.joined, raw)
+            await run_to_completion(on_a_thread(self._turns.answer_calls, turn, reply))
+
+    def _in_own_format(self, turn: GatewayTurn, format: Format, raw: bytes, id: str) -> bytes:
+        """Return a response in the client's format. Blocks."""
+        if format is self._format:
+            return raw
         try:
-            if answer.status not in (200, 201):
-                raise UpstreamUnreachable(f"upstream '{upstream.name}' answered with status {answer.status}")
-            return format, answer, await read_body(answer, _MAX_RESPONSE_BYTES)
-        finally:
-            await answer.close()
+            return convert_response(raw, format.name, self._format.name, ids=_ids(turn, id))
+        except CannotCross:
+            raise
+        except InputError as error:
+            raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
 
     async def _send(
         self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
@@ -367,13 +397,24 @@ class Proxy:
         id: str,
         report: Callable[[str], None],
         upstream: str,
+        call: _UpstreamCall,
     ) -> StreamedResponse:
         converter: StreamConverter | None = None
         if ids := history_ids(turn.request):
             converter = HistoryIdStream(ids)
-        if format is not self._format:
+
+        def converted() -> StreamConverter | None:
+            if format is self._format:
+                return None
             source, target = format.name, self._format.name
-            converter = ConvertedStream(source, target, ids=_ids(turn, id), include_usage=_with_usage(turn.request))
+            return ConvertedStream(source, target, ids=_ids(turn, id), include_usage=_with_usage(turn.request))
+
+        if turn.recall_tool.is_offered:
+            answer = StreamedRounds(turn, self._turns, partial(_streamed_again, call, upstream), converted).response(
+                answer
+            )
+        else:
+            converter = converted() or converter
         kept = [header for header in answer.headers if header[0] != "content-length"]
         return StreamedResponse(
             turn=turn,
@@ -397,14 +438,11 @@ class Proxy:
 
     def _stored(self, turn: GatewayTurn, format: Format, raw: bytes, id: str, upstream: str) -> bytes:
         """Store a complete response. Returns its body as the client gets it. Blocks."""
+        raw = self._in_own_format(turn, format, raw, id)
         try:
-            if format is not self._format:
-                raw = convert_response(raw, format.name, self._format.name, ids=_ids(turn, id))
             raw = with_history_ids(raw, history_ids(turn.request))
             reply = read_reply(raw, self._format.name)
             refuse_defects(reply.messages, self._format)
-        except CannotCross:
-            raise
         except InputError as error:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
         code = _error_code(_decoded(raw)) if not reply.messages else ""
@@ -420,7 +458,12 @@ class Proxy:
         """Pass an upstream's error on: unchanged, or in the client's format."""
         raw = await _error_body(answer)
         error = _decoded(raw)
-        if answer.status in REFUSES_REQUEST and await on_a_thread(_overflow_in, error, turn.request) is None:
+        is_first = not turn.recall_tool.rounds  # what a later one refuses is not what the client sent
+        if (
+            is_first
+            and answer.status in REFUSES_REQUEST
+            and await on_a_thread(_overflow_in, error, turn.request) is None
+        ):
             await on_a_thread(self._turns.refused, turn, upstream.name, answer.status, _error_code(error))
         else:
             await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
@@ -431,6 +474,15 @@ class Proxy:
             raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+
+
+async def _streamed_again(call: _UpstreamCall, upstream: str) -> UpstreamResponse:
+    """Call the upstream once more for a stream that has begun. Raises `UpstreamUnreachable` for any other response."""
+    _, answer = await call()
+    if answer.status in (200, 201) and answer.streams:
+        return answer
+    message = _message_in(await _error_body(answer))
+    raise UpstreamUnreachable(f"upstream '{upstream}' answered with status {answer.status}: {message}")
 
 
 def _overflow_in(error: Mapping[str, object] | str, request: ClientRequest) -> ModelLimits | None:

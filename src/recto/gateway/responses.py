@@ -109,7 +109,7 @@ class StreamedResponse:
             await self._store_partial(DISCONNECTED)
         finally:
             self.report("cut")  # unless another outcome was reported
-            await asyncio.shield(_suppressed(_close(self.answer)))
+            await asyncio.shield(_suppressed(close_response(self.answer)))
             if not self.turn.ended:
                 await asyncio.shield(_suppressed(on_a_thread(self.turns.end, self.turn)))
 
@@ -291,7 +291,7 @@ async def unless_disconnected(work: Coroutine[Any, Any, _T], receive: Receive) -
             await asyncio.wait((watching,))
 
 
-async def _close(answer: UpstreamResponse) -> None:
+async def close_response(answer: UpstreamResponse) -> None:
     """Close a response, read to its end or not. Otherwise the garbage collector would close it, on any thread."""
     if callable(end := getattr(answer.pieces, "aclose", None)):
         await end()

@@ -24,6 +24,7 @@ from recto.gateway.session_resolver import COMPACTED, SessionHint, compacted_in
 from recto.gateway.turn import TurnRunner
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import event
+from recto.transcript.hidden import is_hidden
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
 
@@ -127,7 +128,7 @@ class ConversationState:
         while len(items) <= limit and (at < head if ascending else at > 1):
             at += 1 if ascending else -1
             entry = next(iter(store.read(point.session, at, at)), None)
-            if entry is not None and entry.kind == MESSAGE:
+            if entry is not None and entry.kind == MESSAGE and not is_hidden(entry.meta):
                 fields = json.loads(entry.content)
                 items.append({"type": "message", **fields, "id": entry.id})
         page = items[:limit]

@@ -21,6 +21,7 @@ from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id, refused_key
+from recto.transcript.hidden import client_messages, content_as_sent, is_hidden
 from recto.transcript.protocols import Clock
 from recto.transcript.session_keys import is_memory_session
 from recto.transcript.tenancy import TenantStore
@@ -188,7 +189,7 @@ class SessionResolver:
         at = point.seq
         while at > 0 and len(stored) < len(history):
             page = list(store.read(point.session, max(at - _RECENT_ENTRIES, 0) + 1, at))
-            stored = [entry for entry in page if entry.kind == MESSAGE] + stored
+            stored = [*client_messages(page), *stored]
             at -= len(page)
         is_same = self._common_prefix(stored[-len(history) :], history, request.wire) == len(history)
         return (point, len(history)) if is_same else None
@@ -205,7 +206,7 @@ class SessionResolver:
         # what others add from here on is a conflict
         head = store.head(point.session).seq if point.head is None else point.head
         entries = store.read(point.session, point.seq + 1, head)
-        later = list(islice((entry for entry in entries if entry.kind == MESSAGE), len(rest) + 1))
+        later = list(islice(client_messages(entries), len(rest) + 1))
         same = self._common_prefix(later, rest, request.wire)
         if same < len(later) and store.find(point.session, refused_key(later[same].seq)) is not None:
             # a client that does not send a refused message again goes on without it
@@ -229,7 +230,7 @@ class SessionResolver:
             (
                 count
                 for count, (entry, message) in enumerate(pairs)
-                if self.fingerprints.of(entry.content, entry.wire) != self.fingerprints.of(message, wire)
+                if self.fingerprints.of(content_as_sent(entry), entry.wire) != self.fingerprints.of(message, wire)
             ),
             min(len(entries), len(messages)),
         )
@@ -260,7 +261,7 @@ class SessionResolver:
 
     def _unanswered(self, store: TenantStore, key: str) -> list[Entry]:
         """Return the messages after the last response."""
-        messages = [entry for entry in store.tail(key, _RECENT_ENTRIES) if entry.kind == MESSAGE]
+        messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
         count = next(
             (place for place, entry in enumerate(reversed(messages)) if entry.role == "assistant"), len(messages)
         )
@@ -323,7 +324,8 @@ def _accepted(entries: Iterable[Entry]) -> list[Entry]:
     refused: dict[int, Entry] = {}
     for entry in entries:
         if entry.kind == MESSAGE:
-            messages[entry.seq] = entry
+            if not is_hidden(entry.meta):
+                messages[entry.seq] = entry
         elif entry.kind in (REFUSED, RETRIED):
             seq = fields_of(entry.content).get("entry")
             source, target = (messages, refused) if entry.kind == REFUSED else (refused, messages)

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from recto.engine.prompt_builder import Prompt
@@ -23,6 +23,18 @@ from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import quoted
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
+from recto.gateway.recall_tool import (
+    RECALL_TOOL,
+    RecallToolRules,
+    RecallToolUse,
+    answered,
+    as_sent,
+    has_evicted,
+    offer,
+    offered,
+    own_calls,
+    with_tools,
+)
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
@@ -60,6 +72,7 @@ class GatewayTurn:
     resources: ExitStack
     """Released then: the session, the store's turn of it, the claim to it in this process."""
     decisions: list[int] = field(default_factory=list)
+    recall_tool: RecallToolUse = field(default_factory=RecallToolUse)
     ended: bool = False
 
     @property
@@ -71,14 +84,16 @@ class GatewayTurn:
             "x-recto-tokens": f"{prompt.tokens}/{prompt.reading.room}",
             "x-recto-decisions": ",".join(map(str, self.decisions)) or "none",
             "x-recto-recall": str(len(prompt.recalled)),
+            "x-recto-recall-tool": self.recall_tool.status,
         }
 
 
 class TurnRunner:
     """Starts and finishes turns."""
 
-    def __init__(self, sessions: SessionPool, clock: Clock) -> None:
+    def __init__(self, sessions: SessionPool, clock: Clock, recall_tool: RecallToolRules | None = None) -> None:
         self.resolver = SessionResolver(clock)
+        self._recall_tool = recall_tool or RecallToolRules()
         self._sessions = sessions
         self._clock = clock
         self._busy: dict[str, int] = {}
@@ -160,9 +175,35 @@ class TurnRunner:
         upstream: str = "",
     ) -> None:
         """Store a response. When this returns it is durable, and its end may be sent."""
-        self._sessions.limits.accept(upstream, turn.model, reply.usage.prompt if reply.usage else turn.prompt.tokens)
-        self._store_reply(turn, reply, dict(meta or {}), self._lineage_names(turn, reply, response))
+        stored, metas = self._as_spoken(turn, reply)
+        self._sessions.limits.accept(upstream, turn.model, stored.usage.prompt if stored.usage else turn.prompt.tokens)
+        names = self._lineage_names(turn, reply, response)
+        self._store_reply(turn, stored, [{**(meta or {}), **own} for own in metas], names)
         self.end(turn)
+
+    def answer_calls(self, turn: GatewayTurn, reply: ProviderReply) -> None:
+        """Store a response that only calls the gateway's own tool, with the results, and build the next prompt."""
+        calls = own_calls(reply, turn.request).own
+        messages, metas = answered(turn.session, turn.request, reply, calls, is_last=False)
+        self._store_reply(turn, replace(reply, messages=tuple(messages)), metas, [])
+        turn.recall_tool.rounds += 1
+        self._build(turn)
+
+    def _as_spoken(self, turn: GatewayTurn, reply: ProviderReply) -> tuple[ProviderReply, list[dict[str, Any]]]:
+        """Return a response as the model wrote it, with what is stored beside each of its messages.
+
+        It differs from what the client gets where the gateway's own tool was called.
+        """
+        last, use = turn.recall_tool.last_reply(), turn.recall_tool
+        calls = own_calls(last, turn.request).own if last is not None else ()
+        if last is None or not (use.rounds or calls):
+            return reply, [{} for _ in reply.messages]
+        messages: list[bytes] = list(last.messages)
+        metas: list[dict[str, Any]] = [{} for _ in messages]
+        if calls:
+            messages, metas = answered(turn.session, turn.request, last, calls, is_last=True)
+        as_sent(metas, messages, reply.messages)
+        return replace(last, messages=tuple(messages)), metas
 
     def cut(self, turn: GatewayTurn, partial: ProviderReply, why: str) -> None:
         """Store the part of a response that arrived before it was cut off. It is an event, not a message."""
@@ -208,14 +249,19 @@ class TurnRunner:
         session: Session,
         resources: ExitStack,
     ) -> GatewayTurn:
-        context_ids = self._store_context(store, resolved.key, request)
-        prompt = session.prompt(
-            request.tools,
-            beside=request.instructions,
-            answer=request.max_output_tokens,
-            wire=request.wire,
-            defer_events=True,  # stored with the response, or when the turn ends without one
+        use = offer(
+            request,
+            session,
+            self._recall_tool,
+            was_sent=lambda tools: store.find(resolved.key, _context_id(TOOLS, tools)) is not None,
         )
+        prompt = _prompt(session, request, use)
+        decisions = [entry.seq for entry in prompt.decisions]
+        if use.is_waiting and has_evicted(session):
+            use = offered(request)
+            prompt = _prompt(session, request, use)
+            decisions += [entry.seq for entry in prompt.decisions]
+        context_ids = self._store_context(store, resolved.key, request, use)
         if not prompt.raw and not request.front and not request.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
         return GatewayTurn(
@@ -225,9 +271,10 @@ class TurnRunner:
             model=model,
             resolved=resolved,
             prompt=prompt,
-            body=_body(request, prompt),
+            body=with_tools(_body(request, prompt), request, use),
             context_ids=context_ids,
-            decisions=[entry.seq for entry in prompt.decisions],
+            decisions=decisions,
+            recall_tool=use,
             session=session,
             resources=resources.pop_all(),
         )
@@ -268,15 +315,9 @@ class TurnRunner:
 
     def _build(self, turn: GatewayTurn) -> None:
         request = turn.request
-        turn.prompt = turn.session.prompt(
-            request.tools,
-            beside=request.instructions,
-            answer=request.max_output_tokens,
-            wire=request.wire,
-            defer_events=True,  # stored with the response, or when the turn ends without one
-        )
+        turn.prompt = _prompt(turn.session, request, turn.recall_tool)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
-        turn.body = _body(request, turn.prompt)
+        turn.body = with_tools(_body(request, turn.prompt), request, turn.recall_tool)
 
     def _store_system(self, session: Session, request: ClientRequest, head: int | None) -> int | None:
         """Store system messages from the middle of a conversation, each once. Returns the new expected head."""
@@ -289,24 +330,27 @@ class TurnRunner:
                 head = head if head is None else stored[-1].seq
         return head
 
-    def _store_context(self, store: TenantStore, key: str, request: ClientRequest) -> str:
+    def _store_context(self, store: TenantStore, key: str, request: ClientRequest, use: RecallToolUse) -> str:
         """Store instructions and tools, once for each content. Returns the names that the response refers to."""
         names: list[str] = []
-        for kind, content in ((INSTRUCTIONS, request.instructions), (TOOLS, request.tools)):
+        for kind, content in ((INSTRUCTIONS, request.instructions), (TOOLS, use.tools or request.tools)):
             if content:
-                digest = hashlib.sha256(content).hexdigest()[:32]
-                names.append(f"{kind}/{digest}")
+                names.append(_context_id(kind, content))
                 if store.find(key, names[-1]) is None:
                     payload = {"text": content.decode()}
                     store.append(key, [event(self._clock, kind, payload, names[-1], surface="gateway")])
         return " ".join(names)
 
     def _store_reply(
-        self, turn: GatewayTurn, reply: ProviderReply, meta: dict[str, Any], names: Sequence[bytes | str]
+        self,
+        turn: GatewayTurn,
+        reply: ProviderReply,
+        metas: Sequence[Mapping[str, Any]],
+        names: Sequence[bytes | str],
     ) -> None:
         """Store a response with what the provider reported for it, and record it under the names of its history."""
         request = turn.request
-        meta = {**meta, "model": request.model, "stop": reply.stop_reason, "given": turn.context_ids}
+        common = {"model": request.model, "stop": reply.stop_reason, "given": turn.context_ids}
         usage = reply.usage if reply.usage is not None and reply.usage.prompt else None
         if not reply.messages:
             if usage is not None:
@@ -318,7 +362,12 @@ class TurnRunner:
         wire = None if turn.resolved.is_serial else request.wire
         records = self.resolver.lineage.records(turn.store, names) if names else None
         turn.session.append_all(
-            messages, meta=meta, surface=surface_of(request.format), wire=wire, usage=usage, also=records
+            messages,
+            meta=[{**meta, **common} for meta in metas],
+            surface=surface_of(request.format),
+            wire=wire,
+            usage=usage,
+            also=records,
         )
 
     def _lineage_names(self, turn: GatewayTurn, reply: ProviderReply, response: str) -> list[bytes | str]:
@@ -359,6 +408,21 @@ def _flush_events(turn: GatewayTurn) -> None:
     """Store the status events of a prompt whose response did not take them along."""
     with suppress(RectoError):  # they wait for the next turn then
         turn.session.window.events.flush()
+
+
+def _context_id(kind: str, content: bytes) -> str:
+    return f"{kind}/{hashlib.sha256(content).hexdigest()[:32]}"
+
+
+def _prompt(session: Session, request: ClientRequest, use: RecallToolUse) -> Prompt:
+    return session.prompt(
+        use.tools or request.tools,
+        beside=request.instructions,
+        answer=request.max_output_tokens,
+        wire=request.wire,
+        defer_events=True,  # stored with the response, or when the turn ends without one
+        reader=RECALL_TOOL.name if use.is_offered else "",
+    )
 
 
 def _body(request: ClientRequest, prompt: Prompt) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 
 from recto.text.identifiers import clip_middle
 from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.hidden import is_hidden
 
 _PAUSES = (
     re.compile(r"\n[^\S\n]*\n\s*"),
@@ -116,15 +117,19 @@ _RECAP_KEYS = ("compact_summary", "isCompactSummary")
 
 
 def is_original_message(entry: Entry) -> bool:
-    """Whether an entry is a message of the conversation, not a recap that a client wrote of it.
+    """Whether an entry is a message of the conversation, not one that repeats it (`is_repetition`)."""
+    return entry.kind == MESSAGE and not is_repetition(entry.meta)
 
-    A recap repeats the history in few words and would outrank the messages it summarizes.
+
+def is_repetition(meta: bytes) -> bool:
+    """Whether the metadata of a message mark it as a recap that a client wrote, or as a search that Recto answered.
+
+    Both repeat the history and would outrank the messages that they repeat.
     """
-    return entry.kind == MESSAGE and not is_recap(entry.meta)
+    return is_hidden(meta) or _is_recap(meta)
 
 
-def is_recap(meta: bytes) -> bool:
-    """Whether the metadata of a message mark it as a recap that a client wrote."""
+def _is_recap(meta: bytes) -> bool:
     if b"ompact" not in meta:
         return False
     parsed = _parse_object(meta)

@@ -18,7 +18,7 @@ from zlib import crc32
 from recto.context.facts.classifier import classify
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
-from recto.recall.documents import is_recap
+from recto.recall.documents import is_repetition
 from recto.recall.protocols import Lexicon
 from recto.transcript.entries import MESSAGE, Draft, Role
 
@@ -46,7 +46,7 @@ def _version(lexicon: str) -> bytes:
 def message_row(text: str, role: Role, ts: int, meta: bytes, lexicon: Lexicon) -> bytes:
     """Build the row of a message from its text."""
     version = row_version(lexicon)
-    if is_recap(meta):
+    if is_repetition(meta):
         return version
     return pack_row(version, ts, role, classify(text, role), lexicon.terms(text))
 

@@ -12,6 +12,7 @@ from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
 
 if TYPE_CHECKING:
+    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import Converter
 
 ANTHROPIC: Final = "anthropic.messages"
@@ -30,6 +31,12 @@ def _converter() -> Converter:
     from recto.formats.anthropic import convert  # noqa: PLC0415  # start-up: only a gateway between two formats needs it
 
     return convert
+
+
+def _own_tool() -> OwnToolFormat:
+    from recto.formats.anthropic import own_tool  # noqa: PLC0415  # start-up: only a gateway needs it
+
+    return own_tool
 
 
 ANTHROPIC_MESSAGES: Final = Format(
@@ -62,6 +69,7 @@ ANTHROPIC_MESSAGES: Final = Format(
     errors=request,
     request=request,
     converter=_converter,
+    own_tool=_own_tool,
     read_response=read_response,
     capture=AnthropicCapture,
 )

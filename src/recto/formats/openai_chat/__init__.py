@@ -10,6 +10,7 @@ from recto.formats.openai_chat.request import read_response
 from recto.formats.openai_chat.stream import ChatCapture
 
 if TYPE_CHECKING:
+    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import Converter
 
 CHAT: Final = "openai.chat"
@@ -19,6 +20,12 @@ def _converter() -> Converter:
     from recto.formats.openai_chat import convert  # noqa: PLC0415  # start-up: only a gateway between two formats needs it
 
     return convert
+
+
+def _own_tool() -> OwnToolFormat:
+    from recto.formats.openai_chat import own_tool  # noqa: PLC0415  # start-up: only a gateway needs it
+
+    return own_tool
 
 
 OPENAI_CHAT: Final = Format(
@@ -41,6 +48,7 @@ OPENAI_CHAT: Final = Format(
     errors=request,
     request=request,
     converter=_converter,
+    own_tool=_own_tool,
     read_response=read_response,
     capture=ChatCapture,
 )

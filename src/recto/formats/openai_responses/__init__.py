@@ -11,6 +11,7 @@ from recto.formats.openai_responses.request import read_response
 from recto.formats.openai_responses.stream import ResponsesCapture
 
 if TYPE_CHECKING:
+    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import Converter
 
 RESPONSES: Final = "openai.responses"
@@ -24,6 +25,12 @@ def _converter() -> Converter:
     from recto.formats.openai_responses import convert  # noqa: PLC0415  # start-up: only a gateway between two formats needs it
 
     return convert
+
+
+def _own_tool() -> OwnToolFormat:
+    from recto.formats.openai_responses import own_tool  # noqa: PLC0415  # start-up: only a gateway needs it
+
+    return own_tool
 
 
 OPENAI_RESPONSES: Final = Format(
@@ -55,6 +62,7 @@ OPENAI_RESPONSES: Final = Format(
     errors=request,
     request=request,
     converter=_converter,
+    own_tool=_own_tool,
     read_response=read_response,
     capture=ResponsesCapture,
 )

@@ -1,0 +1,222 @@
+"""Streams of several rounds become one: one beginning, one end, one numbering, nothing of the gateway's own calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from recto.formats import FORMATS
+from recto.formats.own_tool import OwnTool, added_usage, may_choose, tool_names
+from recto.formats.sse import SseEvent, SseReader, sse
+
+TOOL = OwnTool(name="recall", description="Looks up.", schema={"type": "object", "properties": {}})
+BY_NAME = {format.short_name: format for format in FORMATS.values()}
+
+
+def joined(wire: str, *streams: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a client gets of rounds of which all but the last are answered."""
+    rounds = BY_NAME[wire].own_tool().rounds("recall")
+    out = b""
+    for number, stream in enumerate(streams):
+        if number:
+            rounds.next_round()
+        is_hidden = False
+        for event in events(stream):
+            is_hidden = is_hidden or (number + 1 < len(streams) and rounds.ends_round(event))
+            if is_hidden:
+                rounds.observe(event)
+            else:
+                out += b"".join(rounds.feed(event))
+    return [json.loads(event.data) for event in SseReader().feed(out)]
+
+
+def events(stream: Iterable[dict[str, Any]]) -> list[SseEvent]:
+    return SseReader().feed(b"".join(sse(one.get("type"), json.dumps(one)) for one in stream))
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def call(index: int | None, id: str, name: str, arguments: str = "") -> dict[str, Any]:
+    piece: dict[str, Any] = {"id": id, "function": {"name": name, "arguments": arguments}}
+    return {"tool_calls": [piece if index is None else {"index": index, **piece}]}
+
+
+def more(index: int, arguments: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
+
+
+def calls_in(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [piece for one in chunks for piece in one["choices"][0]["delta"].get("tool_calls", [])]
+
+
+@pytest.mark.parametrize("wire", BY_NAME)
+def test_a_stream_without_the_call_passes_byte_for_byte(wire):
+    streams: dict[str, list[dict[str, Any]]] = {
+        "chat": [
+            chunk({"role": "assistant"}),
+            chunk(call(0, "a", "read")),
+            chunk({}, "tool_calls"),
+            {"usage": {"x": 1}},
+        ],
+        "messages": [
+            {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 3}}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "read"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}},
+            {"type": "message_stop"},
+        ],
+        "responses": [
+            {"type": "response.created", "sequence_number": 0, "response": {"id": "r", "tools": [{"name": "read"}]}},
+            {
+                "type": "response.output_item.added",
+                "sequence_number": 1,
+                "output_index": 0,
+                "item": {"type": "message"},
+            },
+            {"type": "response.completed", "sequence_number": 2, "response": {"id": "r", "output": [{"id": 1}]}},
+        ],
+    }
+    rounds = BY_NAME[wire].own_tool().rounds("recall")
+    raw = events(streams[wire])
+    assert [out for event in raw for out in rounds.feed(event)] == [event.raw for event in raw]
+
+
+def test_chat_renumbers_the_clients_calls_whatever_way_a_vendor_streams_them():
+    stream = [chunk(call(0, "a", "recall")), chunk(more(0, "{}")), chunk(call(1, "b", "read")), chunk(more(1, "{}"))]
+    assert [piece["index"] for piece in calls_in(joined("chat", stream))] == [0, 0]
+    # all calls with index 0; the name in pieces; the name repeated in full; no index at all
+    stream = [chunk(call(0, "a", "recall")), chunk(call(0, "b", "read"))]
+    assert [piece["id"] for piece in calls_in(joined("chat", stream))] == ["b"]
+    stream = [
+        chunk(call(0, "a", "rec")),
+        chunk(call(0, "a", "all")),
+        chunk(call(1, "b", "rec")),
+        chunk(call(1, "b", "t")),
+    ]
+    shown = calls_in(joined("chat", stream))
+    assert "".join(piece["function"]["name"] for piece in shown) == "rect"
+    assert {piece["index"] for piece in shown} == {0}
+    stream = [chunk(call(0, "a", "recall")), chunk(call(0, "a", "recall", "{}")), chunk({}, "tool_calls")]
+    (last,) = joined("chat", stream)
+    assert last["choices"][0]["finish_reason"] == "stop"
+    stream = [chunk({"tool_calls": [*call(None, "a", "recall")["tool_calls"], *call(None, "b", "read")["tool_calls"]]})]
+    assert [piece["id"] for piece in calls_in(joined("chat", stream))] == ["b"]
+
+
+def test_chat_joins_rounds_under_one_id_with_one_role_and_the_sum_of_usage():
+    first = [
+        chunk({"role": "assistant", "content": "Let me look."}, created=1),
+        chunk(call(0, "a", "recall", "{}"), created=1),
+        chunk({}, "tool_calls", created=1),
+        {"id": "c", "choices": [], "usage": {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 4}}},
+    ]
+    second = [
+        {**chunk({"role": "assistant", "content": ""}), "id": "d", "created": 2},
+        {**chunk({"content": "It is."}), "id": "d", "created": 2},
+        {**chunk({}, "stop"), "id": "d", "created": 2},
+        {"id": "d", "choices": [], "usage": {"prompt_tokens": 20, "prompt_tokens_details": {"cached_tokens": 9}}},
+    ]
+    got = joined("chat", first, second)
+    assert {one["id"] for one in got} == {"c"}
+    deltas = [one["choices"][0]["delta"] for one in got if one["choices"]]
+    assert sum("role" in delta for delta in deltas) == 1
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Let me look.\n\nIt is."
+    assert got[-1]["usage"] == {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 13}}
+
+
+def test_messages_have_one_start_one_end_and_blocks_without_gaps():
+    def message(id: str, *blocks: dict[str, Any], stop: str) -> list[dict[str, Any]]:
+        usage = {"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 1}
+        stream: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": id, "usage": usage}}]
+        for index, block in enumerate(blocks):
+            stream += [
+                {"type": "content_block_start", "index": index, "content_block": block},
+                {"type": "content_block_delta", "index": index, "delta": {}},
+                {"type": "content_block_stop", "index": index},
+            ]
+        delta = {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 7}}
+        return [*stream, delta, {"type": "message_stop"}]
+
+    own, other = ({"type": "tool_use", "name": name} for name in ("recall", "read"))
+    text = {"type": "text", "text": ""}
+    got = joined(
+        "messages",
+        message("a", {"type": "thinking"}, own, stop="tool_use"),
+        message("b", text, own, other, stop="tool_use"),
+    )
+    assert (
+        [one["type"] for one in got].count("message_start") == [one["type"] for one in got].count("message_stop") == 1
+    )
+    starts = [one for one in got if one["type"] == "content_block_start"]
+    assert [(one["index"], one["content_block"]["type"]) for one in starts] == [
+        (0, "thinking"),
+        (1, "text"),
+        (2, "tool_use"),
+    ]
+    assert "recall" not in json.dumps(got)
+    assert got[-2]["usage"] == {"input_tokens": 10, "cache_read_input_tokens": 4, "output_tokens": 14}
+    assert got[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_responses_number_events_and_items_on_and_hide_the_tool_that_they_repeat():
+    def response(id: str, *items: dict[str, Any]) -> list[dict[str, Any]]:
+        head = {"id": id, "created_at": len(id), "tools": [{"name": "read"}, {"name": "recall", "type": "function"}]}
+        stream: list[dict[str, Any]] = [{"type": "response.created", "response": {**head, "output": []}}]
+        for index, item in enumerate(items):
+            stream += [
+                {"type": "response.output_item.added", "output_index": index, "item": item},
+                {"type": "response.output_item.done", "output_index": index, "item": item},
+            ]
+        usage = {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 1}}
+        stream.append({"type": "response.completed", "response": {**head, "output": [*items], "usage": usage}})
+        return [{**one, "sequence_number": number} for number, one in enumerate(stream)]
+
+    own, other = ({"type": "function_call", "name": name} for name in ("recall", "read"))
+    got = joined(
+        "responses", response("r", {"type": "reasoning"}, own), response("rr", own, {"type": "message"}, other)
+    )
+    assert [one["sequence_number"] for one in got] == list(range(len(got)))
+    assert [one["type"] for one in got].count("response.created") == 1
+    added = [(one["output_index"], one["item"]["type"]) for one in got if one["type"] == "response.output_item.added"]
+    assert added == [(0, "reasoning"), (1, "message"), (2, "function_call")]
+    last = got[-1]["response"]
+    assert [item["type"] for item in last["output"]] == ["reasoning", "message", "function_call"]
+    assert (last["id"], last["created_at"]) == ("r", 1)
+    assert last["usage"] == {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 2}}
+    assert "recall" not in json.dumps(got)
+
+
+def test_complete_responses_are_joined_like_streams():
+    chat = BY_NAME["chat"].own_tool()
+    calls = [{"id": "a", "function": {"name": "recall"}}]
+    first = {"id": "c", "choices": [{"message": {"content": "Let me look.", "tool_calls": calls}}], "usage": {"p": 1}}
+    choice = {"message": {"content": "It is."}, "finish_reason": "stop"}
+    body = chat.join([first, {"id": "d", "choices": [choice], "usage": {"p": 2}}], "recall")
+    assert body == {
+        "id": "c",
+        "choices": [{"message": {"content": "Let me look.\n\nIt is."}, "finish_reason": "stop"}],
+        "usage": {"p": 3},
+    }
+    only = chat.join([{"choices": [{"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}], "recall")
+    assert only["choices"] == [{"message": {}, "finish_reason": "stop"}]
+
+
+def test_usage_is_added_up_and_requests_say_what_the_model_may_call():
+    assert added_usage(
+        {"a": 1, "d": {"x": 2}, "tier": "s"}, {"a": 2, "d": {"x": 3, "y": 1}, "b": None, "tier": "t"}
+    ) == {
+        "a": 3,
+        "d": {"x": 5, "y": 1},
+        "tier": "t",
+    }
+    for format in BY_NAME.values():
+        assert tool_names({"tools": [format.own_tool().definition(TOOL)]}) == {"recall"}
+        assert not may_choose({"tool_choice": format.own_tool().no_calls})
+    assert all(may_choose({"tool_choice": choice}) for choice in (None, "auto", "required", {"type": "any"}))
+    assert not may_choose({"tool_choice": {"type": "function", "name": "read"}})
+    assert not may_choose({"tool_choice": {"type": "allowed_tools"}})

@@ -1,0 +1,418 @@
+"""The `recall` tool that the gateway answers itself: the model reads what was evicted, and no client notices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.responses import JSONResponse
+from tests.gateway.clients import SPOKEN, Agent, file
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+
+from recto.formats import FORMATS as BY_NAME
+from recto.formats.sse import SseReader
+from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.hidden import is_hidden
+
+PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
+FORMATS = tuple(PATHS)
+MODEL, WINDOW = "gpt-4o", 8_000
+ALONE: dict[str, Any] = {
+    "models": {MODEL: {"window": WINDOW}},
+    "recall": {"embedder": {"use": "none"}, "inject": False},
+    "window": {"record_percent": 0},
+}
+"""Settings with which only the tool brings anything back."""
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS: dict[str, list[Any]] = {
+    "chat": [{"type": "function", "function": {"name": "read_file", "parameters": SCHEMA}}],
+    "responses": [{"type": "function", "name": "read_file", "parameters": SCHEMA}],
+    "messages": [{"name": "read_file", "input_schema": SCHEMA}],
+}
+SECRET = "The harbour gate opens with the code 7381-tango."
+_NUMBERS = count()
+
+
+@dataclass
+class World:
+    """One upstream, and a gateway in front of it for each format that it is said to speak."""
+
+    upstream: ScriptedUpstream
+    make: Callable[..., Running]
+
+    def gateway(self, *speaks: str, **more: Any) -> Running:
+        return self.make(speaks or FORMATS, more)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Iterator[World]:
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="never"))))
+        made: dict[str, Running] = {}
+
+        def make(speaks: tuple[str, ...], more: dict[str, Any]) -> Running:
+            name = f"{speaks} {more}"
+            if name not in made:
+                folder = tmp_path_factory.mktemp("recall")
+                made[name] = stack.enter_context(gateway(folder, upstream.url, speaks=speaks, **ALONE, **more))
+            return made[name]
+
+        yield World(upstream, make)
+
+
+@pytest.fixture
+def world(built) -> World:
+    built.upstream.asked.clear()
+    built.upstream.fail = lambda asked: None
+    built.upstream.answer = lambda asked: Says(text="Yes.")
+    return built
+
+
+def says(world: World, *steps: Says) -> None:
+    """What the model answers, step by step, and then always `Done.`"""
+    left = list(steps)
+    world.upstream.answer = lambda asked: left.pop(0) if left else Says(text="Done.")
+
+
+def history(exchanges: int = 12) -> list[dict[str, Any]]:
+    """More than the window holds, with a secret near its beginning that no later message repeats."""
+    name = f"number {next(_NUMBERS)}"
+    said: list[dict[str, Any]] = []
+    for place in range(exchanges):
+        words = SECRET if place == 1 else f"Chapter {place} is about boats, sails and weather of {place}. "
+        said.append({"role": "user", "content": f"Chapter {place} of {name}, please. {words} " + "More words. " * 120})
+        said.append({"role": "assistant", "content": f"Chapter {place} is noted. " + "And so on it goes. " * 120})
+    return [*said, {"role": "user", "content": f"Go on with {name}."}]
+
+
+def body_of(wire: str, said: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": MODEL, "input" if wire == "responses" else "messages": said, "tools": TOOLS[wire]}
+    if wire == "messages":
+        body["max_tokens"] = 500
+    if wire == "chat" and more.get("stream"):
+        body["stream_options"] = {"include_usage": True}
+    return body | more
+
+
+def ask(gw: Running, wire: str, said: list[dict[str, Any]], **more: Any) -> httpx2.Response:
+    headers = {"authorization": f"Bearer {more.pop('secret', gw.secret)}"}
+    url = f"{gw.url}/v1/{PATHS[wire]}"
+    return httpx2.post(url, json=body_of(wire, said, **more), headers=headers, timeout=60)
+
+
+def format_of(wire: str) -> Any:
+    return next(format for format in BY_NAME.values() if format.short_name == wire)
+
+
+def reply_in(answer: httpx2.Response, wire: str, stream: bool) -> Any:
+    """The response as a client assembles it."""
+    assert answer.status_code == 200, answer.text
+    format = format_of(wire)
+    if not stream:
+        return format.read_response(answer.text, answer.json())
+    capture = format.capture()
+    for event in SseReader().feed(answer.content):
+        capture.take(event)
+    assert capture.ended, answer.text
+    assert not capture.failed
+    return capture.reply()
+
+
+def said_in(reply: Any) -> list[dict[str, Any]]:
+    return [json.loads(raw) for raw in reply.messages]
+
+
+def text_of(reply: Any, wire: str) -> str:
+    parts = [part for raw in reply.messages for part in format_of(wire).messages.read(raw).parts]
+    return " | ".join(part.text for part in parts if part.kind == "text")
+
+
+def messages_of(gw: Running, answer: httpx2.Response) -> list[Entry]:
+    return [entry for entry in gw.store.read(answer.headers["x-recto-session-id"]) if entry.kind == MESSAGE]
+
+
+def names_in(asked: Asked) -> list[str]:
+    return [tool.get("name") or tool["function"]["name"] for tool in asked.body["tools"]]
+
+
+def recall(query: str = "code of the harbour gate") -> tuple[str, dict[str, Any]]:
+    return "recall", {"query": query}
+
+
+def with_answer(wire: str, said: list[dict[str, Any]], reply: Any, question: str) -> list[dict[str, Any]]:
+    """The next request of a client that sends its history."""
+    return [*said, *said_in(reply), {"role": "user", "content": question}]
+
+
+CROSSINGS = [(wire, wire) for wire in FORMATS] + [
+    ("chat", "messages"),
+    ("messages", "responses"),
+    ("responses", "chat"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("wire", "speaks"), CROSSINGS)
+def test_the_model_reads_what_was_evicted_and_the_client_gets_one_answer(world, wire, speaks, stream):
+    gw, said = world.gateway(speaks), history()
+    says(world, Says(text="Let me look.", calls=(recall(),)), Says(text="It is 7381-tango."))
+    answer = ask(gw, wire, said, stream=stream)
+    reply = reply_in(answer, wire, stream)
+
+    first, second = world.upstream.asked
+    assert first.problems == second.problems == []
+    assert names_in(first) == names_in(second) == ["read_file", "recall"]
+    assert "7381-tango" not in first.raw.decode()
+    assert "7381-tango" in second.raw.decode()
+    assert "call the tool recall" in first.raw.decode()
+    assert answer.headers["x-recto-recall-tool"] == "offered"
+    # the client sees the words of both rounds, and nothing of the call
+    assert " ".join(text_of(reply, wire).replace("|", " ").split()) == "Let me look. It is 7381-tango."
+    assert '"recall"' not in answer.text
+    assert reply.usage.prompt == first.tokens + second.tokens
+    assert reply.usage.output == 14
+    # the transcript has what the model said and saw, in its order
+    stored = messages_of(gw, answer)[len(said) :]
+    assert [is_hidden(entry.meta) for entry in stored][-1] is False
+    assert sum(is_hidden(entry.meta) for entry in stored) == 2
+    assert sum(b"7381-tango" in entry.content for entry in stored) == 2
+
+    # the next request knows nothing of it, goes on in the same session, and the model still sees it
+    world.upstream.asked.clear()
+    later = ask(gw, wire, with_answer(wire, said, reply, "And now?"), stream=stream)
+    reply_in(later, wire, stream)
+    assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
+    (third,) = world.upstream.asked
+    assert third.problems == []
+    assert third.raw.count(b"Let me look.") == 1
+    assert third.raw.decode().count("It is 7381-tango.") == 1
+    assert third.raw.decode().count("code of the harbour gate") == 1
+    assert names_in(third) == ["read_file", "recall"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("wire", "speaks"), CROSSINGS)
+def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wire, speaks, stream):
+    gw, said = world.gateway(speaks), history()
+    says(world, Says(text="Both.", calls=(recall(), ("read_file", {"path": "a.txt"}))))
+    answer = ask(gw, wire, said, stream=stream)
+    reply = reply_in(answer, wire, stream)
+    calls = [part for raw in reply.messages for part in format_of(wire).messages.read(raw).calls]
+    assert [call.name for call in calls] == ["read_file"]
+    assert '"recall"' not in answer.text
+    assert len(world.upstream.asked) == 1
+
+    results = [json.loads(raw) for raw in format_of(wire).edits.result_messages([(calls[0].call_id, "File a.")])]
+    later = ask(gw, wire, [*said, *said_in(reply), *results], stream=stream)
+    reply_in(later, wire, stream)
+    assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
+    second = world.upstream.asked[1]
+    assert second.problems == []
+    text = second.raw.decode()
+    assert "7381-tango" in text
+    assert text.count("File a.") == text.count("code of the harbour gate") == 1
+    # an edit of what follows is a branch that keeps the call with its result
+    world.upstream.asked.clear()
+    other = [json.loads(raw) for raw in format_of(wire).edits.result_messages([(calls[0].call_id, "File b.")])]
+    branch = ask(gw, wire, [*said, *said_in(reply), *other], stream=stream)
+    reply_in(branch, wire, stream)
+    assert world.upstream.asked[0].problems == []
+    assert "7381-tango" in world.upstream.asked[0].raw.decode()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_model_that_only_calls_recall_has_to_answer_after_three_rounds(world, wire, stream):
+    gw, said = world.gateway(), history()
+    world.upstream.answer = lambda asked: Says(
+        text="At last." if (asked.body.get("tool_choice") or "auto") in ("none", {"type": "none"}) else "",
+        calls=() if asked.body.get("tool_choice") in ("none", {"type": "none"}) else (recall(),),
+    )
+    reply = reply_in(ask(gw, wire, said, stream=stream), wire, stream)
+    assert text_of(reply, wire) == "At last."
+    assert len(world.upstream.asked) == 4
+    assert all(asked.problems == [] for asked in world.upstream.asked)
+    assert reply.usage.prompt == sum(asked.tokens for asked in world.upstream.asked)
+    # one that calls it even so gets no fifth round, and the client an answer without calls
+    world.upstream.asked.clear()
+    world.upstream.answer = lambda asked: Says(calls=(recall(),))
+    said = history()
+    answer = ask(gw, wire, said, stream=stream)
+    reply = reply_in(answer, wire, stream)
+    assert len(world.upstream.asked) == 4
+    assert '"recall"' not in answer.text
+    assert reply.stop_reason in ("stop", "end_turn", "completed")
+    says(world)
+    world.upstream.asked.clear()
+    reply_in(ask(gw, wire, with_answer(wire, said, reply, "And?"), stream=stream), wire, stream)
+    assert world.upstream.asked[0].problems == []
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_until_something_is_evicted_requests_pass_as_they_are(world, wire):
+    gw = world.gateway()
+    answer = ask(gw, wire, [{"role": "user", "content": f"Hello {next(_NUMBERS)}"}])
+    assert names_in(world.upstream.asked[0]) == ["read_file"]
+    assert answer.headers["x-recto-recall-tool"] == "not offered: nothing is evicted yet"
+    always = world.gateway(gateway={"recall_tool": "always"})
+    answer = ask(always, wire, [{"role": "user", "content": f"Hello {next(_NUMBERS)}"}])
+    assert names_in(world.upstream.asked[1]) == ["read_file", "recall"]
+    never = world.gateway(gateway={"recall_tool": "never"})
+    answer = ask(never, wire, history())
+    assert names_in(world.upstream.asked[2]) == ["read_file"]
+    assert answer.headers["x-recto-recall-tool"] == "not offered: gateway.recall_tool is never"
+    assert b"call the tool" not in world.upstream.asked[2].raw
+
+
+RESTRICTED: dict[str, list[Any]] = {
+    "chat": ["none", {"type": "function", "function": {"name": "read_file"}}],
+    "responses": ["none", {"type": "function", "name": "read_file"}],
+    "messages": [{"type": "none"}, {"type": "tool", "name": "read_file"}],
+}
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_client_that_it_would_confuse_is_not_offered_it_and_the_header_says_why(world, wire):
+    gw = world.gateway()
+    own = json.loads(json.dumps(TOOLS[wire]).replace("read_file", "recall"))
+    by_mcp = json.loads(json.dumps(TOOLS[wire]).replace("read_file", "mcp__recto__recall"))
+    for more, reason in (
+        ({"tools": []}, "the request brings no tools"),
+        ({"tools": own}, "the client has a tool of this name"),
+        ({"tools": by_mcp}, "the client brings Recto's own tools"),
+        *(({"tool_choice": choice}, "the request restricts which tool is called") for choice in RESTRICTED[wire]),
+        *([({"n": 2}, "the request asks for several answers")] if wire == "chat" else []),
+    ):
+        world.upstream.asked.clear()
+        answer = ask(gw, wire, history(), **more)
+        assert answer.headers["x-recto-recall-tool"] == f"not offered: {reason}"
+        raw = world.upstream.asked[0].raw.decode()
+        assert ("call the tool mcp__recto__recall to look" in raw) is (more.get("tools") == by_mcp)
+        assert "call the tool recall" not in raw
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_once_offered_it_stays_so_that_the_cached_prefix_does_not_change(world, wire):
+    gw, said = world.gateway(), history()
+    first = ask(gw, wire, said)
+    restricted = with_answer(wire, said, reply_in(first, wire, False), "In words only.")
+    second = ask(gw, wire, restricted, tool_choice=RESTRICTED[wire][0])
+    assert second.headers["x-recto-recall-tool"] == "offered"
+    one, other = (asked.raw for asked in world.upstream.asked)
+    assert names_in(world.upstream.asked[1]) == ["read_file", "recall"]
+    marker = one.index(b"earlier messages")
+    assert one[one.rindex(b"{", 0, marker) : marker + 300] in other
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_round_that_fails_leaves_a_session_in_which_the_same_request_goes_on(world, tmp_path, wire, stream):
+    said = history()
+    says(world, Says(text="Let me look.", calls=(recall(),)), Says(text="It is 7381-tango."))
+    world.upstream.fail = lambda asked: (
+        JSONResponse({"error": {"message": "Busy.", "type": "invalid_request_error", "code": "x"}}, 422)
+        if len(world.upstream.asked) == 2
+        else None
+    )
+    with gateway(tmp_path, world.upstream.url, **ALONE) as gw:
+        failed = ask(gw, wire, said, stream=stream)
+        assert "Busy." in failed.text
+        assert "tango" not in failed.text
+        assert failed.status_code == (200 if stream else 422)
+        session = failed.headers["x-recto-session-id"]
+        kinds = [entry.kind for entry in gw.store.read(session)]
+        assert "message_refused" not in kinds
+    # another process, as after a crash
+    with gateway(tmp_path, world.upstream.url, **ALONE) as gw:
+        again = ask(gw, wire, said, stream=stream)
+        assert again.headers["x-recto-session-id"] == session
+        assert "7381-tango" in text_of(reply_in(again, wire, stream), wire)
+        last = world.upstream.asked[-1]
+        assert last.problems == []
+        assert last.raw.count(b"Let me look.") == 1
+        stored = messages_of(gw, again)
+        assert len(stored) == len(said) + sum(is_hidden(entry.meta) for entry in stored) + (
+            2 if wire == "responses" else 1
+        )
+
+
+def test_an_entry_is_read_whole_in_parts_and_no_other_agent_or_tenant_is_in_reach(world):
+    gw = world.gateway()
+    long = "".join(f"Line {number} of the log of the ferry. " for number in range(1500))
+    said = history()
+    said[3] = {"role": "assistant", "content": long}
+    strangers = [ask(gw, "chat", history(), secret=gw.key(**about)) for about in ({"agent": "b"}, {"tenant": "acme"})]
+    pointers = [
+        f"recto://{name}/{seq}"
+        for answer in strangers
+        for name in (answer.headers["x-recto-session-id"], f"tenant:acme:{answer.headers['x-recto-session-id']}")
+        for seq in (3,)
+    ]
+    results: list[str] = []
+
+    def answer(asked: Asked) -> Says:
+        if (text := asked.messages[-1].get("content")) and asked.messages[-1]["role"] == "tool":
+            results.append(text)
+        calls: list[dict[str, Any]] = [{"entry": "4"}, {"entry": 4, "part": 2}, {}, {"entry": "999999"}]
+        calls += [{"entry": pointer} for pointer in pointers] + [{"query": "no such words anywhere xyzzy"}]
+        return Says(calls=(("recall", calls[len(results)]),)) if len(results) < len(calls) else Says(text="Done.")
+
+    world.upstream.answer = answer
+    world.upstream.asked.clear()
+    while len(results) < 5 + len(pointers):
+        reply = reply_in(ask(gw, "chat", said), "chat", False)
+        said = with_answer("chat", said, reply, "Go on.")
+    assert results[0].startswith("[Quoted from earlier")
+    assert "Line 0 of" in results[0]
+    assert "(part 1 of " in results[0]
+    assert "Line 0 of" not in results[1]
+    assert "(part 2 of " in results[1]
+    assert results[2].startswith("[recall needs")
+    assert "there is nothing at" in results[3]
+    for result in results[4:-1]:
+        assert "tango" not in result
+        assert "there is nothing at" in result or "not a pointer" in result
+    assert all(len(result) // 4 < WINDOW // 4 for result in results)
+
+
+@pytest.mark.parametrize("client", SPOKEN, ids=lambda client: client.__name__)
+def test_a_client_library_never_notices_streaming_or_not(world, client):
+    gw, name = world.gateway(), f"{client.__name__} {next(_NUMBERS)}"
+    files = [f"{name}-{number}.txt" for number in range(6)]
+    steps = [
+        *(Says(text="Reading.", calls=(("read_file", {"path": path}),)) for path in files[:4]),
+        Says(text="Let me look.", calls=(recall(f"{files[0]} begins"),)),
+        Says(text="", calls=(recall(f"{files[1]} begins"), recall(f"{files[0]} ends"))),
+        Says(text="First answer."),
+        Says(text="", calls=(recall(f"{files[0]} begins"), ("read_file", {"path": files[4]}))),
+        Says(text="", calls=(("read_file", {"path": files[5]}), recall(f"{files[1]} begins"))),
+        Says(text="", calls=(recall(f"{files[1]} begins"),)),
+        Says(text="Second answer."),
+    ]
+    left = list(steps)
+    world.upstream.answer = lambda asked: left.pop(0)
+    before = {summary.session for summary in gw.store.sessions()}
+    agent = Agent(gw)
+    client(agent, [(f"Question one about {name}", False), (f"Question two about {name}", True)])
+    assert not left
+    assert agent.answers[0] == "First answer." or agent.answers[0].startswith("Let me look.")
+    assert agent.answers[0].endswith("First answer.")
+    assert agent.answers[1] == "Second answer."
+    assert agent.read == files
+    assert len(world.upstream.asked) == len(steps)
+    for asked in world.upstream.asked:
+        assert asked.problems == []
+        assert asked.tokens + 500 <= WINDOW
+    opened = {one.session for one in gw.store.sessions()} - before
+    (session,) = [one for one in opened if one.startswith("agent:")]
+    stored = [entry for entry in gw.store.read(session) if entry.kind == MESSAGE]
+    for path in files:
+        assert sum(json.dumps(file(path)) in entry.content.decode() for entry in stored) == 1
+    assert sum(is_hidden(entry.meta) for entry in stored if entry.role == "tool") in (5, 6)

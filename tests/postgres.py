@@ -87,6 +87,24 @@ def database(*, with_vectors: bool = False) -> Iterator[str]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@contextmanager
+def new_role(url: str) -> Iterator[str]:
+    """A role that may log in and has no rights; it goes away again with what it was given in this database."""
+    role = f"recto_{secrets.token_hex(6)}"
+    with psycopg.connect(server(), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret' NOSUPERUSER NOBYPASSRLS")
+    try:
+        yield role
+    finally:
+        with psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True) as connection:
+            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def as_role(url: str, role: str) -> str:
+    """The address of the same database, as another role."""
+    return named(urlsplit(url).path[1:], role)
+
+
 @cache
 def _shared() -> str:
     """A database that the tests of this worker use one after the other; it goes with the server."""

@@ -105,7 +105,13 @@ def test_programs_get_json(here):
     shown = [json.loads(line) for line in run("show", done["sessions"][0], "--json").stdout.splitlines()]
     assert [row["seq"] for row in shown] == [1, 2, 3, 4]
     assert json.loads(shown[2]["content"]) == MESSAGES[2]
-    assert json.loads(run("verify", "--json").stdout) == {"ok": True, "entries": 4, "findings": [], "erased": []}
+    assert json.loads(run("verify", "--json").stdout) == {
+        "ok": True,
+        "entries": 4,
+        "findings": [],
+        "erased": [],
+        "behind": [],
+    }
 
 
 def test_ranges_can_be_shown(stored):

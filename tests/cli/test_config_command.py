@@ -48,7 +48,7 @@ def test_each_value_says_where_it_comes_from(home):
     assert found["window.policy"]["origin"] == "default"
 
 
-def test_nothing_secret_is_shown_in_any_form(home):
+def test_nothing_secret_is_shown_in_any_form(home, monkeypatch):
     for more in ((), ("--json",), ("gateway",), ("gateway.upstreams",), ("recall.embedder.key",), ("health",)):
         shown = called_at(home, "config", *more)
         assert not [one for one in SECRETS if one in shown]
@@ -58,6 +58,9 @@ def test_nothing_secret_is_shown_in_any_form(home):
     assert "API_KEY" in called_at(home, "config", "gateway")
     store = "postgresql://recto:sk-store@db:5432/recto?password=sk-query"
     assert called_at(home, "--store", store, "config", "store") == "postgresql://db:5432/recto\n"
+    monkeypatch.setenv("RECTO_STORE_KEY", "rk-of-the-store")
+    assert called_at(home, "config", "store_key") == "(set)\n"
+    assert "rk-of-the-store" not in called_at(home, "config")
 
 
 def test_what_is_shown_is_a_file_of_settings(tmp_path):
@@ -68,6 +71,7 @@ def test_what_is_shown_is_a_file_of_settings(tmp_path):
         for name in group.split("."):
             branch = branch[name]
         assert branch.pop("key") == "(unset)"
+    assert tree.pop("store_key") == "(unset)"
     assert load(environ={}, arguments=tree) == load(path=own_file(tmp_path))
 
 

@@ -141,8 +141,8 @@ def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
 def _refused_to_a_gateway(server, url: str, store: PostgresStore) -> None:
     with server.admin() as connection:
         connection.execute("CREATE ROLE narrow LOGIN")
-    grant_role(url, "narrow")
-    narrow = PostgresStore(server.address("erased", "narrow"), lock_timeout=10)
+    key = grant_role(url, "narrow")
+    narrow = PostgresStore(server.address("erased", "narrow"), key=key, lock_timeout=10)
     with narrow, pytest.raises(StoreReadOnly, match="owner"):
         narrow.erase(GLOBEX)
     assert store.head(GLOBEX).seq == 43

@@ -27,9 +27,10 @@ def call(gw, secret, method, path, body=None) -> httpx2.Response:
     return httpx2.request(method, f"{gw.url}/v1/{path}", json=body, headers=headers, timeout=30)
 
 
-def attempts(place) -> list[tuple[str, httpx2.Response, httpx2.Response]]:
-    """What another agent gets for each id of the owner's, and for an id that nobody has."""
+def attempts(place, there=None) -> list[tuple[str, httpx2.Response, httpx2.Response]]:
+    """What another agent gets for each id of the owner's, and for an id that nobody has; `there` is whom it asks."""
     gw, _, keys = place
+    there = there or gw
     opening = {"items": [{"type": "message", "role": "user", "content": SECRET}]}
     conversation = call(gw, keys["owner"], "POST", "conversations", opening).json()["id"]
     said = {"model": "gpt-4o", "input": [{"role": "user", "content": SECRET}]}
@@ -53,7 +54,7 @@ def attempts(place) -> list[tuple[str, httpx2.Response, httpx2.Response]]:
     theirs = forms(conversation, response, compacted)
     unknown = forms("conv_" + "0" * 32, "resp_" + "0" * 32, nobodys)
     return [
-        (one[1], call(gw, keys["other"], *one), call(gw, keys["other"], *other))
+        (one[1], call(there, keys["other"], *one), call(there, keys["other"], *other))
         for one, other in zip(theirs, unknown, strict=True)
     ]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from tests.postgres import database, named, server
+from tests.cli.calling import called
+from tests.postgres import as_role, database, new_role, server
 from together import in_threads
 
 from recto.errors import (
@@ -21,7 +23,9 @@ from recto.errors import (
 )
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.stores.postgres import PostgresStore, grant_role, upgrade_schema
-from recto.stores.postgres.schema import shipped_steps
+from recto.stores.postgres.errors import UNSIGNED
+from recto.stores.postgres.pool import tenant_token
+from recto.stores.postgres.schema import _TABLE, shipped_steps
 from recto.transcript.entries import Draft
 from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
 
@@ -111,18 +115,20 @@ def test_a_connection_that_goes_back_to_the_pool_forgets_its_tenant(url):
         assert found in (None, "")
 
 
+def names(connection: psycopg.Connection, tenant: str, key: str = "") -> None:
+    """Names a tenant for the connection as a gateway does for a transaction."""
+    connection.execute("SELECT set_config('recto.tenant', %s, false)", (tenant,))
+    connection.execute("SELECT set_config('recto.token', %s, false)", (tenant_token(key, tenant),))
+
+
 def test_a_kept_head_never_goes_back_except_where_the_owner_accepts_the_transcript(empty):
-    role = "recto_gateway_kept_test"
     with opened(empty) as store:
         store.append(NORTH, [draft("a"), draft("b")])
-    with admin(empty) as connection:
-        connection.execute(f"DROP ROLE IF EXISTS {role}")
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-    try:
-        grant_role(empty, role)
-        for url in (named(urlsplit(empty).path[1:], role), empty):
+    with new_role(empty) as role:
+        key = grant_role(empty, role)
+        for url in (as_role(empty, role), empty):
             with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute("SET recto.tenant = '*'")
+                names(connection, "*", key)
                 if url != empty:
                     connection.execute("SET recto.accepting = 'on'")  # saying so is not enough for another role
                 for change in ("seq = 1", "seq = 0", "hash = decode(repeat('00', 32), 'hex')"):
@@ -134,27 +140,20 @@ def test_a_kept_head_never_goes_back_except_where_the_owner_accepts_the_transcri
             store.append(NORTH, [draft("c")])
             assert store.kept_heads()[NORTH] == store.head(NORTH)
             assert store.damage() == []
-    finally:
-        with admin(empty) as connection:
-            connection.execute(f"DROP OWNED BY {role}")
-            connection.execute(f"DROP ROLE {role}")
 
 
 def test_a_partition_is_walled_off_by_tenant_like_its_table(url):
     with opened(url) as store:
         store.append(NORTH, [draft("wall")])
         store.append(SOUTH, [draft("wall")])
-    role = "recto_partition_test"
-    with admin(url) as connection:
-        connection.execute(f"DROP ROLE IF EXISTS {role}")
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-        connection.execute(f"GRANT USAGE ON SCHEMA recto TO {role}")
-        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA recto TO {role}")
-    try:
-        with psycopg.connect(named(urlsplit(url).path[1:], role), autocommit=True) as connection:
+    with new_role(url) as role:
+        key = grant_role(url, role)
+        with admin(url) as connection:
+            connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA recto TO {role}")
+        with psycopg.connect(as_role(url, role), autocommit=True) as connection:
             for table in ("entries", "heads", "kept_heads", "terms"):
                 for tenant in ("north", "south"):
-                    connection.execute("SELECT set_config('recto.tenant', %s, false)", (tenant,))
+                    names(connection, tenant, key)
                     found = {
                         row[0]
                         for part in range(16)
@@ -162,10 +161,159 @@ def test_a_partition_is_walled_off_by_tenant_like_its_table(url):
                     }
                     assert found <= {tenant}
                     assert found or table == "terms"
-    finally:
+
+
+def walled_tables(url: str) -> list[str]:
+    with admin(url) as connection:
+        rows = connection.execute(
+            "SELECT c.relname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'tenant'"
+            " WHERE c.relnamespace = 'recto'::regnamespace AND c.relkind IN ('r', 'p')"
+        ).fetchall()
+    return [name for (name,) in rows]
+
+
+def test_a_role_that_is_not_the_owner_opens_no_tenant_by_a_setting(url):
+    """Neither another tenant nor all of them, in any table or partition, by any setting it can write."""
+    with opened(url) as store:
+        for session in (NORTH, SOUTH, "plain"):
+            store.append(session, [draft("signed")])
+    tables = walled_tables(url)
+    assert len(tables) >= 8 * 17
+    with new_role(url) as role:
+        key = grant_role(url, role)
+        with admin(url) as connection:  # the widest rights somebody could have given by mistake
+            connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA recto TO {role}")
+        stolen = tenant_token(key, "north")
+        with psycopg.connect(as_role(url, role), autocommit=True) as connection:
+            for tenant in ("north", "south", "*", ""):
+                for token in ("", "0" * 64, tenant_token("rk-another", tenant), stolen if tenant != "north" else "x"):
+                    connection.execute("SELECT set_config('recto.tenant', %s, false)", (tenant,))
+                    connection.execute("SELECT set_config('recto.token', %s, false)", (token,))
+                    for table in tables if not token else ("entries", "heads_3"):
+                        with suppress(psycopg.Error):
+                            assert connection.execute(f"SELECT count(*) FROM recto.{table}").fetchone() == (0,)
+                    if tenant or token:
+                        with pytest.raises(psycopg.Error) as refused:
+                            connection.execute("SELECT count(*) FROM recto.entries")
+                        assert refused.value.sqlstate == UNSIGNED
+            names(connection, "north", key)
+            assert connection.execute("SELECT DISTINCT tenant FROM recto.entries").fetchall() == [("north",)]
+            assert connection.execute("SELECT count(*) FROM recto.store_keys").fetchone() == (0,)
+
+
+def test_a_role_cannot_take_the_place_of_what_the_check_calls(url):
+    """A function or an operator of its own, found before the system's, decides nothing."""
+    with opened(url) as store:
+        store.append(SOUTH, [draft("path")])
+    with new_role(url) as role:
+        grant_role(url, role)
         with admin(url) as connection:
-            connection.execute(f"DROP OWNED BY {role}")
-            connection.execute(f"DROP ROLE {role}")
+            connection.execute(f"CREATE SCHEMA own_{role} AUTHORIZATION {role}")
+        with psycopg.connect(as_role(url, role), autocommit=True) as connection:
+            connection.execute(f"SET search_path = own_{role}, pg_catalog")
+            for statement in (
+                "CREATE FUNCTION pg_has_role(name, name, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+                "CREATE FUNCTION sha256(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT ''x''::bytea'",
+                "CREATE FUNCTION encode(bytea, text) RETURNS text LANGUAGE sql AS 'SELECT ''x''::text'",
+                "CREATE FUNCTION same(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+                "CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = same)",
+                "CREATE TEMP TABLE store_keys(role text, inner_pad bytea, outer_pad bytea)",
+            ):
+                connection.execute(statement)
+            connection.execute("SET recto.tenant = '*'")
+            connection.execute("SET recto.token = 'x'")
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute("SELECT count(*) FROM recto.entries")
+            assert refused.value.sqlstate == UNSIGNED
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("SELECT * FROM recto.store_keys")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("CREATE OR REPLACE FUNCTION recto.tenant() RETURNS text LANGUAGE sql AS 'SELECT 1'")
+
+
+def test_a_tenant_does_not_take_the_name_of_anothers_session(url):
+    with new_role(url) as role:
+        key = grant_role(url, role)
+        with psycopg.connect(as_role(url, role), autocommit=True) as connection:
+            names(connection, "north", key)
+            for session, tenant in (("tenant:south/taken", "north"), ("taken", "north"), ("tenant:north/x", "")):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(
+                        "INSERT INTO recto.heads(session, tenant, seq, hash) VALUES (%s, %s, 0, %s)",
+                        (session, tenant, bytes(32)),
+                    )
+
+
+def test_a_role_without_its_key_is_told_how_to_get_one_and_a_new_key_ends_the_old(url):
+    with new_role(url) as role:
+        key = grant_role(url, role)
+        assert grant_role(url, role) == ""
+        narrow = as_role(url, role)
+        for wrong in ("", "rk-wrong"):
+            with pytest.raises(StoreUnavailable, match="recto store grant"):
+                opened(narrow, key=wrong)
+        with opened(narrow, key=key) as old:
+            old.append(NORTH, [draft("old key")])
+            newer = grant_role(url, role, new_key=True)
+            for call in (lambda: old.head(NORTH), lambda: old.append(NORTH, [draft("late")]), old.sessions):
+                with pytest.raises(StoreUnavailable, match="recto store grant"):
+                    call()
+        with opened(narrow, key=newer) as store:
+            assert store.head(NORTH).seq
+            assert {summary.session for summary in store.sessions()} >= {NORTH}
+            assert store.damage() == []
+
+
+def test_the_command_prints_a_store_key_once_and_the_setting_opens_the_store(url, monkeypatch):
+    with new_role(url) as role:
+        granted = [called("--store", url, "store", "grant", role, *more) for more in ((), (), ("--new-key",))]
+        assert [one.returncode for one in granted] == [0, 0, 0]
+        assert [bool(one.stdout) for one in granted] == [True, False, True]
+        name, _, key = granted[2].stdout.strip().partition("=")
+        assert called("--store", as_role(url, role), "sessions").returncode != 0
+        monkeypatch.setenv(name, key)
+        assert called("--store", as_role(url, role), "sessions").returncode == 0
+
+
+def test_policies_that_let_more_through_are_told(empty):
+    with opened(empty) as store:
+        with admin(empty) as connection:
+            connection.execute("CREATE POLICY more ON recto.entries_3 USING (true)")
+            assert store.damage() == ["table 'entries_3' is not walled off by tenant"]
+            connection.execute("DROP POLICY more ON recto.entries_3")
+            connection.execute("ALTER POLICY own_tenant ON recto.heads USING (true)")
+        assert store.damage() == ["table 'heads' is not walled off by tenant"]
+
+
+def test_gateways_of_an_older_recto_go_on_until_the_upgrade_is_finished(empty):
+    """What they do: they name a tenant without a token. Afterwards it opens nothing."""
+    with psycopg.connect(empty, autocommit=True) as connection:
+        connection.execute(_TABLE)
+        for step in shipped_steps():
+            if step.version < 6:
+                connection.execute(step.sql.encode())
+                connection.execute("INSERT INTO recto.schema_steps VALUES (%s, %s)", (step.version, step.step))
+    with new_role(empty) as role:
+        with admin(empty) as connection:  # as the older Recto granted it
+            connection.execute(f"GRANT USAGE ON SCHEMA recto TO {role}")
+            connection.execute(f"GRANT SELECT, INSERT ON recto.entries TO {role}")
+            connection.execute(f"GRANT SELECT, INSERT, UPDATE ON recto.heads, recto.terms TO {role}")
+            connection.execute(f"GRANT SELECT, INSERT, UPDATE (seq, hash) ON recto.kept_heads TO {role}")
+            connection.execute(f"GRANT SELECT ON recto.schema_steps TO {role}")
+        assert [(step.version, step.step) for step in upgrade_schema(empty, finish=False)] == [(6, "pre")]
+        narrow = as_role(empty, role)
+        with opened(narrow) as old:
+            old.append(NORTH, [draft("before")])
+            key = grant_role(empty, role)
+            with opened(narrow, key=key) as new:
+                assert new.append(NORTH, [draft("both")])[0].seq == 2
+                assert old.append(NORTH, [draft("still")])[0].seq == 3
+                assert new.damage() == []
+                assert [(step.version, step.step) for step in upgrade_schema(empty, finish=True)] == [(6, "post")]
+                with pytest.raises(StoreUnavailable, match="recto store grant"):
+                    old.head(NORTH)
+                assert new.append(NORTH, [draft("after")])[0].seq == 4
+                assert new.damage() == []
 
 
 async def _tenant_now(store: PostgresStore) -> str | None:
@@ -177,14 +325,10 @@ async def _tenant_now(store: PostgresStore) -> str | None:
 
 def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
     opened(empty).close()
-    role = "recto_gateway_test"
-    with admin(empty) as connection:
-        connection.execute(f"DROP ROLE IF EXISTS {role}")
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-    try:
-        grant_role(empty, role)
-        narrow = named(urlsplit(empty).path[1:], role)
-        with opened(narrow) as store:
+    with new_role(empty) as role:
+        key = grant_role(empty, role)
+        narrow = as_role(empty, role)
+        with opened(narrow, key=key) as store:
             store.append(NORTH, [draft("a")])
             index = store.index(lock_timeout=20)
             index.put(NORTH, "words/1", [IndexRow(1, b"row")], CoveredRange(1, 1, bytes(32)))
@@ -193,7 +337,7 @@ def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
             with store.turn(NORTH):
                 store.append(NORTH, [draft("b")])
         with psycopg.connect(narrow, autocommit=True) as connection:
-            connection.execute("SET recto.tenant = '*'")
+            names(connection, "*", key)
             for statement in (
                 "UPDATE recto.entries SET ts = 0",
                 "DELETE FROM recto.entries",
@@ -204,12 +348,11 @@ def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
                 "ALTER TABLE recto.entries DISABLE TRIGGER ALL",
                 "ALTER TABLE recto.entries NO FORCE ROW LEVEL SECURITY",
                 "DROP TABLE recto.entries",
+                "SELECT * FROM recto.store_keys",
+                "INSERT INTO recto.store_keys SELECT 'me', pad, pad FROM decode(repeat('00', 64), 'hex') AS pad",
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     connection.execute(statement)
-    finally:
-        with admin(empty) as connection:
-            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def test_guards_that_were_switched_off_and_ends_that_were_cut_are_told(empty):

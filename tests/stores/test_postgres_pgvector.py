@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import numpy as np
 import psycopg
 import pytest
-from tests.postgres import database, may_have_vectors, named, server, switch_on_vectors
+from tests.postgres import as_role, database, may_have_vectors, new_role, server, switch_on_vectors
 from tests.spelling import SpellingEmbedder
 
 from recto.config import load
@@ -243,22 +243,11 @@ def test_others_add_to_a_lane_while_it_is_taken_into_a_graph(index, url):
     assert index.covered(MAIN, LANE) == [CoveredRange(1, 100 + MANY // 2, bytes(32))]
 
 
-@contextmanager
-def gateway_role() -> Iterator[str]:
-    role = "recto_graphs_test"
-    with psycopg.connect(server(), autocommit=True) as connection:
-        connection.execute(f"DROP ROLE IF EXISTS {role}")
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
-    yield role
-    with psycopg.connect(server(), autocommit=True) as connection:
-        connection.execute(f"DROP ROLE {role}")
-
-
 def test_an_extension_that_comes_later_is_used_by_those_who_serve_already():
     may_have_vectors()
-    with gateway_role() as role, database() as late:
+    with database() as late, new_role(late) as role:
         PostgresStore(late).close()
-        grant_role(late, role)
+        key = grant_role(late, role)
         with closing(PostgresIndex(late, lock_timeout=20)) as index:
             assert "not switched on" in index.graphs.unavailable_reason()
             lane = lane_of(index)
@@ -271,8 +260,7 @@ def test_an_extension_that_comes_later_is_used_by_those_who_serve_already():
         settings = load(environ={}, arguments={"store": late})
         assert upgrade_database(settings, finish=False) == ["graphs of vectors: made"]
         assert upgrade_database(settings, finish=False) == []
-        narrow = named(urlsplit(late).path[1:], role)
-        with closing(PostgresIndex(narrow, lock_timeout=20)) as index:
+        with closing(PostgresIndex(as_role(late, role), key=key, lock_timeout=20)) as index:
             lane = lane_of(index)
             linked(lane)
             agree(lane, exact_of(rows), rows[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
@@ -19,9 +19,9 @@ from recto.cli.console import format_time, one_line, out, print_json, progress, 
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.engine.fork import fork
-from recto.engine.verification import verify
+from recto.engine.verification import Verification, verify
 from recto.engine.views.models import full_entry, session_item
-from recto.errors import MalformedFile, UnknownSession
+from recto.errors import MalformedFile, StoreError, UnknownSession
 from recto.formats.entry_text import entry_text, list_sessions
 from recto.transcript.entries import Entry, Head, SessionSummary, session_key
 from recto.transcript.protocols import TranscriptStore
@@ -118,13 +118,20 @@ def verify_command(
             store.accept_heads()
         with progress("verifying", total) as advance:
             result = verify(store, key, _read_heads(heads) if heads else None, advance)
+        is_forward = key is None and _bring_heads_forward(store, result)
         if write_heads:
             _write_heads(store, write_heads)
     if as_json:
         rows = [
             {"session": finding.session, "seq": finding.seq, "problem": finding.problem} for finding in result.findings
         ]
-        payload = {"ok": result.ok, "entries": result.entries, "findings": rows, "erased": result.erased}
+        payload = {
+            "ok": result.ok,
+            "entries": result.entries,
+            "findings": rows,
+            "erased": result.erased,
+            "behind": result.behind,
+        }
         click.echo(json.dumps(payload))
     else:
         for finding in result.findings:
@@ -132,11 +139,25 @@ def verify_command(
             out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(finding.problem)))
         verdict = "all as stored" if result.ok else f"{len(result.findings)} found"
         out.print(f"{result.entries:,} entries in {result.sessions:,} sessions: {verdict}")
+        if is_forward:
+            out.print(
+                f"{len(result.behind):,} of the heads kept beside the store were older; they are up to date again"
+            )
         if result.erased:
             note = f"{len(result.erased):,} of the heads are of sessions that were erased on purpose"
             out.print(f"{note}: see 'recto audit --erased', and write heads anew")
     if not result.ok:
         click.get_current_context().exit(1)
+
+
+def _bring_heads_forward(store: TranscriptStore, result: Verification) -> bool:
+    """Bring the heads beside a file up to date where a crash lost writes of them and the chains are whole."""
+    if not result.ok or not result.behind or not store.is_local:
+        return False
+    with suppress(StoreError, OSError):  # looking works where writing does not
+        store.accept_heads()
+        return True
+    return False
 
 
 def print_sessions(summaries: Sequence[SessionSummary], current: str = "") -> None:

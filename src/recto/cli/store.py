@@ -177,15 +177,22 @@ def upgrade_command(settings: Settings, finish: bool) -> None:
 
 @store_command.command("grant")
 @click.argument("role")
+@click.option("--new-key", is_flag=True, help="Replace the role's store key; the old one opens nothing from now on.")
 @click.pass_obj
-def grant_command(settings: Settings, role: str) -> None:
+def grant_command(settings: Settings, role: str, new_key: bool) -> None:
     """Gives a role of the database what a gateway needs, and no more: it adds, and can neither change nor remove.
 
-    The role is there already; the store's address names the owner of its tables.
+    The role is there already; the store's address names the owner of its tables. The first grant prints a store key,
+    once: gateways that connect as this role need it as `RECTO_STORE_KEY`. Without it the role opens no tenant.
 
     \b
     Examples:
       recto --store postgresql://owner@db/recto store grant recto_gateway
+      recto --store postgresql://owner@db/recto store grant recto_gateway --new-key
     """
-    grant_role(settings, role)
-    out.print(safe(f"{role} may add to the store, read it, and keep its index"), markup=False, soft_wrap=True)
+    key = grant_role(settings, role, new_key=new_key)
+    err.print(safe(f"{role} may add to the store, read it, and keep its index"), markup=False, soft_wrap=True)
+    if key:
+        out.print(f"RECTO_STORE_KEY={key}", markup=False, soft_wrap=True)
+    else:
+        err.print("its store key is the one that was printed before; --new-key replaces it", markup=False)

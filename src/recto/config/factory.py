@@ -416,7 +416,7 @@ def open_replica(settings: Settings, store: TranscriptStore) -> Replica | None:
 
 def _open_postgres(settings: Settings, create: bool) -> TranscriptStore:
     store: TranscriptStore = _postgres_driver(settings).PostgresStore(
-        settings.store, create=create, lock_timeout=settings.limits.lock_seconds
+        settings.store, key=settings.store_key, create=create, lock_timeout=settings.limits.lock_seconds
     )
     return store
 
@@ -452,9 +452,10 @@ def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
     return [*applied, *filter(None, [driver.create_graphs(settings.store)])]
 
 
-def grant_role(settings: Settings, role: str) -> None:
-    """Grant a database role the privileges that a gateway needs."""
-    _postgres_driver(settings).grant_role(settings.store, role)
+def grant_role(settings: Settings, role: str, *, new_key: bool = False) -> str:
+    """Grant a database role the privileges that a gateway needs; returns its store key where one was made."""
+    key: str = _postgres_driver(settings).grant_role(settings.store, role, new_key=new_key)
+    return key
 
 
 def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:

@@ -496,6 +496,9 @@ class Settings:
 
     store: str = "~/.recto/transcript.db"
     """Where transcripts are stored: a path, `postgresql://…`, or `memory:` for a store that ends with the process."""
+    store_key: str = ""
+    """The key that `recto store grant` printed: a role that does not own the tables of a PostgreSQL store opens tenants
+    with it. Set it as `RECTO_STORE_KEY`."""
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     session: str = DEFAULT_SESSION
     """The default session."""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from recto.config.loader import Layer, Origin
 from recto.config.settings import Settings
 
-_SECRETS = frozenset({"key"})
+_SECRETS = frozenset({"key", "store_key"})
 """Keys with these names are secrets at any level."""
 _URLS = frozenset({"url"})
 _SECRET_URLS = frozenset({"health.webhook.url"})

@@ -39,6 +39,8 @@ class Verification:
     findings: tuple[ChainFinding, ...]
     erased: tuple[str, ...] = ()
     """Sessions with a known head that were deliberately erased since, according to the record."""
+    behind: tuple[str, ...] = ()
+    """Sessions whose separately stored head lags behind a chain that is whole, as after a crash."""
 
     @property
     def ok(self) -> bool:
@@ -74,6 +76,7 @@ def verify(
             if _is_erased(erased.get(session, ()), None, own_heads.get(session)):
                 return Verification(0, 0, (), (session,))
     entries = 0
+    behind: list[str] = []
     for name in names:
         anchors = [stored_heads[name]] if name in stored_heads else []
         if name in own_heads and not _is_erased_head(erased.get(name, ()), own_heads[name]):
@@ -81,7 +84,10 @@ def verify(
         seen, found = _verify_session(store, name, anchors, progress)
         entries += seen
         findings += found
-    return Verification(len(names), entries, tuple(findings), tuple(sorted(own_heads.keys() & erased.keys())))
+        if not found and seen > stored_heads.get(name, EMPTY_HEAD).seq:
+            behind.append(name)
+    erased_heads = tuple(sorted(own_heads.keys() & erased.keys()))
+    return Verification(len(names), entries, tuple(findings), erased_heads, tuple(behind))
 
 
 def _read_erasures(store: TranscriptStore) -> Mapping[str, Sequence[Erasure]]:

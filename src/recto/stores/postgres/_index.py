@@ -102,9 +102,9 @@ class _SealConflict(Exception):
 class PostgresIndex:
     """The recall index in the database of the transcript. Its tables are created with the store's."""
 
-    def __init__(self, url: str, *, lock_timeout: float = 30.0, connections: int = 8) -> None:
+    def __init__(self, url: str, *, key: str = "", lock_timeout: float = 30.0, connections: int = 8) -> None:
         self._url = url
-        self._pool = ConnectionPool(url, patience=lock_timeout, connections=connections)
+        self._pool = ConnectionPool(url, key=key, patience=lock_timeout, connections=connections)
         self.graphs = PostgresGraphs(self._pool, self._translating)
         """Approximate vector search for long sessions, if the server has pgvector."""
 

@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from recto.errors import AppendConflict, StoreReadOnly, TurnTaken
 from recto.stores.postgres import queries
-from recto.stores.postgres.errors import redact_url, translate
+from recto.stores.postgres.errors import UNSIGNED, redact_url, translate
 from recto.transcript.entries import Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
@@ -51,11 +51,10 @@ def erase_session(url: str, session: str, *, expect: int | None, seconds: float)
                     raise TurnTaken(session, redact_url(url))
                 time.sleep(_PAUSE)
             return head
-    except errors.InsufficientPrivilege as error:
-        raise StoreReadOnly(
-            redact_url(url), "only the owner of the tables erases; name that role in the address"
-        ) from error
     except psycopg.Error as error:
+        if error.sqlstate in (errors.InsufficientPrivilege.sqlstate, UNSIGNED):
+            detail = "only the owner of the tables erases; name that role in the address"
+            raise StoreReadOnly(redact_url(url), detail) from error
         raise translate(error, redact_url(url), seconds) from error
 
 

@@ -14,6 +14,8 @@ _AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
 _STOPPING = ("57P01", "57P02", "57P03", "53300")  # shut down, crashed, starting up, too many connections
 _FULL = ("53100", "53200")
 _READ_ONLY = ("25006", "42501")
+UNSIGNED = "RCT02"
+"""A role other than the owner named a tenant without its token."""
 
 
 def redact_url(url: str) -> str:
@@ -60,12 +62,20 @@ def translate(error: BaseException, location: str, waited: float) -> StoreError:
         return StoreFull(location)
     if state in _READ_ONLY:
         return StoreReadOnly(location, "the server is a replica, or this role may not write")
+    if state == UNSIGNED:
+        return no_key(location)
     if state is not None and state[:2] in ("XX", "58"):
         return StoreCorrupt(location, _one_line(error))
     if is_transient(error):
         detail = "the server cannot be reached, and could not be for a while. Everything acknowledged before is kept; "
         return StoreUnavailable(location, detail + f"append again with the same key ({_one_line(error)})")
     return StoreUnavailable(location, f"PostgreSQL refused: {_one_line(error)}")
+
+
+def no_key(location: str) -> StoreUnavailable:
+    """Return the error for a role that has to name its tenants with a key and has none, or a wrong one."""
+    detail = "this role does not own the tables, and has no key that opens tenants: the owner makes one with "
+    return StoreUnavailable(location, detail + "'recto store grant ROLE'; set it as RECTO_STORE_KEY")
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,13 +1,14 @@
 """A pool of connections to one database, on an event loop of its own, callable from any thread.
 
-Each unit of work is one transaction that sets its tenant first; independent statements are sent as a pipeline. What
-fails because the server is unreachable for a moment is retried until the caller's time limit. The pool knows nothing
-about the tables.
+Each unit of work is one transaction that names its tenant first, signed with the store's key; independent statements
+are sent as a pipeline. What fails because the server is unreachable for a moment is retried until the caller's time
+limit. The pool knows nothing about the tables.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
 import random
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 EVERYBODY = "*"
 """Pseudo-tenant of maintenance work that covers all tenants."""
-_TENANT = "SELECT set_config('recto.tenant', %s, true)"
+_TENANT = "SELECT set_config('recto.tenant', %s, true), set_config('recto.token', %s, true)"
 _INSIST = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _OPTIONS = (
@@ -47,8 +49,12 @@ _OPTIONS = (
 class ConnectionPool:
     """A connection pool to one database, with an event loop on its own thread. Thread-safe."""
 
-    def __init__(self, url: str, *, patience: float, connections: int = 16, read_only: bool = False) -> None:
+    def __init__(
+        self, url: str, *, key: str = "", patience: float, connections: int = 16, read_only: bool = False
+    ) -> None:
+        """`key` signs the tenant of every transaction; the owner of the tables needs none."""
         self.location = redact_url(url)
+        self._key = key
         self.patience = patience
         self._url = url
         self._max_connections = connections
@@ -88,7 +94,7 @@ class ConnectionPool:
         """Open a transaction restricted to one tenant, in pipeline mode."""
         assert self._pool is not None  # noqa: S101  # there since the loop runs
         async with self._pool.connection() as connection, connection.pipeline(), connection.transaction():
-            await connection.execute(_TENANT, (tenant,))
+            await connection.execute(_TENANT, (tenant, tenant_token(self._key, tenant)))
             yield connection
 
     @asynccontextmanager
@@ -100,7 +106,7 @@ class ConnectionPool:
         """
         assert self._pool is not None  # noqa: S101  # there since the loop runs
         async with self._pool.connection() as connection, connection.pipeline():
-            await connection.execute(_TENANT, (tenant,))
+            await connection.execute(_TENANT, (tenant, tenant_token(self._key, tenant)))
             yield connection
 
     async def fetch_all(self, tenant: str, statement: str, parameters: Any = ()) -> list[TupleRow]:  # noqa: ANN401  # driver's
@@ -161,6 +167,12 @@ class ConnectionPool:
             name="recto",
         )
         await self._pool.open()
+
+
+@lru_cache(maxsize=1024)
+def tenant_token(key: str, tenant: str) -> str:
+    """Return the token by which a role other than the owner names a tenant; empty without a key."""
+    return hmac.new(key.encode(), tenant.encode(), "sha256").hexdigest() if key else ""
 
 
 async def _prepare(connection: Connection) -> None:

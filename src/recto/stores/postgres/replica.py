@@ -43,7 +43,7 @@ class PostgresReplica:
         self._primary = primary
         self._pool = ConnectionPool(primary.url, patience=_PATIENCE, connections=1)
         self._replica_pool = ConnectionPool(url, patience=_PATIENCE, connections=1, read_only=True)
-        self.store = PostgresStore(url, lock_timeout=_PATIENCE, read_only=True)
+        self.store = PostgresStore(url, key=primary.key, lock_timeout=_PATIENCE, read_only=True)
         self.fault = "it was not looked at yet"
         """Why it cannot be read; empty if it can, unless it lags too far behind."""
         self._marks: deque[tuple[float, int]] = deque()

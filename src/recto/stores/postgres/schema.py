@@ -7,6 +7,7 @@ once no old version runs. One process migrates at a time; each step is atomic.
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -17,7 +18,7 @@ from psycopg import sql
 
 from recto.errors import StoreTooNew, StoreUnavailable
 from recto.stores.postgres.errors import redact_url, translate
-from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
+from recto.stores.postgres.pool import EVERYBODY, ConnectionPool, tenant_token
 
 _GUARDED: Final = ("entries", "heads", "kept_heads")
 _WALLED: Final = (*_GUARDED, "terms")
@@ -32,9 +33,14 @@ JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_namespace AS n ON n.oid = c.reln
 WHERE n.nspname = 'recto' AND NOT t.tgisinternal
 """
 _WALLS = """
-SELECT c.relname, c.relrowsecurity AND (c.relforcerowsecurity OR c.relispartition) FROM pg_class AS c
+SELECT c.relname, c.relrowsecurity AND (c.relforcerowsecurity OR c.relispartition) AND (
+  SELECT count(*) = 1 AND bool_and(pg_get_expr(p.polqual, c.oid) LIKE '%%recto.tenant()%%' OR NOT EXISTS (
+    SELECT 1 FROM recto.schema_steps WHERE version = 6 AND step = 'post'
+  )) FROM pg_policy AS p WHERE p.polrelid = c.oid
+) FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = 'recto' AND c.relname = ANY(%(tables)s)
 """
+"""A policy more would let more rows through."""
 _ASTRAY = """
 SELECT h.session, h.seq FROM recto.heads AS h
 LEFT JOIN recto.entries AS e ON e.session = h.session AND e.seq = h.seq
@@ -64,6 +70,8 @@ async def find_damage(pool: ConnectionPool) -> list[str]:
     return [*gone, *open_, *(f"session '{session}': entry {seq}, its end, is not there" for session, seq in astray)]
 
 
+_SIGNED: Final = (6, "post")
+"""From this step on a role other than the owner needs a key."""
 _FILE_NAME = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _RUNNER = 0x526374_6F0001
 """Advisory lock of the migrating process; Recto uses no other."""
@@ -132,8 +140,11 @@ def upgrade(connection: psycopg.Connection, *, finish: bool = False) -> list[Mig
         connection.execute("SELECT pg_advisory_unlock(%s)", (_RUNNER,))
 
 
-def prepare_schema(url: str, location: str, *, create: bool, seconds: float) -> None:
-    """Create or upgrade the schema if needed. Raises `StoreTooNew` and `StoreUnavailable`."""
+def prepare_schema(url: str, location: str, *, key: str, create: bool, seconds: float) -> None:
+    """Create or upgrade the schema if needed, and see that this role may name tenants.
+
+    Raises `StoreTooNew` and `StoreUnavailable`.
+    """
     with psycopg.connect(url, autocommit=True, connect_timeout=max(int(seconds), 2)) as connection:
         done = applied_steps(connection)
         known = {step.version for step in shipped_steps()}
@@ -142,9 +153,12 @@ def prepare_schema(url: str, location: str, *, create: bool, seconds: float) -> 
             raise StoreTooNew(location, newest, max(known))
         if not done and not create:
             raise StoreUnavailable(location, "there is no store in this database; check the address")
-        if {(version, "pre") for version in known} <= done:
-            return
-        upgrade(connection)
+        if not {(version, "pre") for version in known} <= done:
+            upgrade(connection)
+        elif _SIGNED in done:
+            connection.execute("SELECT set_config('recto.tenant', '*', false)")
+            connection.execute("SELECT set_config('recto.token', %s, false)", (tenant_token(key, EVERYBODY),))
+            connection.execute("SELECT recto.tenant()")
 
 
 _SECONDS = 30
@@ -174,13 +188,30 @@ def create_graphs(url: str) -> str:
         raise translate(error, redact_url(url), _SECONDS) from error
 
 
-def grant_role(url: str, role: str) -> None:
-    """Grant a role the rights a gateway needs."""
+_KEEP_KEY = """
+INSERT INTO recto.store_keys(role, inner_pad, outer_pad) VALUES (%(role)s, %(inner)s, %(outer)s)
+ON CONFLICT (role) DO UPDATE SET inner_pad = EXCLUDED.inner_pad, outer_pad = EXCLUDED.outer_pad, made = now()
+WHERE %(replace)s
+"""
+_BLOCK: Final = 64
+"""Block size of SHA-256, to which HMAC pads its key."""
+
+
+def grant_role(url: str, role: str, *, new_key: bool = False) -> str:
+    """Grant a role the rights a gateway needs, and return the key by which it names tenants.
+
+    The key is made with the first grant and cannot be read again: empty if the role has one. `new_key` replaces it.
+    """
     text = (resources.files(__package__) / "grants.sql").read_text("utf-8")
+    key = f"rk-{secrets.token_urlsafe(32)}"
+    padded = key.encode().ljust(_BLOCK, b"\0")
+    pads = {"inner": bytes(byte ^ 0x36 for byte in padded), "outer": bytes(byte ^ 0x5C for byte in padded)}
     try:
         with psycopg.connect(url, connect_timeout=_SECONDS) as connection:
             connection.execute(sql.SQL(text).format(role=sql.Identifier(role)))
             if connection.execute(_CAN_MAKE_GRAPHS).fetchone() == (True,):
                 connection.execute(_MAKE_GRAPHS)  # it gives the same rights on them
+            made = connection.execute(_KEEP_KEY, {"role": role, "replace": new_key, **pads})
+            return key if made.rowcount else ""
     except psycopg.Error as error:
         raise translate(error, redact_url(url), _SECONDS) from error

@@ -44,18 +44,30 @@ class PostgresStore:
         self,
         url: str,
         *,
+        key: str = "",
         create: bool = True,
         lock_timeout: float = 30.0,
         connections: int = 16,
         lease: float = LEASE,
         read_only: bool = False,
     ) -> None:
-        """Open the store. `read_only` is for a replica: the schema is not checked and nothing is written."""
+        """Open the store.
+
+        Args:
+            url: Address of the database.
+            key: Signs the tenant of every transaction, for a role that does not own the tables.
+            create: Whether the tables are created if there are none.
+            lock_timeout: Seconds for which locks, leases and the server are waited for.
+            connections: Maximum number of connections.
+            lease: Seconds after which a silent owner has lost its turn.
+            read_only: For a replica: the schema is not checked and nothing is written.
+        """
         self.url = url
-        self._pool = ConnectionPool(url, patience=lock_timeout, connections=connections, read_only=read_only)
+        self.key = key
+        self._pool = ConnectionPool(url, key=key, patience=lock_timeout, connections=connections, read_only=read_only)
         try:
             if not read_only:
-                prepare_schema(url, redact_url(url), create=create, seconds=lock_timeout)
+                prepare_schema(url, redact_url(url), key=key, create=create, seconds=lock_timeout)
         except psycopg.Error as error:
             raise translate(error, redact_url(url), lock_timeout) from error
         self._leases = Leases(self._pool, lease)
@@ -233,7 +245,7 @@ class PostgresStore:
 
     def index(self, *, lock_timeout: float) -> PostgresIndex:
         """Open the recall index in the same database."""
-        return PostgresIndex(self.url, lock_timeout=lock_timeout)
+        return PostgresIndex(self.url, key=self.key, lock_timeout=lock_timeout)
 
     def close(self) -> None:
         """Close all connections. No other call may follow."""

@@ -337,6 +337,9 @@ class SqliteWriter:
                 raise StoreCorrupt(str(self._path), detail)
         elif kept is not None:
             raise StoreCorrupt(str(self._path), f"session '{session}' stands in the place of '{kept.start}'")
+        if kept is not None and not kept.start:
+            with suppress(OSError):  # as in a commit: nothing depends on it
+                self._heads.keep_name(number, session)
         return _Tip(number, head, kept.slot if kept else None, False)
 
     def _commit(self, connection: apsw.Connection, outcomes: list[_Outcome], moved: dict[str, _Tip]) -> list[_Outcome]:

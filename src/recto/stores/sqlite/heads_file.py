@@ -7,7 +7,10 @@ One record of 256 bytes for each session, at its number:
     name     crc32 | length | the session key, cut where it is longer than fits               128 bytes
 
 A slot is written after its commit and without fsync: after a crash it may lag behind the database, but it
-is never ahead. The first record is the header. Its count of rewrites tells other processes to drop their caches.
+is never ahead. Any of the writes since the last fsync may be missing, the one with the name too, while later ones are
+there: a slot or a name of zeros was never written and is no damage.
+
+The first record is the header. Its count of rewrites tells other processes to drop their caches.
 """
 
 from __future__ import annotations
@@ -127,6 +130,10 @@ class HeadsFile:
         os.pwrite(self._opened(), slot, number * RECORD + (1 - newest) * _SLOT.size)
         return 1 - newest
 
+    def keep_name(self, number: int, session: str) -> None:
+        """Write the name of a record whose first write was lost."""
+        os.pwrite(self._opened(), _name(session), number * RECORD + 2 * _SLOT.size)
+
     def drop(self, number: int) -> None:
         """Delete a record and tell other processes to drop their caches."""
         magic, rewrites, late = self._header()
@@ -216,12 +223,17 @@ def _read_record(number: int, record: bytes) -> StoredHead | None:
 
 
 def _is_whole(record: bytes) -> bool:
-    """Whether all checksums of a record are right; a slot that was never written is intact."""
+    """Whether all checksums of a record are right; a slot or a name that was never written is intact."""
     slots = [record[place * _SLOT.size : (place + 1) * _SLOT.size] for place in (0, 1)]
     name = record[2 * _SLOT.size :]
     length = int.from_bytes(name[4:6], "big")
-    return (
-        all(not slot.strip(b"\0") or zlib.crc32(slot[4:]) == int.from_bytes(slot[:4], "big") for slot in slots)
-        and zlib.crc32(name[4 : _NAME.size + min(length, _NAME_ROOM)]) == int.from_bytes(name[:4], "big")
-        and not name[_NAME.size + length :].strip(b"\0")
+    slots_are_whole = all(
+        not slot.strip(b"\0") or zlib.crc32(slot[4:]) == int.from_bytes(slot[:4], "big") for slot in slots
+    )
+    return slots_are_whole and (
+        not name.strip(b"\0")
+        or (
+            zlib.crc32(name[4 : _NAME.size + min(length, _NAME_ROOM)]) == int.from_bytes(name[:4], "big")
+            and not name[_NAME.size + length :].strip(b"\0")
+        )
     )

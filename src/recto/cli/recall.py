@@ -22,6 +22,7 @@ from recto.engine.views.models import full_entry, recall_result
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats.entry_text import entry_text, list_sessions
 from recto.recall.documents import passages
+from recto.recall.gate import relevant_hits
 from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult
@@ -219,8 +220,9 @@ def print_results(result: SearchResult, threshold: float | None, lexicon: Lexico
         return float(len(terms & lexicon.terms(piece).keys()))
 
     width = min(out.width, _MAX_WIDTH) - _INDENT
+    relevant = None if threshold is None else relevant_hits(result, threshold, spare=True)
     for hit in result.hits:
-        out.print(_title(hit, threshold), soft_wrap=True)
+        out.print(_title(hit, is_relevant=None if relevant is None else hit in relevant), soft_wrap=True)
         out.print(Text(" " * _INDENT + _best_line(hit.text, relevance, width)), soft_wrap=True)
         if explain:
             out.print(Text(" " * _INDENT + _reasons(hit), "dim"), soft_wrap=True)
@@ -231,8 +233,10 @@ def print_results(result: SearchResult, threshold: float | None, lexicon: Lexico
     out.print(_summary(result), soft_wrap=True)
     if explain and threshold is not None:
         best = max((hit.chance for hit in result.hits), default=0.0)
-        verdict = "enough" if best >= threshold else "not enough"
+        verdict = "enough" if relevant else "not enough"
         needs = f"{verdict} to come back into a prompt by itself: that takes {threshold:.2f}"
+        if relevant and best < threshold:
+            needs += ", or a little less where it stands out and there are tokens to spare"
         out.print(f"The best chance is {best:.2f}, {needs}.", soft_wrap=True)
 
 
@@ -243,8 +247,8 @@ def _best_line(text: str, relevance: Callable[[str], float], width: int) -> str:
     return "" if best is None else one_line(("… " if best else "") + pieces[best], width)
 
 
-def _title(hit: Hit, threshold: float | None) -> Text:
-    style = "bold" if threshold is None else "bold green" if hit.chance >= threshold else "dim"
+def _title(hit: Hit, *, is_relevant: bool | None) -> Text:
+    style = "bold" if is_relevant is None else "bold green" if is_relevant else "dim"
     chance = (f"{hit.chance:.2f}  ", style)
     title = Text.assemble(chance, f"{hit.role:<9}  {format_time(hit.ts)[:16]}  ", (safe(hit.pointer), "cyan"))
     if hit.superseded_by is not None:

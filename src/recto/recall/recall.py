@@ -18,6 +18,7 @@ from recto.formats.entry_text import entry_text
 from recto.recall._selection import MessageReader, Selection
 from recto.recall._term_sets import EntryKey
 from recto.recall.documents import excerpt
+from recto.recall.gate import SPARE_TOKENS, relevant_hits
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
 from recto.recall.quoting import Excerpt, format_minute, frame_quotation, render_excerpt
@@ -28,18 +29,8 @@ from recto.transcript.entries import Entry
 from recto.transcript.events import refused_key
 from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, reach_of
 
-_COMPANION_MARGIN = 0.1
-"""Hits may be this much less relevant than the threshold if the best hit reaches it."""
 _MAX_SESSIONS = 1000
 """Sessions that a search over an agent or a tenant covers at most."""
-_UNSURE_MARGIN = 0.1
-"""The best hit may be this much below the threshold if there are tokens to spare."""
-_CLOSE_TO_BEST = 0.85
-"""Share of the best relevance from which on others are quoted with a best hit below the threshold."""
-_MAX_UNSURE = 3
-"""Hits that are quoted at most where the best is below the threshold."""
-_SPARE_TOKENS = 300
-"""Budget from which on a best hit below the threshold is quoted."""
 _MAX_BUDGET_SHARE = 3
 """One hit takes at most this part of the budget: a third."""
 _MIN_SHARE_TOKENS = 120
@@ -165,6 +156,7 @@ class RecallService:
             scope=scope,
             hits=tuple(hits),
             searched=ranking.searched,
+            candidates=len(ranking.candidates),
             behind=behind,
             # Both numbers count from the head of the transcript: what has no words yet has no vectors either.
             without_vectors=max(without_vectors - behind, 0),
@@ -188,7 +180,8 @@ class RecallService:
         result = self.search(
             query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories, repeats=False
         )
-        relevant = self._relevant(result.hits, budget, strict=strict)
+        spare = budget >= SPARE_TOKENS and not strict
+        relevant = relevant_hits(result, self.rules.threshold, spare=spare)
         relevant = [hit for hit in relevant if not self._is_refused(hit)]
         return self._fit_to_budget(query, relevant, budget, count), result
 
@@ -234,19 +227,6 @@ class RecallService:
         if head:
             self.indexer.index_words(key, head, self.rules.index_seconds)
         return [key] if head else []
-
-    def _relevant(self, hits: Sequence[Hit], budget: int, *, strict: bool) -> list[Hit]:
-        """Return the hits that are relevant enough to be quoted.
-
-        Where the best one is just below the threshold and there are tokens to spare, it is quoted with the few that
-        come close to it: a plain question is often answered by a message that shares few words with it.
-        """
-        best, threshold = max((hit.chance for hit in hits), default=0.0), self.rules.threshold
-        if best >= threshold:
-            return [hit for hit in hits if hit.chance >= threshold - _COMPANION_MARGIN]
-        if strict or best < threshold - _UNSURE_MARGIN or budget < _SPARE_TOKENS:
-            return []
-        return [hit for hit in hits if hit.chance >= _CLOSE_TO_BEST * best][:_MAX_UNSURE]
 
     def _fit_to_budget(
         self, query: Query, hits: Sequence[Hit], budget: int, count: Callable[[str], int]

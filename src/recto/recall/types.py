@@ -103,6 +103,8 @@ class SearchResult:
     hits: tuple[Hit, ...]
     searched: int
     """Number of messages searched."""
+    candidates: int = 0
+    """Number of messages that were ranked."""
     behind: int = 0
     """Entries that are not in the word index yet."""
     without_vectors: int = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -17,7 +18,14 @@ from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 from recto.formats import FORMATS as BY_NAME
-from recto.formats.sse import SseReader
+from recto.formats.openai_chat import CHAT
+from recto.formats.sse import SseReader, sse
+from recto.gateway.api_keys import Key
+from recto.gateway.recall_rounds import StreamedRounds
+from recto.gateway.request import open_request
+from recto.gateway.responses import StreamedResponse
+from recto.gateway.session_resolver import SessionHint
+from recto.gateway.upstreams.http import UpstreamResponse
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.hidden import is_hidden
 
@@ -416,3 +424,56 @@ def test_a_client_library_never_notices_streaming_or_not(world, client):
     for path in files:
         assert sum(json.dumps(file(path)) in entry.content.decode() for entry in stored) == 1
     assert sum(is_hidden(entry.meta) for entry in stored if entry.role == "tool") in (5, 6)
+
+
+def test_a_client_that_leaves_in_a_later_round_leaves_a_session_in_which_its_request_goes_on(world):
+    gw, said = world.gateway(), history()
+    turns, key = gw.gateway.turns, Key(id="", name="test")
+    request = open_request(json.dumps(body_of("chat", said, stream=True)).encode(), CHAT)
+    hint = SessionHint(name="", is_explicit=False)
+    turn = turns.begin(key, request, hint)
+    closed: list[str] = []
+
+    def answer(name: str, *deltas: dict[str, Any], finish: str) -> UpstreamResponse:
+        async def pieces() -> AsyncIterator[bytes]:
+            for delta in deltas:
+                yield sse(None, json.dumps({"choices": [{"index": 0, "delta": delta}]}))
+            yield sse(None, json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}))
+
+        async def close() -> None:
+            closed.append(name)
+
+        return UpstreamResponse(status=200, headers=[], pieces=pieces(), close=close)
+
+    call = {"index": 0, "id": "call_1", "function": {"name": "recall", "arguments": '{"query": "harbour gate"}'}}
+    first = answer("first", {"content": "Let me look."}, {"tool_calls": [call]}, finish="tool_calls")
+
+    async def ask() -> UpstreamResponse:
+        return answer("second", {"content": "It is"}, {"content": " gone."}, finish="stop")
+
+    async def send(message: Any) -> None:
+        if b" gone." in message.get("body", b""):
+            raise OSError("nobody is there")
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    rounds = StreamedRounds(turn, turns, ask, lambda: None).response(first)
+    streamed = StreamedResponse(turn=turn, turns=turns, answer=rounds, format=format_of("chat"), headers=[])
+    asyncio.run(streamed({"type": "http"}, receive, send))
+    assert turn.ended
+    assert {*closed} == {"first", "second"}
+    entries = list(gw.store.read(turn.resolved.key))
+    stored = [entry for entry in entries if entry.kind == MESSAGE]
+    assert [is_hidden(entry.meta) for entry in stored[len(said) :]] == [True, True]
+    assert entries[-1].kind == "reply_cut"
+    again = turns.begin(key, request, hint)
+    turns.end(again)
+    assert again.resolved.key == turn.resolved.key
+    assert again.resolved.new_messages == ()
+    assert "7381-tango" in again.body.decode()
+    # what the tool quoted is not found as if it had been said
+    with gw.gateway.sessions.use(key, again.resolved.name, MODEL) as session:
+        found = {hit.seq for hit in session.recall("harbour gate code tango", most=20).hits}
+    assert found
+    assert found.isdisjoint(entry.seq for entry in stored[len(said) :])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.errors import MalformedJson
-from recto.formats.json_spans import array_at, elements, value_at
+from recto.formats.json_spans import array_at, elements, parse, value_at
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -35,3 +35,23 @@ def test_what_is_no_array_is_refused_in_one_loop_too(text):
         list(elements(text))
     with pytest.raises(MalformedJson):
         array_at(text, 0)
+
+
+LONG = "9" * 5_000
+"""Python converts no integer of so many digits."""
+
+
+def test_a_number_of_any_length_is_read_and_what_is_wrong_behind_it_is_refused():
+    assert parse(f'{{"a": {LONG}}}') == {"a": float("inf")}
+    assert [span.value for span in array_at(f"[1, {LONG}, 2]", 0)[1]] == [1, float("inf"), 2]
+    for wrong in (f'{{"a": {LONG}, }}', f"[{LONG}, NaN]", f'{{"id": {LONG}, "id": 1}}', f"[{LONG},"):
+        with pytest.raises(MalformedJson):
+            parse(wrong)
+
+
+@given(VALUES, st.sampled_from(["", " ", "\n"]), st.sampled_from(["", " ", "\r\n"]))
+def test_space_around_a_value_does_not_matter_and_anything_else_is_refused(value, before, behind):
+    text = f"{before}{json.dumps(value)}{behind}"
+    assert parse(text) == value
+    with pytest.raises(MalformedJson):
+        parse(f"{text},")

@@ -117,6 +117,20 @@ def test_a_reply_of_chat_gives_its_message_exactly():
     assert (reply.usage.prompt, reply.usage.output, reply.usage.cache_read, reply.usage.cache_write) == (9, 2, 4, 3)
 
 
+@pytest.mark.parametrize(
+    ("wire", "before", "message", "behind"),
+    [
+        (CHAT, b'{"x": "\\ud83d", "choices": [ ', b'{"role": "assistant" , "content": "\\ud83d"}', b"}]}"),
+        (ANTHROPIC, b'{"\\ud83d": 1, "content": ', b'[ {"type": "text", "text": "\\ud83d"} ]', b"}"),
+        (RESPONSES, b'{"output": [ ', b'{"type": "message", "content": "\\ud83d" }', b" ]}"),
+    ],
+)
+def test_a_reply_with_half_a_character_is_given_exactly(wire, before, message, behind):
+    inside = b'{"message": ' if wire == CHAT else b""
+    reply = read_reply(before + inside + message + behind, wire)
+    assert reply.messages == (b'{"role": "assistant", "content": %s}' % message if wire == ANTHROPIC else message,)
+
+
 def test_a_reply_of_anthropic_gives_its_content_exactly_and_the_whole_prompt_as_usage():
     raw = (
         b'{"type":"message","role":"assistant","content":[ {"type":"text","text":"\\u00e9"} ],"stop_reason":"end_turn",'

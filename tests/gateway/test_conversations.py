@@ -13,7 +13,8 @@ import pytest
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.transcript.entries import MESSAGE
+from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import MESSAGE, Draft
 
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -91,6 +92,35 @@ def test_system_text_and_tools_may_change_without_being_another_conversation_and
     assert kinds.count("tools_offered") == 2
     replies = [entry for entry in gw.store.read(first) if entry.role == "assistant"]
     assert replies[0].metadata["given"] != replies[1].metadata["given"]
+
+
+def test_instructions_of_an_erased_session_are_stored_again(gw):
+    named = {"x-recto-session-id": "erased-later"}
+    history = [
+        {"role": "system", "content": "Be kind."},
+        user("hello"),
+        {"role": "assistant", "content": "x"},
+        user("y"),
+    ]
+    _, session = ask(gw, history, tools=TOOLS, headers=named)
+    gw.store.erase(session)
+    _, again = ask(gw, history, tools=TOOLS, headers=named)
+    assert again == session
+    kinds = [entry.kind for entry in gw.store.read(session)]
+    assert (kinds.count("instructions_given"), kinds.count("tools_offered")) == (1, 1)
+
+
+def test_what_another_process_adds_behind_an_answer_makes_the_next_turn_a_branch(gw):
+    history = [user("first of two writers")]
+    answer, session = ask(gw, history, tools=TOOLS)
+    with SqliteStore(gw.store.location) as other:
+        theirs = json.dumps(user("from elsewhere")).encode()
+        draft = Draft(id="elsewhere", ts=1, role="user", content=theirs, wire="openai.chat")
+        other.append(session, [draft])
+    history += [reply_of(answer), user("from here")]
+    _, branch = ask(gw, history, tools=TOOLS)
+    assert branch != session
+    assert told(gw, branch) == [*told(gw, session)[:2], "user: from here", told(gw, branch)[-1]]
 
 
 def test_a_reminder_that_moves_along_behind_the_history_is_no_other_conversation(gw, upstream):

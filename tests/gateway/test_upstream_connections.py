@@ -14,6 +14,7 @@ from recto.gateway.upstreams._connections import (
     NETWORK_ERRORS,
     READ_BYTES,
     UpstreamConnections,
+    UpstreamTimedOut,
     _ChunkDecoder,
 )
 
@@ -50,9 +51,11 @@ async def upstream(response: bytes, *, closes: bool = False) -> AsyncIterator[tu
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x", served
 
 
-def asked(response: bytes, times: int = 1, *, closes: bool = False) -> tuple[list[tuple[int, bytes]], list[int]]:
+def asked(
+    response: bytes, times: int = 1, *, closes: bool = False, read_seconds: float = DEADLINE
+) -> tuple[list[tuple[int, bytes]], list[int]]:
     async def meet() -> tuple[list[tuple[int, bytes]], list[int]]:
-        lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
+        lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=read_seconds)
         answers: list[tuple[int, bytes]] = []
         async with upstream(response, closes=closes) as (url, served):
             try:
@@ -128,6 +131,15 @@ def test_a_response_after_which_the_next_cannot_be_found_ends_its_connection(hea
 def test_what_is_not_a_whole_response_is_an_error(head):
     with pytest.raises(NETWORK_ERRORS):
         asked(head, closes=True)
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"]
+)
+def test_an_upstream_that_falls_silent_is_late(head):
+    with pytest.raises(UpstreamTimedOut):
+        asked(head, read_seconds=0.05)
+    assert not issubclass(UpstreamTimedOut, OSError), "a TLS stream would take it for a broken connection"
 
 
 def test_no_header_can_end_the_request_early():

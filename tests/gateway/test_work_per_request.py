@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
@@ -20,18 +19,18 @@ TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type":
 @pytest.fixture
 def counted(monkeypatch) -> Counter[str]:
     counts: Counter[str] = Counter()
-    commit, hop = _writer.SqliteWriter._commit, asyncio.BaseEventLoop.run_in_executor
+    commit, hop = _writer.SqliteWriter._commit, ThreadPoolExecutor.submit
 
     def counted_commit(self, *given):
         counts["commits"] += 1
         return commit(self, *given)
 
-    def counted_hop(self, executor: Executor, call, *given):
+    def counted_hop(self, call, *given):
         counts["hops"] += 1
-        return hop(self, executor, call, *given)
+        return hop(self, call, *given)
 
     monkeypatch.setattr(_writer.SqliteWriter, "_commit", counted_commit)
-    monkeypatch.setattr(asyncio.BaseEventLoop, "run_in_executor", counted_hop)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counted_hop)
     return counts
 
 

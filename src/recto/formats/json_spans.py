@@ -65,6 +65,13 @@ def text_of(raw: bytes, *, shallow: bool = False) -> str:
 
 def parse(text: str) -> Json:
     """Parses a text that is one JSON value. Raises `MalformedJson`."""
+    value: Json
+    try:  # the common case, without space around it
+        value, end = _SCAN(text, 0)
+    except (StopIteration, ValueError, RecursionError):
+        end = -1
+    if end == len(text):
+        return value
     span = value_at(text, _skip_space(text, 0))
     end = _skip_space(text, span.end)
     if end != len(text):
@@ -72,17 +79,33 @@ def parse(text: str) -> Json:
     return span.value
 
 
+def parse_shallow(text: str) -> Json:
+    """Parses a text that was decoded from UTF-8, as `parse` does, and checks its nesting depth."""
+    _refuse_depth(text)
+    return parse(text)
+
+
 def value_at(text: str, at: int) -> JsonSpan:
     """Parses the value that starts at a position. Raises `MalformedJson`."""
     try:
-        value, end = _DECODER.scan_once(text, at)  # type: ignore[attr-defined]  # missing in the stubs
+        value, end = _SCAN(text, at)
+    except (StopIteration, ValueError, RecursionError):
+        value, end = _scan_again(text, at)
+    return JsonSpan(at, end, value)
+
+
+def _scan_again(text: str, at: int) -> tuple[Json, int]:
+    """Parses a value that may hold numbers of any length. Raises `MalformedJson` with the reason."""
+    value: Json
+    try:
+        value, end = _SCAN_LONG_NUMBERS(text, at)
     except StopIteration as stop:
         raise MalformedJson("expecting value", stop.value) from None
     except json.JSONDecodeError as error:
         raise MalformedJson(error.msg.lower(), error.pos) from None
     except RecursionError:
         raise MalformedJson(f"nested deeper than {MAX_DEPTH}") from None
-    return JsonSpan(at, end, value)
+    return value, end
 
 
 def members(text: str, at: int = 0, read: Callable[[str, str, int], JsonSpan] | None = None) -> Iterator[Member]:
@@ -154,19 +177,17 @@ def elements_after(text: str, at: int) -> tuple[list[JsonSpan], int]:
 
 
 def _elements_to_end(text: str, at: int) -> tuple[list[JsonSpan], int]:
-    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing in the stubs
     spans: list[JsonSpan] = []
     comma: re.Match[str] | None
-    try:
-        while True:
-            value, end = scan(text, at)
-            spans.append(JsonSpan(at, end, value))
-            if (comma := _COMMA.match(text, end)) is None:
-                break
-            at = comma.end()
-    except (StopIteration, json.JSONDecodeError, RecursionError):
-        value_at(text, at)  # raises `MalformedJson` with the reason
-        raise
+    while True:
+        try:
+            value, end = _SCAN(text, at)
+        except (StopIteration, ValueError, RecursionError):
+            value, end = _scan_again(text, at)
+        spans.append(JsonSpan(at, end, value))
+        if (comma := _COMMA.match(text, end)) is None:
+            break
+        at = comma.end()
     end = _skip_space(text, end)
     if text[end : end + 1] != "]":
         raise MalformedJson("expected ','", end)
@@ -216,7 +237,11 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= 4300 else float(digits)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, strict=True)
+_SCAN = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant).scan_once  # type: ignore[attr-defined]  # missing in the stubs
+_SCAN_LONG_NUMBERS = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer
+).scan_once  # type: ignore[attr-defined]  # missing in the stubs
+"""Calls Python for every integer, so it is used where the other fails."""
 
 
 class TextEdit(NamedTuple):

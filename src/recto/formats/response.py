@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recto.formats.json_spans import Json, JsonSpan, elements, members
+from recto.formats.json_spans import Json, elements, members
 from recto.formats.message import object_in, text_in
 
 
@@ -27,6 +28,8 @@ class ProviderReply:
     """What the transcript stores, ready to be sent again: one message, or the items of a Responses response."""
     stop_reason: str
     usage: Usage | None
+    id: str = ""
+    """The id that the provider gave the response."""
 
 
 def usage_in(value: Json) -> Usage | None:
@@ -46,24 +49,32 @@ def usage_in(value: Json) -> Usage | None:
     return None
 
 
-def span_at(text: str, *path: str | int) -> JsonSpan | None:
-    """Finds the value at a path of keys and indexes; `None` if the path does not exist."""
-    span: JsonSpan | None = None
-    at = 0
+def source_at(text: str, *path: str | int) -> bytes:
+    """Returns the exact source of the value at a path of keys and indexes, which exists."""
+    import msgspec  # noqa: PLC0415  # start-up: only gateways read responses
+
+    found: str | msgspec.Raw = text
+    try:
+        for step in path:
+            if isinstance(step, str):
+                found = msgspec.json.decode(found, type=dict[str, msgspec.Raw])[step]
+            else:
+                found = msgspec.json.decode(found, type=list[msgspec.Raw])[step]
+    except msgspec.DecodeError:  # half a character, which other parsers accept
+        return _walk(text, path)
+    return bytes(found)  # type: ignore[arg-type]  # not the text itself: a path has at least one step
+
+
+def _walk(text: str, path: Sequence[str | int]) -> bytes:
+    """Finds a value as `source_at` does, in any text that was parsed."""
+    at, end = 0, len(text)
     for step in path:
         if isinstance(step, str):
-            if span is not None and not isinstance(span.value, dict):
-                return None
             spans = [member.value for member in members(text, at) if member.key == step]
         else:
-            if span is None or not isinstance(span.value, list):
-                return None
-            spans = list(elements(text, at))[step : step + 1]
-        if not spans:
-            return None
-        span = spans[-1]
-        at = span.start
-    return span
+            spans = list(elements(text, at))[: step + 1]
+        at, end, _ = spans[-1]
+    return text[at:end].encode()
 
 
 def provider_error(fields: dict[str, Json]) -> str:

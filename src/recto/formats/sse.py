@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from recto.errors import MalformedMessage
 from recto.text.lazy_re import lazy_re
@@ -19,8 +18,7 @@ _END = lazy_re(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # atomic, or a plain \r\n woul
 _LINE_END = lazy_re(rb"\r\n|\n|\r")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One event. A comment is an event without data, so that the events together are all bytes of the stream."""
 
     name: str
@@ -69,6 +67,12 @@ class SseReader:
         return events
 
     def _next_end(self, at: int) -> int | None:
+        if not self._returns and not self._first and self._buffer[at : at + 1] != b"\n":  # nearly always
+            blank = self._buffer.find(b"\n\n", max(self._seen, at))
+            if blank >= 0:
+                return blank + 2
+            self._seen = max(at, len(self._buffer) - 1)
+            return None
         start = at
         if self._after_return and len(self._buffer) > at:
             start += self._buffer.startswith(b"\n", at)
@@ -100,6 +104,8 @@ def sse(name: str | None, data: str | bytes) -> bytes:
 
 
 def _event(raw: bytes, *, first: bool) -> SseEvent:
+    if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2 and b"\r" not in raw:  # one line, nearly always
+        return SseEvent("", raw[6:-2].decode(errors="replace"), raw)
     name = ""
     data: list[str] = []
     for line in (raw.removeprefix(_BOM) if first else raw).splitlines():

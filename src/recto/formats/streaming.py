@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from recto.errors import InputError
-from recto.formats.json_spans import Json
-from recto.formats.message import object_in, text_in, value_in
+from recto.formats.json_spans import Json, parse_shallow
+from recto.formats.message import object_in, text_in
 from recto.formats.response import ProviderReply
 from recto.formats.sse import SseEvent
 
@@ -51,7 +51,7 @@ class Capture(Protocol):
 def event_object(event: SseEvent) -> dict[str, Json] | None:
     """Parses the data of an event; `None` if it is not a JSON object."""
     try:
-        value = value_in(event.data)
+        value = parse_shallow(event.data)
     except InputError:
         return None
     return value if isinstance(value, dict) else None

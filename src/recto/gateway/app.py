@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 
 from starlette.applications import Starlette
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, make_indexer, make_metrics, make_sinks, open_replica
@@ -92,7 +93,7 @@ class Gateway:
             self.replica.watch()
         routed = Starlette(routes=self._routes(), lifespan=self._lifespan)
         self.routes = routed.routes
-        self.guard.app = routed
+        self.guard.app = ServerErrorMiddleware(_ModelRequests(routed))
 
     @property
     def asgi(self) -> ASGIApp:
@@ -249,6 +250,20 @@ class Gateway:
 
     async def _embeddings(self, request: Request) -> Response:
         return await self.models_api.embeddings(dict(request.headers), _key(request), await request.body())
+
+
+class _ModelRequests:
+    """Passes model requests to their handlers: the router and its middleware would take longer than some of them."""
+
+    def __init__(self, app: Starlette) -> None:
+        routes = [route for route in app.routes if isinstance(route, Route)]
+        self._app = app
+        self._handlers = {route.path: route.endpoint for route in routes if isinstance(route.endpoint, Proxy)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        handler = self._handlers.get(scope["path"]) if is_post else None
+        await (handler or self._app)(scope, receive, send)
 
 
 def _embedded(settings: Settings) -> Upstream:

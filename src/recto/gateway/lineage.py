@@ -3,14 +3,20 @@
 Every response is recorded under the hash of the history up to it. When a client sends its history again, the hash up to
 its last response is looked up once, however long the history is. The records are entries in sessions of their own that
 no caller can name; they are sharded by hash, so that no two conversations wait for each other.
+
+Nearly every history is sent again to the process that stored it, so the newest records are also kept in memory. Such a
+record is used once and proves nothing: the append that goes on from it names the entry that it expects to be the last.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from recto.errors import AppendConflict, KeyReused
@@ -22,6 +28,8 @@ from recto.transcript.tenancy import TenantStore
 _AREA = "lineage"
 """The records of a tenant, and the kind of their entries."""
 _ATTEMPTS = 4
+_MAX_RECENT = 4_096
+"""Records kept in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +43,7 @@ class LineagePoint:
     """The last entry of the session when the point was looked up."""
 
 
+@lru_cache(maxsize=4_096)
 def seed_of(tenant: str, agent: str, name: str, wire: str) -> bytes:
     """Return the start of a hash chain: chains of two tenants, agents, names or formats never meet."""
     return hashlib.sha256(json.dumps(["recto lineage 1", tenant, agent, name, wire]).encode()).digest()
@@ -45,6 +54,20 @@ class Lineage:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._recent: OrderedDict[tuple[str, bytes], LineagePoint] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take_recent(self, store: TenantStore, name: bytes) -> LineagePoint | None:
+        """Return where this process has stored a history, once: what follows it there is not known afterwards."""
+        with self._lock:
+            return self._recent.pop((store.tenant, name), None)
+
+    def keep_recent(self, store: TenantStore, name: bytes, point: LineagePoint) -> None:
+        """Keep a point that was just recorded, and behind which nothing is stored."""
+        with self._lock:
+            self._recent[store.tenant, name] = replace(point, head=point.seq)
+            if len(self._recent) > _MAX_RECENT:
+                self._recent.popitem(last=False)
 
     def find(self, store: TenantStore, name: bytes | str) -> LineagePoint | None:
         """Find a history by its hash, or by the id that a client was given for it."""

@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from recto.formats.streaming import code_in
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
 from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
-from recto.gateway.middleware.auth import KNOWN
+from recto.gateway.middleware.auth import BODY, KNOWN
 from recto.gateway.recall_rounds import BufferedRounds, StreamedRounds
 from recto.gateway.request import ClientRequest, open_request
 from recto.gateway.responses import (
@@ -220,21 +220,23 @@ class Proxy:
             record("cut")  # where nothing else was reported
 
     async def _handle(self, http_request: Request, key: Key, id: str, send: Send, record: _Record) -> None:
-        request = await self._open(await http_request.body(), http_request.scope[KNOWN], key)
+        scope = http_request.scope
+        request = await self._open(scope[BODY], scope[KNOWN], key)
         record.model = request.model
         unsupported = _unsupported(request, id)
         if unsupported is not None:
             record("refused")
-            await unsupported(http_request.scope, http_request.receive, send)
+            await unsupported(scope, http_request.receive, send)
             return
-        headers = dict(http_request.headers)
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = dict(reversed(pairs))  # of several lines of one name the first counts
         hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
         upstream = self._upstreams.for_model(request.model, key)
         record.upstream = upstream.name
         await self._look_up(upstream, request.model, headers)
         async with self._lanes.turn(self._turns.lane(key, request, hint)):
-            response = await self._respond(http_request, request, hint, upstream, id, record)
-            await response(http_request.scope, http_request.receive, send)
+            response = await self._respond(http_request, request, hint, upstream, _joined(pairs), id, record)
+            await response(scope, http_request.receive, send)
 
     async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
         """Parse a request: a small one, or a small addition to a known one, without leaving the event loop."""
@@ -252,6 +254,7 @@ class Proxy:
         request: ClientRequest,
         hint: SessionHint,
         upstream: Upstream,
+        headers: Mapping[str, str],
         id: str,
         report: _Record,
     ) -> ASGIApp:
@@ -263,7 +266,7 @@ class Proxy:
         report.gateway_seconds = report.seconds - before - waited
         try:
             query = http_request.scope["query_string"].decode()
-            call = partial(self._send, turn, upstream, _headers(http_request), query)
+            call = partial(self._send, turn, upstream, headers, query)
             asking = self._ask(turn, upstream.name, call, id)
             format, answer, raw = await unless_disconnected(asking, http_request.receive)
             if answer.status >= 400:
@@ -449,7 +452,7 @@ class Proxy:
         if code.startswith(REFUSING_CODES):  # a refusal with the status of a success
             self._turns.refused(turn, upstream, 200, code)
         else:
-            self._turns.finish(turn, reply, response=_id_in(raw), meta={"request": id}, upstream=upstream)
+            self._turns.finish(turn, reply, meta={"request": id}, upstream=upstream)
         return raw
 
     async def _failed(
@@ -561,18 +564,12 @@ def _converted_error(body: bytes) -> tuple[str, str]:
     return OVERFLOW, f"prompt is too long: {_message_in(body).removeprefix('prompt is too long: ')}"
 
 
-def _headers(http_request: Request) -> dict[str, str]:
+def _joined(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the headers of a client; several lines of one name become a list."""
     found: dict[str, str] = {}
-    for name, value in http_request.headers.items():
+    for name, value in headers:
         found[name] = f"{found[name]},{value}" if name in found else value
     return found
-
-
-def _id_in(raw: bytes) -> str:
-    decoded = _decoded(raw)
-    id = decoded.get("id") if isinstance(decoded, dict) else None
-    return id if isinstance(id, str) else ""
 
 
 def _ids(turn: GatewayTurn, id: str) -> ResponseIds:

@@ -47,7 +47,8 @@ _CONNECTION_INTERVAL = 0.003
 would all be served before the open ones."""
 _SWITCH_SECONDS = 0.001
 """How long a thread may keep the interpreter while the event loop wants it: every client waits for the loop."""
-_POLL_SECONDS = 0.02
+_POLL_SECONDS, _IDLE_POLL_SECONDS = 0.02, 0.1
+"""Seconds between two checks: while the server stops, and whether it shall stop. uvicorn checks that no more often."""
 _UNSENT_BYTES = 4 * 1024
 """Bytes of a response, about, that the system buffers for one client before it can send them. By default it takes
 megabytes for each client that does not read. Bytes in flight to a client that reads are not counted."""
@@ -348,7 +349,7 @@ class Server:
                 sock.listen(_BACKLOG)
                 self._ready(address)
             while not self._server.should_exit and not serving.done():
-                await asyncio.sleep(_POLL_SECONDS)
+                await asyncio.sleep(_IDLE_POLL_SECONDS)
             self._draining()
             while sock.fileno() >= 0 and not serving.done():  # uvicorn closes it when it stops accepting
                 await asyncio.sleep(_POLL_SECONDS)

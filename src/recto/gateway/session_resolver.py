@@ -172,6 +172,10 @@ class SessionResolver:
         if not request.replies:
             point = self.lineage.find(store, chain[-1])
             return (point, len(chain)) if point else None
+        newest = request.replies[-1]
+        point = self.lineage.take_recent(store, chain[newest])
+        if point is not None:
+            return point, newest + 1
         for last, name in lookup_order(chain, request.replies):
             point = self.lineage.find(store, name)
             if point is not None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import quoted
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
+from recto.gateway.lineage import LineagePoint
 from recto.gateway.recall_tool import (
     RECALL_TOOL,
     RecallToolRules,
@@ -39,6 +40,7 @@ from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
 from recto.tokens.limits import ModelLimits
+from recto.transcript.entries import Entry
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
@@ -48,6 +50,7 @@ CUT, FAILED = "reply_cut", "upstream_failed"
 _ATTEMPTS = 8
 _MIN_TRIMMED = 8
 """Messages from which on a client may drop the beginning of its history itself."""
+_MAX_CONTEXTS = 4_096
 _TIGHTER = 0.85
 """Share of its size that a prompt keeps after an upstream rejected it as too long without naming a limit."""
 
@@ -97,6 +100,8 @@ class TurnRunner:
         self._sessions = sessions
         self._clock = clock
         self._busy: dict[str, int] = {}
+        self._contexts: dict[str, tuple[str, int]] = {}
+        """The names under which instructions and tools of recent sessions are stored, and the entry of the last one."""
         self._lock = threading.Lock()
 
     def begin(
@@ -170,15 +175,17 @@ class TurnRunner:
         turn: GatewayTurn,
         reply: ProviderReply,
         *,
-        response: str = "",
         meta: Mapping[str, Any] | None = None,
         upstream: str = "",
     ) -> None:
         """Store a response. When this returns it is durable, and its end may be sent."""
         stored, metas = self._as_spoken(turn, reply)
         self._sessions.limits.accept(upstream, turn.model, stored.usage.prompt if stored.usage else turn.prompt.tokens)
-        names = self._lineage_names(turn, reply, response)
-        self._store_reply(turn, stored, [{**(meta or {}), **own} for own in metas], names)
+        names = self._lineage_names(turn, reply)
+        entries = self._store_reply(turn, stored, [{**(meta or {}), **own} for own in metas], names)
+        if not _flush_events(turn) and entries and names and isinstance(names[0], bytes):
+            point = LineagePoint(session=turn.resolved.key, seq=entries[-1].seq)
+            self.resolver.lineage.keep_recent(turn.store, names[0], point)
         self.end(turn)
 
     def answer_calls(self, turn: GatewayTurn, reply: ProviderReply) -> None:
@@ -261,7 +268,7 @@ class TurnRunner:
             use = offered(request)
             prompt = _prompt(session, request, use)
             decisions += [entry.seq for entry in prompt.decisions]
-        context_ids = self._store_context(store, resolved.key, request, use)
+        context_ids = self._store_context(store, resolved, request, use)
         if not prompt.raw and not request.front and not request.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
         return GatewayTurn(
@@ -330,16 +337,30 @@ class TurnRunner:
                 head = head if head is None else stored[-1].seq
         return head
 
-    def _store_context(self, store: TenantStore, key: str, request: ClientRequest, use: RecallToolUse) -> str:
+    def _store_context(
+        self, store: TenantStore, resolved: ResolvedSession, request: ClientRequest, use: RecallToolUse
+    ) -> str:
         """Store instructions and tools, once for each content. Returns the names that the response refers to."""
-        names: list[str] = []
+        contents: dict[str, tuple[str, bytes]] = {}
         for kind, content in ((INSTRUCTIONS, request.instructions), (TOOLS, use.tools or request.tools)):
             if content:
-                names.append(_context_id(kind, content))
-                if store.find(key, names[-1]) is None:
-                    payload = {"text": content.decode()}
-                    store.append(key, [event(self._clock, kind, payload, names[-1], surface="gateway")])
-        return " ".join(names)
+                contents[_context_id(kind, content)] = kind, content
+        names = " ".join(contents)
+        known, until = self._contexts.get(resolved.key, ("", 0))
+        if not contents or (names == known and until <= (resolved.expected_head or 0)):
+            return names
+        found = {name: store.find(resolved.key, name) for name in contents}
+        drafts = [
+            event(self._clock, kind, {"text": content.decode()}, name, surface="gateway")
+            for name, (kind, content) in contents.items()
+            if found[name] is None
+        ]
+        stored = store.append(resolved.key, drafts) if drafts else []
+        with self._lock:
+            self._contexts[resolved.key] = names, max(entry.seq for entry in (*found.values(), *stored) if entry)
+            if len(self._contexts) > _MAX_CONTEXTS:
+                del self._contexts[next(iter(self._contexts))]
+        return names
 
     def _store_reply(
         self,
@@ -347,7 +368,7 @@ class TurnRunner:
         reply: ProviderReply,
         metas: Sequence[Mapping[str, Any]],
         names: Sequence[bytes | str],
-    ) -> None:
+    ) -> list[Entry]:
         """Store a response with what the provider reported for it, and record it under the names of its history."""
         request = turn.request
         common = {"model": request.model, "stop": reply.stop_reason, "given": turn.context_ids}
@@ -355,13 +376,13 @@ class TurnRunner:
         if not reply.messages:
             if usage is not None:
                 turn.session.usage.record(turn.prompt.tokens, usage)
-            return
+            return []
         messages = (
             [_plain(raw, request.format) for raw in reply.messages] if turn.resolved.is_serial else reply.messages
         )
         wire = None if turn.resolved.is_serial else request.wire
         records = self.resolver.lineage.records(turn.store, names) if names else None
-        turn.session.append_all(
+        return turn.session.append_all(
             messages,
             meta=[{**meta, **common} for meta in metas],
             surface=surface_of(request.format),
@@ -370,11 +391,11 @@ class TurnRunner:
             also=records,
         )
 
-    def _lineage_names(self, turn: GatewayTurn, reply: ProviderReply, response: str) -> list[bytes | str]:
-        """Return the histories with which the response will be sent again."""
+    def _lineage_names(self, turn: GatewayTurn, reply: ProviderReply) -> list[bytes | str]:
+        """Return the histories with which the response will be sent again; the complete one comes first."""
         if not reply.messages:
             return []
-        names: list[bytes | str] = [f"response/{response}"] if response else []
+        names: list[bytes | str] = []
         if turn.resolved.history_hash is not None:
             names.append(
                 self.resolver.fingerprints.chain(turn.resolved.history_hash, reply.messages, turn.request.wire)[-1]
@@ -382,6 +403,8 @@ class TurnRunner:
             history = (*turn.request.messages, *reply.messages)
             if len(history) >= _MIN_TRIMMED:
                 names.append(self.resolver.ending(turn.resolved.seed, history, turn.request.wire))
+        if reply.id and turn.request.format.body.stored_history:  # clients of other formats cannot name a response
+            names.append(f"response/{reply.id}")
         return names
 
     def _append_event(self, turn: GatewayTurn, kind: str, payload: Mapping[str, Any]) -> None:
@@ -404,10 +427,12 @@ class TurnRunner:
                 self._busy.pop(resolved.key, None)
 
 
-def _flush_events(turn: GatewayTurn) -> None:
-    """Store the status events of a prompt whose response did not take them along."""
-    with suppress(RectoError):  # they wait for the next turn then
-        turn.session.window.events.flush()
+def _flush_events(turn: GatewayTurn) -> int:
+    """Store the status events of a prompt whose response did not take them along. Returns their number."""
+    try:
+        return turn.session.window.events.flush()
+    except RectoError:  # they wait for the next turn
+        return 0
 
 
 def _context_id(kind: str, content: bytes) -> str:

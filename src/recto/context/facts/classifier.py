@@ -93,7 +93,7 @@ def classify(text: str, role: Role) -> Mark:
         prose = prose if len(prose) <= _MAX_OWN_CHARS else clip_middle(prose, _PASTED_CHARS)
         cues = {cue for cue in (_ASCII_CUES_BY_ROLE if prose.isascii() else _CUES_BY_ROLE)[role] if cue in prose}
         for wording in wordings if cues else ():
-            if wording.mark not in marks and not cues.isdisjoint(wording.cues) and wording.pattern.search(prose):
+            if not cues.isdisjoint(wording.cues) and wording.mark not in marks and wording.pattern.search(prose):
                 marks |= wording.mark
         if role != "system" and _is_asking(prose):
             marks |= Mark.QUESTION

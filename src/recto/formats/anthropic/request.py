@@ -11,7 +11,7 @@ from recto.errors import MalformedMessage
 from recto.formats.errors import OVERFLOW, OVERLOADED, THREAD_UNSUPPORTED, usual_status
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
-from recto.formats.response import ProviderReply, provider_error, span_at, usage_in
+from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
 from recto.formats.sse import sse
 from recto.text.lazy_re import lazy_re
 
@@ -43,14 +43,13 @@ def names_history(fields: Mapping[str, Json]) -> bool:
 
 def read_response(text: str, fields: dict[str, Json]) -> ProviderReply:
     """Reads a response body. The message is its content with the role; the other members are not sent back."""
-    content = span_at(text, "content")
-    if content is None or not isinstance(content.value, list | str):
+    if not isinstance(fields.get("content"), list | str):
         raise MalformedMessage(f"the reply has no content{provider_error(fields)}")
-    message = f'{{"role": "assistant", "content": {text[content.start : content.end]}}}'
     return ProviderReply(
-        messages=(message.encode(),),
+        messages=(b'{"role": "assistant", "content": %s}' % source_at(text, "content"),),
         stop_reason=text_in(fields.get("stop_reason")),
         usage=usage_in(fields.get("usage")),
+        id=text_in(fields.get("id")),
     )
 
 

@@ -87,7 +87,7 @@ class AnthropicCapture:
         if sources is not None:
             messages = (f'{{"role": "assistant", "content": [{", ".join(sources)}]}}'.encode(),)
         usage: Usage | None = usage_in(self._usage)
-        return ProviderReply(messages=messages, stop_reason=self._stop, usage=usage)
+        return ProviderReply(messages=messages, stop_reason=self._stop, usage=usage, id=self.id)
 
     def _in_order(self) -> list[_StartedBlock]:
         return [self._blocks[index] for index in sorted(self._blocks)]

@@ -8,7 +8,7 @@ from recto.errors import MalformedMessage
 from recto.formats.errors import openai_error_body, openai_overflow, usual_status
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
-from recto.formats.response import ProviderReply, provider_error, span_at, usage_in
+from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
 from recto.formats.sse import sse
 
 
@@ -29,14 +29,15 @@ def names_history(fields: Mapping[str, Json]) -> bool:
 
 def read_response(text: str, fields: dict[str, Json]) -> ProviderReply:
     """Reads a response body. Only the first choice counts."""
-    message = span_at(text, "choices", 0, "message")
-    if message is None or not isinstance(message.value, dict):
+    choices = fields.get("choices")
+    choice = object_in(choices[0]) if isinstance(choices, list) and choices else {}
+    if not isinstance(choice.get("message"), dict):
         raise MalformedMessage(f"the reply has no choices[0].message{provider_error(fields)}")
-    finish = span_at(text, "choices", 0, "finish_reason")
     return ProviderReply(
-        messages=(text[message.start : message.end].encode(),),
-        stop_reason=text_in(finish.value) if finish else "",
+        messages=(source_at(text, "choices", 0, "message"),),
+        stop_reason=text_in(choice.get("finish_reason")),
         usage=usage_in(fields.get("usage")),
+        id=text_in(fields.get("id")),
     )
 
 

@@ -55,7 +55,8 @@ class ChatCapture:
             self.failed = error_in(error) or "the provider reported an error"
             self.code = code_in(error)
         self.id = self.id or text_in(data.get("id"))
-        self._usage = usage_in(data.get("usage")) or self._usage
+        if usage := data.get("usage"):
+            self._usage = usage_in(usage) or self._usage
         choices = data.get("choices")
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict) and choice.get("index") in (None, 0):
@@ -64,7 +65,7 @@ class ChatCapture:
     def reply(self) -> ProviderReply:
         """Returns the complete response."""
         if self._message is None:
-            return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage)
+            return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage, id=self.id)
         return self._as_reply(_fields(self._message))
 
     def partial(self) -> ProviderReply:
@@ -78,20 +79,23 @@ class ChatCapture:
         if not is_object(text_in(object_in(fields.get("function_call")).get("arguments"))):
             fields.pop("function_call", None)
         if not any(fields.get(key) for key in ("content", "refusal", "tool_calls", "function_call")):
-            return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage)
+            return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage, id=self.id)
         return self._as_reply(fields)
 
     def _as_reply(self, fields: dict[str, Json]) -> ProviderReply:
-        return ProviderReply(messages=(json_of(fields).encode(),), stop_reason=self._finish, usage=self._usage)
+        return ProviderReply(
+            messages=(json_of(fields).encode(),), stop_reason=self._finish, usage=self._usage, id=self.id
+        )
 
     def _choice(self, choice: dict[str, Json]) -> None:
         if self._message is None:
             self._message = {}
         # Some vendors send the complete message in place of a delta
         delta = object_in(choice.get("delta")) or object_in(choice.get("message"))
-        if not self.overflowed:
+        if delta and not self.overflowed:
             _merge(self._message, delta, vendor=True)
-        self._usage = usage_in(choice.get("usage")) or self._usage
+        if usage := choice.get("usage"):
+            self._usage = usage_in(usage) or self._usage
         if finish := text_in(choice.get("finish_reason")):
             self._finish = finish
             self.ended = True

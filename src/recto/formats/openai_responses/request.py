@@ -9,7 +9,7 @@ from recto.errors import MalformedMessage
 from recto.formats.errors import MALFORMED, openai_error_body, openai_overflow, usual_status
 from recto.formats.json_spans import Json, elements
 from recto.formats.message import json_of, object_in, text_in
-from recto.formats.response import ProviderReply, provider_error, span_at, usage_in
+from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
 from recto.formats.sse import DONE, sse
 
 STORED_HISTORY: Final = frozenset({"previous_response_id", "conversation"})
@@ -35,12 +35,15 @@ def names_history(fields: Mapping[str, Json]) -> bool:
 
 def read_response(text: str, fields: dict[str, Json]) -> ProviderReply:
     """Reads a response body: its output items are the messages."""
-    output = span_at(text, "output")
-    if output is None or not isinstance(output.value, list):
+    output = fields.get("output")
+    if not isinstance(output, list):
         raise MalformedMessage(f"the reply has no output{provider_error(fields)}")
     stop = text_in(object_in(fields.get("incomplete_details")).get("reason")) or text_in(fields.get("status"))
-    items = tuple(text[span.start : span.end].encode() for span in elements(text, output.start))
-    return ProviderReply(messages=items, stop_reason=stop, usage=usage_in(fields.get("usage")))
+    source = source_at(text, "output").decode()
+    items = tuple(source[span.start : span.end].encode() for span in elements(source))
+    return ProviderReply(
+        messages=items, stop_reason=stop, usage=usage_in(fields.get("usage")), id=text_in(fields.get("id"))
+    )
 
 
 def status_for(code: str) -> int:

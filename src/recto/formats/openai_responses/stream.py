@@ -81,14 +81,14 @@ class ResponsesCapture:
         if self._final is not None and len(self._final.messages) >= len(self._items):
             return self._final
         messages = tuple(_raw(item) for item in self._in_order())
-        return ProviderReply(messages=messages, stop_reason=self._stop, usage=self._usage)
+        return ProviderReply(messages=messages, stop_reason=self._stop, usage=self._usage, id=self.id)
 
     def partial(self) -> ProviderReply:
         """Returns what can be stored of a response that was cut."""
         items = [raw for item in self._in_order() if (raw := _storable(item)) is not None]
         while items and fields_of(items[-1]).get("type") == "reasoning":
             items.pop()  # the output it led to is missing, and reasoning alone is rejected
-        return ProviderReply(messages=tuple(items), stop_reason=self._stop, usage=self._usage)
+        return ProviderReply(messages=tuple(items), stop_reason=self._stop, usage=self._usage, id=self.id)
 
     def _in_order(self) -> list[_StartedItem]:
         return [self._items[index] for index in sorted(self._items)]

@@ -101,6 +101,8 @@ class AccessPolicy:
         return [rule for pattern, rule in self._compiled if pattern.fullmatch(path)]
 
 
+BODY = "recto.body"
+"""The body of a request in its scope; empty where it has none."""
 KNOWN = "recto.known"
 """Where handlers find the earlier request that the body begins with, or None."""
 _WIRES = {format.api.path: format.name for format in FORMATS.values()}
@@ -215,15 +217,20 @@ class Guard:
     ) -> None:
         with self.limits.memory() as memory:
             limit = _OPEN_BYTES if key is None else min(key.body_bytes or self._max_bytes, self._max_bytes)
-            size, known = None, None
+            body, known = b"", None
             if has_body(headers):
                 _refuse_other_media_types(headers)
                 match = partial(self._match, scope["path"], key)
                 id = key.id if key else ""
                 body, known = await self._body_reader.read(headers, receive, memory, limit, id, match)
-                size, receive = len(body), _replay(body, receive)
+                receive = _replay(body, receive)
                 answer.body_read = True
-            inner = {**scope, "headers": _forwarded_headers(scope, size), KNOWN: known}
+            inner = {
+                **scope,
+                "headers": _forwarded_headers(scope, len(body) if answer.body_read else None),
+                BODY: body,
+                KNOWN: known,
+            }
             if key is None:
                 await self.app(inner, receive, answer)
                 return

@@ -73,11 +73,13 @@ NETWORK_ERRORS = (ConnectFailed, ReadFailed, ProtocolViolated)
 class _TcpStream(asyncio.BufferedProtocol, ByteStream):
     """A TCP connection that reads only when asked to, and then at most `READ_BYTES`."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_seconds: float) -> None:
+        self._read_seconds = read_seconds
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._received = b""
-        self._readable = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._ended = False
@@ -113,19 +115,19 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         """Take what was read, and stop reading."""
         self._received += bytes(self._buffer[:nbytes])
         self._transport.pause_reading()
-        self._readable.set()
+        self._wake_reader()
 
     def eof_received(self) -> bool:
         """The peer has sent everything; the connection stays open until it is closed here."""
         self._ended = True
-        self._readable.set()
+        self._wake_reader()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wake up readers and writers."""
         self._ended = True
         self._error = exc
-        self._readable.set()
+        self._wake_reader()
         self._writable.set()
 
     def pause_writing(self) -> None:
@@ -137,14 +139,22 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         self._writable.set()
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        """Read what is there, or wait for it. Raises `anyio.EndOfStream` and the errors of a broken connection."""
+        """Read what is there, or wait for it.
+
+        Raises `UpstreamTimedOut`, `anyio.EndOfStream` and the errors of a broken connection.
+        """
         if not self._received and not self._ended:
-            self._readable.clear()
+            self._reader = self._loop.create_future()
+            # a fraction of the cost of `asyncio.timeout`, once for every read
+            timer = self._loop.call_later(self._read_seconds, self._wake_reader)
             self._transport.resume_reading()
             try:
-                await self._readable.wait()
+                await self._reader
             finally:
+                timer.cancel()
                 self._transport.pause_reading()
+            if not self._received and not self._ended:
+                raise UpstreamTimedOut
         data, self._received = self._received[:max_bytes], self._received[max_bytes:]
         if data:
             return data
@@ -152,12 +162,17 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         raise anyio.EndOfStream
 
     async def send(self, item: bytes) -> None:
-        """Write bytes, and wait until the system has taken them."""
+        """Write bytes, and wait until the system has taken them. Raises `UpstreamTimedOut`."""
         self._raise_broken()
         if self._transport.is_closing():
             raise anyio.BrokenResourceError
         self._transport.write(item)
-        await self._writable.wait()
+        if not self._writable.is_set():
+            try:
+                async with asyncio.timeout(self._read_seconds):
+                    await self._writable.wait()
+            except TimeoutError:  # an `OSError`, which TLS would take for a broken connection
+                raise UpstreamTimedOut from None
         self._raise_broken()
 
     async def send_eof(self) -> None:
@@ -173,6 +188,10 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
             self._transport.close()
             await asyncio.sleep(0)
             self._transport.abort()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     def _raise_broken(self) -> None:
         if self._closed:
@@ -202,11 +221,10 @@ def _target(url: str) -> Target:
 class _Connection:
     """One connection: sends a request, and reads its response."""
 
-    def __init__(self, tcp: _TcpStream, stream: ByteStream, target: Target, read_seconds: float) -> None:
+    def __init__(self, tcp: _TcpStream, stream: ByteStream, target: Target) -> None:
         self._tcp = tcp
         self._stream = stream
         self.origin = target[:3]
-        self._read_seconds = read_seconds
         self.buffer = b""
         """What was received and not read yet."""
         self.idle_since = 0.0
@@ -224,26 +242,20 @@ class _Connection:
         length = b"content-length: %d\r\n" % len(body) if body else b""
         head = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (method.encode(), target.path, lines, length)
         try:
-            async with asyncio.timeout(self._read_seconds):
-                if len(body) <= _JOINED_BYTES:
-                    await self._stream.send(head + body)
-                else:
-                    await self._stream.send(head)
-                    await self._stream.send(body)
-        except TimeoutError:
-            raise UpstreamTimedOut from None
+            if len(body) <= _JOINED_BYTES:
+                await self._stream.send(head + body)
+            else:
+                await self._stream.send(head)
+                await self._stream.send(body)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
 
     async def receive(self) -> bytes:
         """Read what is there, or wait for it; empty at the end of the stream."""
         try:
-            async with asyncio.timeout(self._read_seconds):
-                return await self._stream.receive(READ_BYTES)
+            return await self._stream.receive(READ_BYTES)
         except anyio.EndOfStream:
             return b""
-        except TimeoutError:
-            raise UpstreamTimedOut from None
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise ReadFailed(type(error).__name__) from error
 
@@ -362,7 +374,10 @@ class _ChunkDecoder:
             end = data.find(b"\n", at)
             if end < 0:
                 break
-            self._take(data[at:end].removesuffix(b"\r"))
+            if self._next == "end" and end - at == 1 and data[at] == 0x0D:  # the end of a chunk, as nearly all end
+                self._next = "size"
+            else:
+                self._take(data[at:end].removesuffix(b"\r"))
             at = end + 1
         self.rest = data[at:]
         if len(self.rest) > _MAX_CHUNK_LINE and not self.is_complete:
@@ -457,7 +472,10 @@ class UpstreamConnections:
         try:
             async with asyncio.timeout(self.connect_seconds):
                 _, tcp = await loop.create_connection(
-                    _TcpStream, target.host, target.port, happy_eyeballs_delay=_HAPPY_EYEBALLS
+                    partial(_TcpStream, self.read_seconds),
+                    target.host,
+                    target.port,
+                    happy_eyeballs_delay=_HAPPY_EYEBALLS,
                 )
                 stream: ByteStream = tcp
                 if self._ssl_context is not None and target.is_encrypted:
@@ -472,4 +490,4 @@ class UpstreamConnections:
             if isinstance(error, OSError | anyio.BrokenResourceError | anyio.ClosedResourceError | anyio.EndOfStream):
                 raise ConnectFailed(type(error).__name__) from error
             raise
-        return _Connection(tcp, stream, target, self.read_seconds)
+        return _Connection(tcp, stream, target)

@@ -299,8 +299,10 @@ class SqliteWriter:
             queries.add_late_terms(connection, tip.number, job.terms)
         entries = [*found, *new]
         for session, record in job.also(entries) if job.also is not None else ():
-            with suppress(KeyReused):
+            try:
                 self._write_job(connection, _Job(session, [record], None), moved)
+            except KeyReused:
+                continue
         return entries
 
     def _plan(self, connection: apsw.Connection, tip: _Tip, job: _Job) -> tuple[list[Entry], list[Entry]]:

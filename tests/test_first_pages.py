@@ -52,8 +52,7 @@ def test_the_security_page_has_every_promise_once_with_tests_that_exist():
     page = (DOCS / "security.md").read_text(encoding="utf-8")
     table = page.split("## Each promise and its test")[1].split("\n## ")[0]
     numbers = [int(number) for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)]
-    assert numbers == sorted(set(numbers))
-    assert numbers[:27] == list(range(1, 28))
+    assert numbers == list(range(1, len(numbers) + 1))
     named = re.findall(r"`([\w/]+\.py)`", table)
     assert len(named) > 30
     for file in named:

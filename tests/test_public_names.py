@@ -45,8 +45,8 @@ def test_opening_a_session_loads_what_a_session_needs_and_nothing_of_a_turn(tmp_
 
 
 def test_opening_a_session_unpacks_no_vocabulary(tmp_path):
-    ask = "from recto.tokens.tokenizers import _loaded; print([e.count_text._encode is None for e in _loaded.values()])"
-    assert output_of(f"import sys; {_OPEN}; {ask}", tmp_path / "a.db").strip() == "[True]"
+    ask = "from recto.tokens.tokenizers import _loaded; print([e.count_text._tokenizer for e in _loaded.values()])"
+    assert output_of(f"import sys; {_OPEN}; {ask}", tmp_path / "a.db").strip() == "[None]"
 
 
 def test_the_public_names_are_these():

@@ -13,6 +13,7 @@ A message says what happened, what was stored, and what to do; the attributes ca
     │   ├── UnknownFormat       a file in an unsupported format
     │   ├── FileTooNew          a file written by a newer Recto
     │   ├── TooLarge            above a configured limit
+    │   ├── MediaRefused        images, documents or audio that the provider accepts in no request
     │   ├── CheckpointRefused   a checkpoint that is invalid, foreign, stale or of a newer format
     │   ├── WeightsNotTaken     a model's files could not be fetched, or are not the expected ones
     │   ├── MalformedMemory     a file of durable memory; names the line
@@ -132,6 +133,14 @@ class TooLarge(InputError):
         self.size = size
         self.limit = limit
         super().__init__(f"{what} is {size:,}, the limit is {limit:,}; raise '{setting}' to allow it")
+
+
+class MediaRefused(InputError):
+    """The images, documents or audio of a new message are more than its provider accepts. Nothing was stored."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}. Nothing was stored; send fewer, smaller or shorter ones, or use another model.")
 
 
 class WeightsNotTaken(InputError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import recto
 from recto.engine import session as session_module
 from recto.errors import WindowOverflow
+from recto.text import truncation
 
 TEXT = "the quick brown fox jumps over the lazy dog and runs away. " * 25_000
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
@@ -58,3 +62,96 @@ def test_without_the_check_it_would_be_stored_and_refused_afterwards(monkeypatch
         with pytest.raises(WindowOverflow, match="Everything is stored"):
             session.prompt()
         assert session.head.seq >= 1
+
+
+KINDS = {
+    "words": lambda size: ("the quick brown fox " * (size // 20 + 1))[:size],
+    "one word": lambda size: ("abcdefghij" * (size // 10 + 1))[:size],
+    "lines": lambda size: ("value=12345\n" * (size // 12 + 1))[:size],
+    "cjk": lambda size: ("漢字仮名交文章節" * (size // 8 + 1))[:size],
+    "base64": lambda size: ("QUJDREVGR0hJSktMTU5PUA/+" * (size // 24 + 1))[:size],
+    "json": lambda size: ('{"id": 17, "tags": ["a", "b"], "ok": true}, ' * (size // 44 + 1))[:size],
+    "keys": lambda size: ("sk-password=" * (size // 12 + 1))[:size],
+    "rules": lambda size: ("Please always use tabs and never touch main. " * (size // 45 + 1))[:size],
+}
+CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+
+
+def session_with_result(text: str):
+    """A session whose last message is a result with this text, and the lengths of what is counted from then on."""
+    session, counted = opened(), []
+    session.append_all(
+        [{"role": "user", "content": "Read it."}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    )
+    session.append({"role": "tool", "tool_call_id": "c1", "content": text})
+    meter = session.window.messages.meter
+    exact = meter.count
+    session.window.messages.meter = replace(meter, count=lambda text: counted.append(len(text)) or exact(text))
+    return session, counted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_for_one_text_does_not_grow_with_its_length(kind):
+    """Terms, facts and counted characters of 3 MB are those of 1.5 MB, though every character is stored."""
+    work = []
+    for size in (1_500_000, 3_000_000):
+        text = KINDS[kind](size)
+        session, counted = session_with_result(text)
+        with session:
+            entry = session.tail(1)[0]
+            assert session.prompt().tokens <= session.window.budget.input_budget
+            facts = session.facts()
+            work.append((len(entry.terms), len(facts), sum(len(fact.text) for fact in facts)))
+            assert text.encode() in entry.content.replace(b"\\n", b"\n").replace(b'\\"', b'"')
+            assert sum(counted) < 1_500_000
+    assert work[0][0] <= 1_200_000
+    assert work[1][0] - work[0][0] <= 0.1 * work[0][0] + 200
+    assert work[1][1:] == work[0][1:]
+
+
+def test_without_the_bound_the_whole_text_is_counted_again(monkeypatch):
+    monkeypatch.setattr(truncation, "_LONG_CHARS", 10**12)
+    session, counted = session_with_result(KINDS["words"](1_500_000))
+    with session:
+        session.prompt()
+        assert sum(counted) > 2_900_000
+
+
+def test_words_at_both_ends_of_a_long_text_are_found():
+    with opened() as session:
+        session.append({"role": "user", "content": "Read it."})
+        session.append({"role": "assistant", "content": None, "tool_calls": [CALL]})
+        text = f"zanzibar {KINDS['words'](3_000_000)} quetzalcoatl"
+        session.append({"role": "tool", "tool_call_id": "c1", "content": text})
+        for word in ("zanzibar", "quetzalcoatl"):
+            assert [hit.seq for hit in session.recall(word).hits] == [3]
+
+
+@pytest.mark.parametrize("kind", ["words", "cjk", "json"])
+def test_a_long_text_takes_a_few_times_its_size_and_gives_it_back(kind):
+    """Peak and remaining memory of a turn with a text of 3 MB, as multiples of the text."""
+    session_with_result("warm up")[0].close()
+    text = KINDS[kind](3_000_000 if kind != "cjk" else 1_000_000)
+    size = len(text.encode())
+    raw = recto_json({"role": "tool", "tool_call_id": "c1", "content": text})
+    del text
+    with opened() as session:
+        session.append_all(
+            [{"role": "user", "content": "Read it."}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+        )
+        session.prompt()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            session.append(raw)
+            session.prompt()
+            gc.collect()
+            kept, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 8 * size
+    assert kept < 3 * size
+
+
+def recto_json(message: dict) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()

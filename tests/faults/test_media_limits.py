@@ -1,6 +1,9 @@
 """Promise 27: no request has more or larger images, documents or audio than its provider accepts.
 
 Old media become one line with a pointer, in `session.prompt()` and in `recto.fit`; the newest stay as they are.
+
+Promise 29: a new message whose own media are in no request that the provider accepts, or whose role no provider knows,
+is refused before it is stored.
 """
 
 from __future__ import annotations
@@ -10,10 +13,13 @@ import json
 import struct
 import zlib
 
+import httpx2
 import pytest
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 import recto
-from recto.errors import MalformedMessage
+from recto.errors import MalformedMessage, MediaRefused
 from recto.formats.media import media_in
 from recto.formats.validation import problems
 from recto.tokens import media_limits
@@ -48,6 +54,30 @@ def document(wire: str, weight: int) -> dict:
     return {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}
 
 
+def pdf(pages: int, *, packed: bool = False) -> str:
+    """The objects of a document with so many pages, in base64; packed as newer writers do."""
+    root = f"<</Type/Catalog/Pages 2 0 R>> <</Kids[3 0 R]/Type /Pages\n/Count {pages}>>"
+    leaf = f"<</Type/Pages/Parent 2 0 R/Count {pages // 2}>> <</Type/Page/Parent 2 0 R>> <</Type/Outlines/Count 9999>>"
+    objects = f"{root} {leaf}".encode()
+    if packed:
+        stream = zlib.compress(objects)
+        objects = b"5 0 obj <</Type/ObjStm/N 5/Filter/FlateDecode>> stream\r\n" + stream + b"\r\nendstream endobj"
+    return base64.b64encode(b"%PDF-1.7\n" + objects + b"\n%%EOF").decode()
+
+
+def paper(wire: str, data: str) -> dict:
+    if wire == "anthropic.messages":
+        return {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": data}}
+    address = f"data:application/pdf;base64,{data}"
+    if wire == "openai.responses":
+        return {"type": "input_file", "filename": "a.pdf", "file_data": address}
+    return {"type": "file", "file": {"filename": "a.pdf", "file_data": address}}
+
+
+def sound(weight: int) -> dict:
+    return {"type": "input_audio", "input_audio": {"data": "A" * weight, "format": "wav"}}
+
+
 def said(wire: str, role: str, *blocks: dict, text: str = "Look.") -> dict:
     if wire == "openai.responses":
         kind = "input_text" if role == "user" else "output_text"
@@ -72,6 +102,8 @@ def violations(raws: list[bytes], limits: MediaLimits) -> list[str]:
         wrong.append(f"a body of {sum(map(len, raws))} bytes")
     if len(found) > limits.items:
         wrong.append(f"{len(found)} items")
+    if sum(item.pages for item in found) > limits.pages:
+        wrong.append(f"{sum(item.pages for item in found)} pages")
     wrong += [f"{item.kind} of {item.weight} bytes" for item in found if not limits.accepts(item)]
     if len(images) > limits.crowd and any(max(item.size or (0,)) > limits.crowd_side for item in images):
         wrong.append(f"{len(images)} images, some larger than {limits.crowd_side}")
@@ -83,6 +115,7 @@ CASES = {
     "600 images in large turns": lambda wire: talk(wire, [picture(wire, png(64, 64))] * 600, each=50),
     "40 images of 3040×2000": lambda wire: talk(wire, [picture(wire, png(3040, 2000))] * 40),
     "one image of 9000 pixels": lambda wire: talk(wire, [picture(wire, png(9000, 500)), picture(wire, png(64, 64))]),
+    "documents of 240 pages": lambda wire: talk(wire, [paper(wire, pdf(60, packed=at % 2 > 0)) for at in range(4)]),
     "150 images at once": lambda wire: [said(wire, "user", *[picture(wire, png(64, 64))] * 150)],
 }
 HEAVY = {
@@ -143,14 +176,117 @@ def test_without_the_limits_the_same_lists_are_refused(monkeypatch):
             patch.setattr(media_limits, "LIMITS", dict.fromkeys(LIMITS, nothing))
             fitted = fitted_to(wire, CASES[name](wire))
         refused += bool(violations([json.dumps(message).encode() for message in fitted], limits))
-    assert refused >= 7  # all five of Anthropic's, and 600 images in both formats of OpenAI
+    assert refused >= 8  # all six of Anthropic's, and 600 images in both formats of OpenAI
 
 
-@pytest.mark.parametrize("role", ["wizard", "System", "", "tool_result", "root"])
-def test_a_role_that_no_provider_knows_is_refused_and_not_stored(role):
-    with recto.open("memory:") as session:
-        session.append({"role": "user", "content": "hello"})
-        with pytest.raises(MalformedMessage, match="no provider knows the role"):
-            session.append({"role": role, "content": "obey"})
-        assert session.store.head(session.key).seq == 1
+@pytest.mark.parametrize("wire", MODELS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_pages_of_a_document_are_read_from_its_tree(wire, packed):
+    (found,) = media_in(json.dumps(said(wire, "user", paper(wire, pdf(60, packed=packed)))).encode())
+    assert (found.kind, found.pages) == ("document", 60)
+    (unknown,) = media_in(json.dumps(said(wire, "user", document(wire, 1_000))).encode())
+    assert unknown.pages == 0
+
+
+HOSTILE = {
+    "cut": lambda: pdf(60)[:90],
+    "no base64": lambda: pdf(60)[:90] + "é!",
+    "a bomb": lambda: base64.b64encode(
+        b"%PDF-1.7 " + 300 * (b"/ObjStm>> stream\n" + zlib.compress(bytes(5_000_000))[:4_000])
+    ).decode(),
+    "trees": lambda: base64.b64encode(b"%PDF-1.7 " + b"/Type/Pages " * 100_000).decode(),
+    "counts": lambda: base64.b64encode(b"%PDF-1.7 /Type/Pages" + b"/Count 99999999999" * 50_000).decode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_document_that_is_no_document_has_no_pages(name):
+    raw = json.dumps(said("openai.chat", "user", paper("openai.chat", HOSTILE[name]())), ensure_ascii=False).encode()
+    assert [item.pages for item in media_in(raw)] == [0]
+
+
+NEVER = {
+    "a document of 101 pages": ("anthropic.messages", lambda wire: [paper(wire, pdf(101))]),
+    "two documents of 60 pages": ("anthropic.messages", lambda wire: [paper(wire, pdf(60))] * 2),
+    "101 images": ("anthropic.messages", lambda wire: [picture(wire, png(64, 64))] * 101),
+    "21 large images": ("anthropic.messages", lambda wire: [picture(wire, png(2400, 300))] * 21),
+    "an image of 9000 pixels": ("anthropic.messages", lambda wire: [picture(wire, png(9000, 500))]),
+    "an image of 6 MB": ("anthropic.messages", lambda wire: [picture(wire, png(64, 64, 6 * MB))]),
+    "501 images": ("openai.chat", lambda wire: [picture(wire, png(64, 64))] * 501),
+    "501 images as items": ("openai.responses", lambda wire: [picture(wire, png(64, 64))] * 501),
+    "audio of 21 MB": ("openai.chat", lambda wire: [sound(28 * MB)]),
+}
+
+
+def opened(wire: str, **more):
+    models = {MODELS[wire]: {"window": 900_000, "max_input": 900_000}}
+    return recto.open("memory:", model=MODELS[wire], models=models, recall={"enabled": False}, **more)
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_new_media_that_no_request_may_contain_are_refused_before_they_are_stored(name):
+    wire, blocks = NEVER[name]
+    with opened(wire) as session:
+        session.append(said(wire, "user", picture(wire, png(64, 64))))
+        with pytest.raises(MediaRefused, match="Nothing was stored"):
+            session.append(said(wire, "user", *blocks(wire)))
+        assert session.head.seq == 1
+        session.append(said(wire, "assistant", text="Seen."))
+        session.append(said(wire, "user", text="Go on."))
+        assert violations(list(session.prompt().raw), media_limits.media_limits("", wire)) == []
+
+
+def test_without_the_check_they_are_stored_and_the_model_is_asked_about_what_it_does_not_see(monkeypatch):
+    monkeypatch.setattr(media_limits, "refusal_of", lambda media, text_bytes, limits: "")
+    wire = "anthropic.messages"
+    with opened(wire) as session:
+        session.append(said(wire, "user", paper(wire, pdf(101)), text="What does it say?"))
+        assert b"is not shown here" in session.prompt().raw[-1]
+
+
+def test_a_model_with_a_long_window_takes_more_pages_and_images():
+    wire = "anthropic.messages"
+    blocks = [picture(wire, png(64, 64))] * 400 + [paper(wire, pdf(300))] * 2
+    message = said(wire, "user", *blocks)
+    models = {"claude-sonnet-4-6": {"max_input": 1_000_000}}
+    with recto.open("memory:", model="claude-sonnet-4-6", models=models, recall={"enabled": False}) as session:
+        session.append(message)
+        assert json.loads(session.prompt().raw[0]) == message
+        with pytest.raises(MediaRefused, match="601 items"):
+            session.append(said(wire, "user", *[picture(wire, png(64, 64))] * 601))
+
+
+@pytest.mark.parametrize("wire", MODELS)
+@pytest.mark.parametrize("role", ["wizard", "System", "", "tool_result", "root", 7, None])
+def test_a_role_that_no_provider_knows_is_refused_and_not_stored(wire, role):
+    with opened(wire) as session:
+        session.append(said(wire, "user", text="hello"))
+        with pytest.raises(MalformedMessage):
+            session.append(said(wire, "user", text="obey") | {"role": role})
+        assert session.head.seq == 1
         assert len(session.prompt().messages) == 1
+
+
+PATHS = {"openai.chat": "chat/completions", "openai.responses": "responses", "anthropic.messages": "messages"}
+
+
+@pytest.mark.parametrize("wire", MODELS)
+def test_the_gateway_refuses_both_before_anything_is_stored(tmp_path, wire):
+    def ask(message: dict, name: str) -> httpx2.Response:
+        field = "input" if wire == "openai.responses" else "messages"
+        body = {"model": MODELS[wire], "max_tokens": 100, field: [message]}
+        headers = {"authorization": f"Bearer {gw.secret}", "x-recto-session": name}
+        return client.post(f"{gw.url}/v1/{PATHS[wire]}", json=body, headers=headers)
+
+    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
+    many = 101 if wire == "anthropic.messages" else 501
+    with running(upstream) as up, gateway(tmp_path, up.url) as gw, httpx2.Client(timeout=60) as client:
+        bad = [
+            said(wire, "user", *[picture(wire, png(64, 64))] * many),
+            *(said(wire, "user", text="obey") | {"role": role} for role in ("wizard", "", 7)),
+        ]
+        for number, message in enumerate(bad):
+            assert ask(message, f"bad-{number}").status_code == 400
+        assert upstream.asked == []
+        assert [summary for summary in gw.store.sessions() if "bad" in summary.session] == []
+        assert ask(said(wire, "user", picture(wire, png(64, 64))), "good").status_code == 200

@@ -4,7 +4,9 @@ for does not stand in the way of another."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import tracemalloc
 
 import httpx2
 import numpy as np
@@ -14,7 +16,9 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.concurrency import Deadline, FifoLock
 from recto.config.settings import GatewaySettings
+from recto.engine.session import held_bytes
 from recto.errors import EmbedderFailed, RequestRefused
+from recto.gateway import session_pool
 from recto.gateway.api_keys import Key, KeyLookup, Keys
 from recto.gateway.middleware.rate_limit import RateLimits
 from recto.gateway.proxy import RequestLanes
@@ -55,6 +59,52 @@ def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
         assert len(sessions._open_sessions) <= 4
         assert len(turns.resolver.fingerprints._cache) <= 16
         assert turns._busy == {}
+
+
+def test_sessions_that_hold_large_messages_are_closed_before_they_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(session_pool, "_MAX_BYTES", 1_000_000)
+    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
+    call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    with running(upstream) as up, gateway(tmp_path, up.url) as gw, httpx2.Client(timeout=60) as client:
+        for number in range(6):
+            messages = [
+                {"role": "user", "content": f"task {number}"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "word " * 80_000},
+            ]
+            for more in ([], [{"role": "assistant", "content": "So."}, {"role": "user", "content": "Go on."}]):
+                answer = client.post(
+                    f"{gw.url}/v1/chat/completions",
+                    json={"model": "gpt-4o", "messages": [*messages, *more], "tools": TOOLS},
+                    headers={"authorization": f"Bearer {gw.secret}"},
+                )
+                assert answer.status_code == 200
+        held = [held_bytes(pooled.session) for pooled in gw.gateway.sessions._open_sessions.values()]
+        assert 0 < sum(held) <= 1_000_000
+
+
+def test_a_refused_request_leaves_nothing_behind(tmp_path):
+    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
+    text = "the quick brown fox " * 100_000
+
+    def ask(client: httpx2.Client, content: str) -> int:
+        body = {"model": "gpt-4o", "messages": [{"role": "user", "content": content}], "tools": TOOLS}
+        headers = {"authorization": f"Bearer {gw.secret}"}
+        return client.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers).status_code
+
+    with running(upstream) as up, gateway(tmp_path, up.url) as gw, httpx2.Client(timeout=60) as client:
+        assert [ask(client, "hello"), ask(client, text), ask(client, "bye")] == [200, 400, 200]
+        gc.collect()
+        gc.disable()  # what only the collector finds would stay for long
+        tracemalloc.start()
+        try:
+            assert [ask(client, text) for _ in range(4)] == [400] * 4
+            assert ask(client, "bye again") == 200
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert kept < len(text)
 
 
 def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import sys
 import threading
 import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,29 @@ def test_a_token_hidden_by_a_cut_is_made_good(monkeypatch):
     assert counter.count(text[:12]) + counter.count(text[12:]) == whole - 1
     monkeypatch.setattr(tokenizers, "PIECE_CHARS", 12)
     assert counter.count(text) == whole
+
+
+@pytest.mark.parametrize("unit", ["the quick brown fox ", "漢字仮名", "QUJDREVGR0", "a"])
+def test_only_the_beginning_of_a_very_long_text_is_tokenized_and_the_count_is_never_too_low(monkeypatch, unit):
+    monkeypatch.setattr(tokenizers, "MAX_COUNTED_CHARS", 50_000)
+    exact, sizes = counter_named("o200k"), []
+    text = unit * (200_000 // len(unit))
+    counter = SafeCounter(name="x", exact=True, count_text=lambda piece: sizes.append(len(piece)) or exact.count(piece))
+    whole = sum(exact.count(text[at : at + 40_000]) for at in range(0, len(text), 40_000))
+    assert whole - 5 <= counter.count(text) <= byte_bound(text) + len(sizes)
+    assert sum(sizes) == 50_000
+    assert counter.count(text + unit) > counter.count(text)
+
+
+def test_the_cache_of_a_tokenizer_is_emptied_after_so_many_characters(monkeypatch):
+    counter = tokenizers._load("o200k_base").count_text
+    monkeypatch.setattr(tokenizers, "_CACHED_CHARS", 20_000)
+    letters, cached = random.Random(1), []
+    for _ in range(60):
+        counter(" ".join("".join(letters.choices("bcdfghjklmnpqrstvwxz", k=12)) for _ in range(100)))
+        cached.append(counter._tokenizer.cache_len)
+    assert 500 < max(cached) < 3_000
+    assert sum(after < before for before, after in pairwise(cached)) >= 2
 
 
 def test_pieces_are_the_text():

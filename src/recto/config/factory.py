@@ -138,7 +138,7 @@ def fit(
         tools=tools,
         threshold=threshold,
         keep_turns=keep_turns,
-        provider=model_card(settings).provider,
+        card=model_card(settings),
     )
 
 

@@ -54,11 +54,12 @@ def start_on_a_thread(call: Callable[..., _R], /, *args: object, **kwargs: objec
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_R] = loop.create_future()
-    _threads().submit(_call, loop, future, partial(call, *args, **kwargs))
+    _threads().submit(_call, loop, [(future, partial(call, *args, **kwargs))])
     return future
 
 
-def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[_R], call: Callable[[], _R]) -> None:
+def _call(loop: asyncio.AbstractEventLoop, work: list[tuple[asyncio.Future[_R], partial[_R]]]) -> None:
+    future, call = work.pop()
     if future.cancelled():
         return
     try:
@@ -66,6 +67,8 @@ def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[_R], call: Cal
     except BaseException as error:  # noqa: BLE001  # raised where it is awaited
         deliver = partial(future.set_exception, error)
     loop.call_soon_threadsafe(_deliver, future, deliver)
+    # The future of an error keeps this frame and its caller's: neither may keep the future, or what was called.
+    del future, deliver, call
 
 
 def _deliver(future: asyncio.Future[_R], deliver: Callable[[], None]) -> None:

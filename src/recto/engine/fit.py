@@ -23,6 +23,7 @@ from recto.formats import DEFAULT_FORMAT, own_format
 from recto.formats.message import fields_of
 from recto.formats.tool_calls import NO_CALLS, ToolCallIds
 from recto.tokens.meter import Meter
+from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import Role
 from recto.transcript.events import to_json
 
@@ -43,7 +44,7 @@ def fit_messages(
     tools: Sequence[Any] = (),
     threshold: float = 0.8,
     keep_turns: int = 3,
-    provider: str = "",
+    card: ModelCard | None = None,
     marker: str = "[{count} earlier messages are not shown here, to keep within the context window.]",
 ) -> list[M]:
     """Prunes the oldest messages, where all of them would fill more than `threshold` of `max_tokens`.
@@ -69,7 +70,7 @@ def fit_messages(
 
         schemas = meter.tools(to_json(tools).decode()) if tools else 0
         extras = PromptExtras(frame=meter.frame.prompt, tools=schemas)
-        builder = PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras, provider=provider)
+        builder = PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras, card=card)
         relief = _relieve(state, builder, max_tokens, threshold, read.recent(keep_turns))
         if relief.after > max_tokens:
             raise builder.overflow(relief.state, max_tokens)

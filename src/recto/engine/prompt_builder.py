@@ -31,8 +31,9 @@ from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp
-from recto.tokens.media_limits import media_limits, surplus_media
+from recto.tokens.media_limits import MediaLimits, media_limits, surplus_media
 from recto.tokens.meter import Meter
+from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import Entry, Role
 
 MARKER = -1
@@ -276,6 +277,11 @@ class MessageCache:
             self.media.pop(seq, None)
             self._placeholders.pop(seq, None)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all messages."""
+        return sum(map(len, list(self.raws.values())))
+
     def message(self, seq: int) -> Message:
         """A message, parsed."""
         return read(self.raws[seq], self.wires[seq])
@@ -464,8 +470,8 @@ class PromptBuilder:
     """The wire format of a prompt whose messages are valid in every format."""
     binds_thinking: bool = False
     """Whether the provider refuses thinking once anything before it was edited."""
-    provider: str = ""
-    """The provider whose limits for images, documents and audio apply; empty: those of the wire format."""
+    card: ModelCard | None = None
+    """The model whose provider limits images, documents and audio; None: the limits of the wire format apply."""
 
     def using(self, *, handoff: TurnNote | None = None, recalled: TurnNote | None = None) -> PromptBuilder:
         """The same builder with other notes behind the question."""
@@ -623,6 +629,10 @@ class PromptBuilder:
             messages=self.messages,
         )
 
+    def media_limits(self, wire: str) -> MediaLimits:
+        """What the provider accepts of images, documents and audio in a request of this format."""
+        return media_limits("", wire) if self.card is None else media_limits(self.card.provider, wire, self.card.window)
+
     def _surplus(self, state: WindowState, seqs: Sequence[int], wire: str) -> dict[int, tuple[int, ...]]:
         """Media that a request with these messages may not contain."""
         cache = self.messages
@@ -633,7 +643,7 @@ class PromptBuilder:
             return {}
         total = sum(len(cache.raws[seq]) for seq in state.messages)
         text_bytes = total - sum(item.weight for items in media.values() for item in items)
-        return surplus_media(media, text_bytes, media_limits(self.provider, wire))
+        return surplus_media(media, text_bytes, self.media_limits(wire))
 
     def _unbound(self, state: WindowState, wire: str) -> frozenset[int]:
         """Messages whose thinking follows something that was edited since.
@@ -717,6 +727,7 @@ def render_marker(state: WindowState, reader: str = "") -> str:
 def _media_line(media: Media, pointer: str) -> str:
     """The line in place of an image, a document or audio."""
     about = [f"{media.size[0]}×{media.size[1]}"] if media.size else []
+    about += [f"{media.pages} pages"] if media.pages else []
     about += [f"{media.weight / 1e6:.1f} MB"] if media.weight >= 50_000 else []
     size = f" ({', '.join(about)})" if about else ""
     return f"[One {media.kind}{size} is not shown here, to stay within what the provider accepts: {pointer}]"

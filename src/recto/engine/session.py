@@ -16,8 +16,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from recto.errors import InputError, MalformedMessage, TooLarge, WindowOverflow
+from recto.errors import InputError, MalformedMessage, MediaRefused, TooLarge, WindowOverflow
 from recto.formats import Usage, detect, read
+from recto.formats.media import media_in
 from recto.formats.message import fields_of, role_defect
 from recto.formats.response import usage_in
 from recto.tokens.calibration import Calibration, prompt_tokens
@@ -150,6 +151,7 @@ class Session:
             metas, encoded = list(meta), [to_json(each) for each in meta]
         if parsed:
             self._refuse_what_never_fits(*parsed[-1][:2])
+            self._refuse_media(*parsed[-1])
         drafts = [
             self._draft(message, encoded[place], surface, None if key is None else f"{key}/{place}")
             for place, message in enumerate(parsed)
@@ -483,6 +485,19 @@ class Session:
         if tokens > budget:
             raise WindowOverflow(tokens, budget, [("the new message, at least", tokens)], stored=False)
 
+    def _refuse_media(self, raw: bytes, message: Message, wire: str) -> None:
+        """Raises `MediaRefused` for a new user message whose own media are in no request that a provider accepts.
+
+        Older media become lines of text, but the model would answer a question about what it does not see.
+        """
+        if self._make_window is None or message.role != "user" or message.results or not (media := media_in(raw)):
+            return
+        from recto.tokens.media_limits import refusal_of  # noqa: PLC0415  # start-up: few messages hold images
+
+        text_bytes = len(raw) - sum(item.weight for item in media)
+        if reason := refusal_of(media, text_bytes, self.window.builder.media_limits(wire)):
+            raise MediaRefused(reason)
+
     def _parse(self, source: MessageLike, wire: str | None = None) -> tuple[bytes, Message, str]:
         raw = source if isinstance(source, bytes) else to_json(source)
         if len(raw) > self._max_message_bytes:
@@ -492,6 +507,12 @@ class Session:
         if wrong := role_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
             raise MalformedMessage(f"{wrong}. Nothing was stored")
         return raw, parsed, wire
+
+
+def held_bytes(session: Session) -> int:
+    """Bytes of the messages that the window of a session holds in memory; 0 where it was not needed so far."""
+    window = session._window  # the property would build it
+    return 0 if window is None else window.messages.size
 
 
 class SessionMemory:

@@ -134,7 +134,7 @@ class Window:
             input_budget=budget.input_budget,
             usual_wire=(format_of_provider(rules.card.provider) if rules.card is not None else DEFAULT_FORMAT).name,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
-            provider=rules.card.provider if rules.card is not None else "",
+            card=rules.card,
         )
         """What built the last prompt."""
         self.last: SentPrompt | None = None

@@ -25,9 +25,6 @@ MAX_DEPTH = 128
 _KEYS_READ = frozenset({"role", "type", "id", "name", "content", "text", "arguments", "input", "output"}) | frozenset(
     {"function", "tool_calls", "tool_call_id", "tool_use_id", "call_id"}
 )
-_STRING = re.compile(
-    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL
-)  # an unclosed string matches to the end, or this is quadratic
 _BRACKET = re.compile(r"[\[\]{}]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
@@ -210,8 +207,10 @@ def _skip_space(text: str, at: int) -> int:
 def _refuse_depth(text: str) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
+    # Without escapes, every second piece between quotes is outside of strings: far quicker than a pattern for strings.
+    outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])
     depth = 0
-    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+    for bracket in _BRACKET.findall(outside):
         depth += 1 if bracket in "[{" else -1
         if depth > MAX_DEPTH:
             raise MalformedJson(f"nested deeper than {MAX_DEPTH}")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from recto.formats._pdf_pages import pages_in_base64
 from recto.formats.json_spans import Json
 from recto.formats.message import copied, fields_of, image_part, object_in, text_in, weight_in
 
@@ -28,6 +29,8 @@ class Media(NamedTuple):
     """Bytes of it in the request; 0 if only an address is sent."""
     size: tuple[int, int] | None
     """Width and height of an image in pixels, if they are known."""
+    pages: int = 0
+    """Pages of a document, if they are known."""
 
 
 def media_in(raw: bytes) -> tuple[Media, ...]:
@@ -74,14 +77,18 @@ def _media(block: dict[str, Json]) -> Media | None:
             return _image(object_in(given).get("url") if isinstance(given, dict) else given)
         case "document":
             source = object_in(block.get("source"))
-            return Media("document", weight_in(source.get("data")), None) if source.get("type") != "text" else None
+            return _document(source.get("data")) if source.get("type") != "text" else None
         case "file":
-            return Media("document", weight_in(object_in(block.get("file")).get("file_data")), None)
+            return _document(object_in(block.get("file")).get("file_data"))
         case "input_file":
-            return Media("document", weight_in(block.get("file_data")), None)
+            return _document(block.get("file_data"))
         case "input_audio":
             return Media("audio", weight_in(object_in(block.get("input_audio")).get("data")), None)
     return None
+
+
+def _document(data: Json) -> Media:
+    return Media("document", weight_in(data), None, pages_in_base64(text_in(data)))
 
 
 def _image(source: Json) -> Media:

@@ -177,6 +177,12 @@ class _Record:
             )
 
 
+def _release_frames(error: BaseException | None) -> None:
+    """Drop the frames of an error that was handled: they hold the request, and the task of the turn holds the error."""
+    while error is not None:
+        error.__traceback__, error = None, error.__context__
+
+
 class Proxy:
     """Handles model requests in one wire format."""
 
@@ -209,6 +215,7 @@ class Proxy:
                 await self._handle(http_request, key, id, send, record)
         except RectoError as error:
             record("refused")
+            _release_frames(error)
             await error_response(error, self._format, id)(scope, receive, send)
         except ClientDisconnect:
             raise

@@ -66,8 +66,10 @@ _CLEANUP_SECONDS = 5.0
 """How long cancelled handlers have to store what they received."""
 _BODY_HEADER = re.compile(rb"\r\n(?:content-length|transfer-encoding)[ \t]*:", re.IGNORECASE)
 _UNIX = "unix:"
-_ARENA_MAX = -8
-"""M_ARENA_MAX of glibc."""
+_ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
+"""M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc."""
+_LARGE_BLOCK = 1 << 20
+"""Bytes of a block that goes back to the system as soon as it is free."""
 
 
 class ConnectionPacer:
@@ -326,7 +328,7 @@ class Server:
         """Listen where the settings say. Raises `SettingsError` where that is not possible."""
         sock = listen(self._gateway)
         _raise_file_limit(self._gateway.connections)
-        _limit_arenas()
+        _limit_heaps()
         sys.setswitchinterval(_SWITCH_SECONDS)
         logger = logging.getLogger("uvicorn.error")
         logger.addFilter(_is_error)
@@ -541,13 +543,17 @@ def _raise_file_limit(connections: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
-def _limit_arenas() -> None:
-    """Limit glibc to two heaps instead of one per thread: memory free in one heap is of no use to another.
+def _limit_heaps() -> None:
+    """Limit glibc to two heaps instead of one per thread, and keep large blocks out of them.
 
-    Does nothing with another C library.
+    Memory free in one heap is of no use to another. By default, glibc moves ever larger blocks into the heaps once one
+    was freed, where small blocks behind them keep their memory. Does nothing with another C library.
     """
     with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_ARENA_MAX, 2)
+        libc.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+        libc.mallopt(_TRIM_THRESHOLD, 4 * _LARGE_BLOCK)
 
 
 def _is_error(record: logging.LogRecord) -> bool:

@@ -1,6 +1,7 @@
 """Sessions kept open between requests, so that a window is not rebuilt for every request.
 
-Their number is limited; the least recently used is closed first and reopened from the transcript when needed.
+Their number and the bytes of the messages that they hold are limited; the least recently used is closed first and
+reopened from the transcript when needed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_memory, open_session
 from recto.continuity.memory.manager import Memories
-from recto.engine.session import Session
+from recto.engine.session import Session, held_bytes
 from recto.gateway.api_keys import Key
 from recto.gateway.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
@@ -30,6 +31,8 @@ _MAX_UNKNOWN_LOGGED = 20
 """Unknown models that are logged by name."""
 UNLIMITED_WINDOW: Final = 1_000_000
 """Window of a model that nobody knows: its prompts go on whole, as they would without a gateway."""
+_MAX_BYTES = 128 * 1024 * 1024
+"""Bytes of messages in the windows of all sessions that are kept open: one may hold results of many megabytes."""
 _PoolKey: TypeAlias = tuple[str, str, str]
 """The stored key, the model, and the budget's profile."""
 
@@ -38,6 +41,8 @@ _PoolKey: TypeAlias = tuple[str, str, str]
 class _PooledSession:
     session: Session
     users: int = 0
+    size: int = 0
+    """Bytes of messages that it held when it was last released."""
     is_evicted: bool = False
 
 
@@ -122,15 +127,19 @@ class SessionPool:
     def _release(self, pooled: _PooledSession) -> None:
         with self._lock:
             pooled.users -= 1
-            last = pooled.is_evicted and not pooled.users
-        if last:
-            pooled.session.close()
+            pooled.size = held_bytes(pooled.session)
+            evicted = [pooled.session] if pooled.is_evicted and not pooled.users else []
+            evicted += self._evict(self._settings.gateway.sessions)
+        for session in evicted:
+            session.close()
 
     def _evict(self, limit: int) -> list[Session]:
         evicted: list[Session] = []
-        while len(self._open_sessions) > limit:
+        size = sum(pooled.size for pooled in self._open_sessions.values())
+        while len(self._open_sessions) > limit or size > _MAX_BYTES:
             _, pooled = self._open_sessions.popitem(last=False)
             pooled.is_evicted = True
+            size -= pooled.size
             if not pooled.users:
                 evicted.append(pooled.session)
         return evicted

@@ -291,12 +291,12 @@ class TurnRunner:
     ) -> None:
         """Store the new messages. Raises `AppendConflict` if the session has changed since it was resolved."""
         messages: Sequence[bytes] = resolved.new_messages
+        refuse_defects(messages, request.format)  # as they came: a plain message has a role that is known
         if resolved.is_serial:
             messages = [_plain(raw, request.format) for raw in messages]
         wire = None if resolved.is_serial else request.wire
         head = self._store_system(session, request, resolved.expected_head)
         if messages:
-            refuse_defects(messages, request.format)
             # the history up to a response is recorded already; one without a response would not be found again
             is_recorded = (
                 bool(request.replies) and len(resolved.new_messages) < len(request.messages) - request.replies[-1]

@@ -114,6 +114,8 @@ _BEARER = lazy_re(
 )
 _MIN_MARKED_CHARS = 20
 """Characters of the shortest word that contains a key with a mark."""
+_MAX_SPLIT_CHARS = 1 << 20
+"""Characters of a text that is split into words."""
 
 _PASSWORD_NAMES = (
     "password", "passwd", "passphrase", "passcode", "passwort", "mot de passe", "pwd", "contraseña", "senha", "пароль",
@@ -203,9 +205,12 @@ def mask_secrets(text: str) -> str:
 
 def _all_spans(text: str) -> list[SecretSpan]:
     # Every message is searched when it is stored, and few contain anything that looks like a secret: patterns run only
-    # where a literal is found. A key with a mark is part of a long word, and few words are long.
+    # where a literal is found. A key with a mark is part of a long word, and few words are long. The words of a very
+    # long text would take ten times its memory.
     spans: list[SecretSpan] = []
-    long_words = " ".join([word for word in text.split() if len(word) >= _MIN_MARKED_CHARS])
+    long_words = text
+    if len(text) <= _MAX_SPLIT_CHARS:
+        long_words = " ".join([word for word in text.split() if len(word) >= _MIN_MARKED_CHARS])
     if long_words:
         for form in _FORMATS:
             if form.mark in long_words:

@@ -1,7 +1,7 @@
 """Cut a long text to its head and tail within a token limit, with a line between that says what is missing.
 
-The full text is counted at most once; after that only pieces about as long as the result are counted, so that two
-megabytes take little longer than counting them.
+The full text is counted at most once, and of a very long one only its beginning; after that only pieces about as long
+as the result are counted.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ _GOOD_FILL = 0.95
 """Share of the allowed tokens at which the search stops."""
 _LINE_END_SHARE = 0.8
 """A piece ends at a line end if there is one in its last fifth."""
+_LONG_CHARS = 1 << 20
+"""Characters of a text that is not counted to its end to find that it does not fit."""
+_MAX_CHARS_PER_TOKEN = 8
+"""Characters of such a text that are counted for each allowed token."""
 
 
 def clamp(text: str, max_tokens: int, count: CountText, pointer: str) -> str:
@@ -23,7 +27,7 @@ def clamp(text: str, max_tokens: int, count: CountText, pointer: str) -> str:
 
     The result is never less than the line that says what is missing, even if that alone exceeds the limit.
     """
-    total = count(text)
+    total = _count_until(text, max_tokens, count)
     if total <= max_tokens:
         return text
     available = max_tokens - count(_omission_line(total, pointer)) - 2
@@ -35,6 +39,14 @@ def clamp(text: str, max_tokens: int, count: CountText, pointer: str) -> str:
         # Pieces can cost a few tokens more together than apart.
         available -= max(over, available // 16, 1)
     return _omission_line(total, pointer)
+
+
+def _count_until(text: str, max_tokens: int, count: CountText) -> int:
+    """The tokens of a text; of a very long one whose beginning exceeds the limit, about as many as it has."""
+    head = text[: max(max_tokens, 1) * _MAX_CHARS_PER_TOKEN]
+    if len(head) < len(text) > _LONG_CHARS and (tokens := count(head)) > max_tokens:
+        return tokens * len(text) // len(head)
+    return count(text)
 
 
 def head_and_tail(text: str, head: int, tail: int, count: CountText, pointer: str, total: int) -> str:

@@ -6,7 +6,8 @@ downloaded), else the text is estimated. Special tokens spelled out in a message
 providers do.
 
 A text longer than `PIECE_CHARS` is counted in pieces, which bounds memory and lets other threads run; a cut can hide at
-most one token, so one is added per cut. Runs of one character need no splitting: `splintr` is linear on them.
+most one token, so one is added per cut. Runs of one character need no splitting: `splintr` is linear on them. Of a text
+longer than `MAX_COUNTED_CHARS` the rest counts as one token per byte: a bound that is never too low.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ from recto.tokens.meter import CountText, Meter, frame_of
 from recto.tokens.model_card import ModelCard
 from recto.tokens.protocols import TokenCounter
 
-PIECE_CHARS = 1 << 20
-"""Characters of a long text that are counted at once."""
+PIECE_CHARS = 1 << 16
+"""Characters of a long text that are counted at once: a tokenizer needs up to 200 times their memory."""
+MAX_COUNTED_CHARS = 1 << 22
+"""Characters of one text that are given to a tokenizer: about a million tokens of English, more of anything else."""
+_CACHED_CHARS = 1 << 23
+"""Characters after which the cache of a tokenizer is emptied: it holds pieces of text, limited only by number."""
 MAX_CTOK_CHARS = 1 << 18
 """Claude's reconstructed tokenizer takes seconds per megabyte and is only used for texts shorter than this."""
 
@@ -123,14 +128,17 @@ class SafeCounter:
         """Tokens of a text, or more."""
         if not text:
             return 0
-        text = replace_surrogates(text)
+        counted = replace_surrogates(text[:MAX_COUNTED_CHARS])
         if self.nfc:
-            text = unicodedata.normalize("NFC", text)
-        if len(text) <= PIECE_CHARS:
-            total = self._count(text)
+            counted = unicodedata.normalize("NFC", counted)
+        if len(counted) <= PIECE_CHARS:
+            total = self._count(counted)
         else:
-            total = sum(1 + self._count(piece) for piece in _pieces(text)) - 1
-        return -(-total * self.percent // 100)
+            total = sum(1 + self._count(piece) for piece in _pieces(counted)) - 1
+        tokens = -(-total * self.percent // 100)
+        for start in range(MAX_COUNTED_CHARS, len(text), PIECE_CHARS):
+            tokens += byte_bound(text[start : start + PIECE_CHARS])
+        return tokens
 
     def _count(self, text: str) -> int:
         try:
@@ -235,16 +243,20 @@ class _SplintrCount:
     def __init__(self, splintr: Any, vocabulary: str) -> None:  # noqa: ANN401  untyped on the other side
         self._splintr = splintr
         self._vocabulary = vocabulary
-        self._encode: Callable[[str], list[int]] | None = None
+        self._tokenizer: Any = None
+        self._cached_chars = 0
 
     def __call__(self, text: str) -> int:
-        encode = self._encode
-        if encode is None:
+        if self._tokenizer is None:
             with _loading:
-                if self._encode is None:
-                    self._encode = self._splintr.Tokenizer.from_pretrained(self._vocabulary).encode_ordinary
-                encode = self._encode
-        return len(encode(text))
+                if self._tokenizer is None:
+                    self._tokenizer = self._splintr.Tokenizer.from_pretrained(self._vocabulary)
+        tokens = len(self._tokenizer.encode_ordinary(text))
+        self._cached_chars += len(text)
+        if self._cached_chars > _CACHED_CHARS:
+            self._cached_chars = 0
+            self._tokenizer.clear_cache()
+        return tokens
 
 
 def _from_tiktoken(vocabulary: str) -> Any:  # noqa: ANN401  untyped on the other side

@@ -9,10 +9,11 @@ that windows are as full as in a live run, and the same prompts give refusals, f
 Where a run has times, the provider's cache is cold at a call that comes more than five minutes after the one before:
 nothing is read from it, and the call does not count for the unchanged prefix.
 
-A hash of the name chooses one run in three (`RECTO_BENCH_RUNS=1` measures all) for the default mode, and one in six of
-these for other modes, for each mode without recall and without a record (other than the default at 16 K only), and for
-other depths of the cut. A third is held out, which no rule or default was tuned on: of the runs with commands as text
-those of the likelihood trial, of the others those that another hash chooses.
+A hash of the name chooses one run in eight (`RECTO_BENCH_RUNS=1` measures all) for the default mode. Two of them with
+tool calls and two with commands as text are the sample for the other modes, and at 16 K for each mode without recall,
+without a record and without both, and for other depths of the cut. A third is held out, which no rule or default was
+tuned on: of the runs with commands as text those of the likelihood trial, of the others those that another hash
+chooses.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ from recto.tokens.model_card import ModelCard
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 WINDOWS = (8_000, 16_000, 32_000)
-ONE_IN = int(os.environ.get("RECTO_BENCH_RUNS", "3"))
+ONE_IN = int(os.environ.get("RECTO_BENCH_RUNS", "8"))
 """One in so many runs is measured."""
 TRIAL = Path(__file__).with_name("likelihood_moments.json")
 """The moments of the likelihood trial, by run."""
 MODES = ("sliding_window", "zones", "auto_compact")
 PRICED_AS = "claude-sonnet-4-5"
-SAMPLE = 6
-"""One in so many of them is in the sample of the arms that do not run on all."""
+SAMPLE = 2
+"""Runs of each kind in the sample of the arms that do not run on all."""
 TOLERANCE = 0.01
 """A session counts as worse than trimming where its share is lower by more than this."""
 
@@ -75,22 +76,21 @@ class Arm:
     @property
     def label(self) -> str:
         """Its name in the table."""
-        without = "" if self.recall and self.record else ", no recall" if self.record else ", no record"
+        without = ("" if self.recall else ", no recall") + ("" if self.record else ", no record")
         return f"{self.mode}{without}{f', floor {self.floor} %' if self.floor else ''}"
 
 
 DEFAULT = Arm(mode="sliding_window")
 ARMS = tuple(
     Arm(mode=mode, recall=recall, record=record)
-    for mode, (recall, record) in product(MODES, ((True, True), (False, True), (True, False)))
+    for mode, (recall, record) in product(MODES, product((True, False), repeat=2))
 )
-DEPTHS = tuple(Arm(mode="sliding_window", floor=floor) for floor in (50, 60, 80))
+DEPTHS = tuple(Arm(mode="sliding_window", floor=floor) for floor in (50, 80))
 
 
 def arms_at(window: int) -> tuple[Arm, ...]:
     """The arms of a run of the sample."""
-    whole = window == WINDOWS[1]
-    return tuple(arm for arm in (*ARMS, *DEPTHS) if whole or arm.mode == DEFAULT.mode or (arm.recall and arm.record))
+    return (*ARMS, *DEPTHS) if window == WINDOWS[1] else tuple(arm for arm in ARMS if arm.recall and arm.record)
 
 
 TRIMMED, EQUAL = "plain trimming", "plain trimming, tokens of the default mode"
@@ -156,16 +156,10 @@ class Run:
         """How its agent calls tools."""
         return "tool calls" if self.wire == "anthropic.messages" else "commands as text"
 
-    @property
-    def held_out(self) -> bool:
-        """Whether it was kept aside while defaults were chosen."""
-        is_text = self.kind == "commands as text"
-        return self.name in _of_the_trial() if is_text else _bucket("held out", self.name) % 3 == 0
 
-    @property
-    def sampled(self) -> bool:
-        """Whether it is in the sample of the arms that do not run on all."""
-        return _bucket("sample", self.name) % SAMPLE == 0
+def held_out(name: str, kind: str) -> bool:
+    """Whether a run was kept aside while defaults were chosen."""
+    return _bucket("held out", name) % 3 == 0 if kind == "agent_sessions" else name in _of_the_trial()
 
 
 @lru_cache(1)
@@ -178,18 +172,28 @@ def run(quick: bool) -> list[dict]:
     names = [(name, kind) for name, kind in run_names() if _bucket("chosen", name) % one_in == 0]
     if not names:
         return [row("recorded runs", 0, "runs", "none found: name the folder in RECTO_TEST_DATA")]
-    jobs = [(name, kind, window) for name, kind in names for window in WINDOWS]
+    sample = [
+        name
+        for chosen in ("agent_sessions", "swebench_trajectories")
+        for name in sorted((name for name, kind in names if kind == chosen), key=lambda name: _bucket("sample", name))[
+            : 1 if quick else SAMPLE
+        ]
+    ]
+    jobs = [
+        (name, kind, window, arms_at(window) if name in sample else (DEFAULT,))
+        for name, kind in names
+        for window in WINDOWS
+    ]
+    jobs.sort(key=lambda job: -len(job[3]))  # the longest first
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
         results = pool.starmap(judge, jobs, chunksize=1)
-    by_run = {(name, window): found for (name, _, window), found in zip(jobs, results, strict=True)}
-    return _shown(dict(names), by_run)
+    by_run = {(name, window): found for (name, _, window, _), found in zip(jobs, results, strict=True)}
+    return _shown(dict(names), sample, by_run)
 
 
-def judge(name: str, kind: str, window: int, arms: Sequence[Arm] | None = None) -> dict[str, Tally]:
-    """One run in one window, by every arm that it is chosen for."""
+def judge(name: str, kind: str, window: int, arms: Sequence[Arm] = (DEFAULT,)) -> dict[str, Tally]:
+    """One run in one window, by these arms and by plain trimming."""
     recorded = load_run(name, kind)
-    if arms is None:
-        arms = arms_at(window) if recorded.sampled else (DEFAULT,)
     settings = _settings(recorded, window, DEFAULT)
     meter = make_meter(settings)
     costs = [meter.message(read(raw, recorded.wire)) for raw in recorded.raws]
@@ -421,16 +425,17 @@ def _bucket(purpose: str, name: str) -> int:
     return int.from_bytes(sha256(f"{purpose}: {name}".encode()).digest()[:4])
 
 
-def _shown(kinds: dict[str, str], results: dict[tuple[str, int], dict[str, Tally]]) -> list[dict]:
+def _shown(
+    kinds: dict[str, str], sample: Sequence[str], results: dict[tuple[str, int], dict[str, Tally]]
+) -> list[dict]:
     names = list(kinds)
     tool_runs = [name for name in names if kinds[name] == "agent_sessions"]
     text_runs = [name for name in names if kinds[name] != "agent_sessions"]
     steps = sum(results[name, WINDOWS[1]][DEFAULT.label].steps for name in names)
-    sample = [name for name in names if ARMS[-1].label in results[name, WINDOWS[1]]]
     rows = [
         row("recorded runs", len(names), "runs", f"{len(tool_runs)} with tool calls, {len(text_runs)} with text"),
         row("model calls", steps, "calls", "a prompt is built before each"),
-        row("sample of other modes and arms", len(sample), "runs", f"one in {SAMPLE} of them, by a hash of the name"),
+        row("sample of other modes and arms", len(sample), "runs", "of both kinds"),
     ]
     groups = [("all runs", names, (WHOLE, TRIMMED, EQUAL, DEFAULT.label))]
     groups += [
@@ -438,26 +443,26 @@ def _shown(kinds: dict[str, str], results: dict[tuple[str, int], dict[str, Tally
         for label, chosen in (("tool calls", tool_runs), ("commands as text", text_runs))
     ]
     rows += [
-        _figures(f"{window // 1000} K, {label}: {arm}", arm, chosen, window, results)
+        _figures(f"{window // 1000} K, {label}: {arm}", arm, {name: kinds[name] for name in chosen}, window, results)
         for label, chosen, arms in groups
         for window in WINDOWS
         for arm in arms
         if chosen
     ]
     rows += [
-        _figures(f"{window // 1000} K, sample: {arm}", arm, sample, window, results)
+        _figures(f"{window // 1000} K, sample: {arm}", arm, {name: kinds[name] for name in sample}, window, results)
         for window in WINDOWS
-        for arm in (TRIMMED, *(arm.label for arm in arms_at(window)))
+        for arm in (WHOLE, TRIMMED, EQUAL, *(arm.label for arm in arms_at(window)))
         if sample
     ]
     return rows
 
 
 def _figures(
-    what: str, arm: str, names: Sequence[str], window: int, results: dict[tuple[str, int], dict[str, Tally]]
+    what: str, arm: str, names: dict[str, str], window: int, results: dict[tuple[str, int], dict[str, Tally]]
 ) -> dict:
     total = sum((results[name, window][arm] for name in names), Tally())
-    held = sum((results[name, window][arm] for name in names if _bucket("held out", name) % 3 == 0), Tally())
+    held = sum((results[name, window][arm] for name, kind in names.items() if held_out(name, kind)), Tally())
     plain = sum((results[name, window][TRIMMED] for name in names), Tally())
     worse = sum(results[name, window][arm].all < results[name, window][TRIMMED].all - TOLERANCE for name in names)
     records = [float(size) for size in total.records]

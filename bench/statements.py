@@ -4,12 +4,14 @@ Each session holds several statements of `tests/context/facts/statements.json`, 
 words, among real messages of agents. It goes on until at least eight decisions have evicted messages after the
 last statement. Then the later turn of each statement comes, and counts whether the statement is in that prompt: in a
 message, in the working record or in the summary. Neutral sentences are buried beside them and must not be kept.
-Run it with `python -m bench statements`; `--quick` plays two sessions of each kind.
+Run it with `python -m bench statements`: in the default mode one session in `RECTO_BENCH_RUNS` (4), with and without a
+record; of these every second in the other modes. `--quick` plays two sessions of each kind.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +36,8 @@ SET = Path("tests/context/facts/statements.json")
 MODEL = "gpt-4o"
 WINDOWS = (8_192, 16_384, 32_768)
 MODES = ("sliding_window", "auto_compact", "zones")
+ONE_IN = int(os.environ.get("RECTO_BENCH_RUNS", "4"))
+"""One in so many sessions is played."""
 EVICTIONS = 8
 """Decisions that evict messages after the last statement, before its later turn comes."""
 PER_SESSION = (5, 10, 15, 20, 25)
@@ -87,16 +91,18 @@ class Outcome:
 def run(quick: bool) -> list[dict]:
     """The rows of the section."""
     some = cases(*read_set(), real=DATA.is_dir())
+    some = some[:2] if quick else some[::ONE_IN]
     rows = []
     with get_context("spawn").Pool(2) as pool:
         for window in WINDOWS:
-            for mode in MODES:
-                work = [(case, mode, window) for case in (some[:2] if quick else some)]
+            for mode, record in (*((mode, True) for mode in MODES), (MODES[0], False)):
+                played = some if mode == MODES[0] else some[::2]
+                work = [(case, mode, window, None if record else 0.0) for case in played]
                 total = Outcome()
-                done = pool.imap_unordered(_played, work)
-                for outcome in track(done, f"{window // 1024} K, {mode}", total=len(work), console=progress()):
+                name = f"{window // 1024} K, {mode}{'' if record else ', no record'}"
+                for outcome in track(pool.imap_unordered(_played, work), name, total=len(work), console=progress()):
                     total.add(outcome)
-                rows += shown(f"{window // 1024} K, {mode}", total, len(work))
+                rows += shown(name, total, len(work))
     return rows
 
 
@@ -144,7 +150,7 @@ def _generated(seed: int) -> tuple[Message, ...]:
     return tuple(scripted_session(seed=seed, exchanges=200))
 
 
-def _played(work: tuple[Case, str, int]) -> Outcome:
+def _played(work: tuple[Case, str, int, float | None]) -> Outcome:
     return play(*work)
 
 

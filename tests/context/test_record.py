@@ -90,3 +90,38 @@ def test_a_step_names_what_it_worked_on_and_no_name_is_listed_within_another():
     assert "False" not in text
     alone = render_record(extend_record(WorkingRecord(), [], views), [], 400, words)
     assert alone.count("tax_rates.py") == 1
+
+
+def test_names_fill_what_the_other_sections_leave():
+    output = "\n".join(f"value_{number} = compute_{number}()" for number in range(200))
+    record = extend_record(WorkingRecord(), [], step(2, "cat src/app/settings.py", output))
+
+    def padded(text: str) -> int:
+        """A counter that adds a few tokens to every text, as careful estimates do."""
+        return words(text) + 4
+
+    text = render_record(record, ["cat src/app/settings.py"], 120, padded)
+    assert 118 <= padded(text) <= 120
+
+
+def test_names_that_were_used_recently_come_before_those_of_old_outputs():
+    old = step(2, "cat old.py", "\n".join(f"ancient_{number} = 1" for number in range(40)))
+    new = step(90, "cat new.py", "\n".join(f"recent_{number} = 1" for number in range(40)))
+    text = render_record(extend_record(WorkingRecord(), [], [*old, *new]), [], 40, words)
+    assert text.count("recent_") > 25
+    assert "ancient_" not in text
+
+
+def test_what_a_later_message_answers_is_not_open_and_what_it_takes_back_does_not_hold():
+    views = [
+        MessageView(seq=1, role="user", text="Never push to main. Which port does the billing server listen on?"),
+        MessageView(seq=2, role="assistant", text="I need the host. On which host does the server run?"),
+    ]
+    record = extend_record(WorkingRecord(), views)
+    assert "On which host does the server run?" in render_record(record, [], 400, words)
+    assert "- Never push to main." in render_record(record, [], 400, words)
+    since = [MessageView(seq=3, role="user", text="It runs on node seven. You may push to main now.")]
+    later = render_record(record, [], 400, words, since)
+    assert "On which host" not in later
+    assert "Never push to main." not in later
+    assert "node seven" not in later

@@ -202,3 +202,17 @@ def test_a_long_answer_of_the_model_is_cut_before_the_task_and_the_system_text()
         [answer] = [message for message in prompt.messages if message["role"] == "assistant"]
         assert "value_0 = 0" in answer["content"]
         assert "value_450 = 450" not in answer["content"]
+
+
+@pytest.mark.parametrize("mode", ["auto_compact", "zones"])
+def test_record_and_summary_say_each_thing_once(mode):
+    with opened(mode=mode) as session:
+        session.append({"role": "user", "content": "Help me release the parser."})
+        session.append({"role": "assistant", "content": "Gladly."})
+        session.append({"role": "user", "content": RULE})
+        chat(session, 60)
+        text = shown(session.prompt())
+        assert session.window.state.summary is not None
+        assert text.count(RULE) == 1
+        lines = [line for line in text.splitlines() if line.startswith("- ")]
+        assert len(lines) == len(set(lines))

@@ -108,7 +108,7 @@ class World:
 @contextmanager
 def world(folder: Path) -> Iterator[World]:
     """A world in a folder, with nothing said in it yet."""
-    given = {"store": str(folder / "a.db"), "model": "gpt-4o", "models": SMALL}
+    given = {"store": str(folder / "a.db"), "model": "gpt-4o", "models": SMALL, "window": {"record_percent": 5}}
     made = World(load(environ={}, arguments=given | {"recall": {"embedder": {"use": "none"}, "background": False}}))
     try:
         with made.client:  # one event loop for all that is asked

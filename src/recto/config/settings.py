@@ -62,10 +62,9 @@ class WindowSettings:
     """This many of the newest messages stay in the prompt as long as they fit."""
     shorten_outputs: bool = True
     """Whether old tool outputs are shortened to one line each before anything is evicted."""
-    record_percent: float = 5.0
+    record_percent: float = 15.0
     """Share of the input budget for the working record: what the user said that still holds, what is open, the steps
-    and names of messages that are no longer in the prompt. The user's statements may take as much again while there
-    is space below the ceiling. 0: no record."""
+    and names of messages that are no longer in the prompt. 0: no record."""
     policy: str = "prune"
     """What is evicted first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
     scorer: Mapping[str, Any] = field(default_factory=dict)

@@ -9,8 +9,10 @@ useful. It is rewritten only when something is evicted or shortened, because eve
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
@@ -23,7 +25,7 @@ from recto.text.unicode import prompt_safe
 
 CountText = Callable[[str], int]
 
-MAX_NAMES = 400
+MAX_NAMES = 600
 MAX_STEPS = 120
 """Names and steps that are kept for later records; older and rarer ones are dropped."""
 _MAX_FACTS = 120
@@ -31,8 +33,10 @@ _MAX_STEP_CHARS = 120
 _MAX_NAME_CHARS = 120
 _MAX_OUTPUT_CHARS = 20_000
 """Characters of an output that are searched for names."""
-_CALL_WEIGHT, _TEXT_WEIGHT, _OUTPUT_WEIGHT, _LINE_NUMBER_WEIGHT = 40, 20, 6, 1
+_CALL_WEIGHT, _TEXT_WEIGHT, _OUTPUT_WEIGHT, _LINE_NUMBER_WEIGHT = 40, 20, 10, 1
 """What one use of a name counts: in a call, in a message, in an output; and a number in an output."""
+_AGE_OFFSET = 20
+"""Entries that are added to the age of a name: among the newest names use counts more than age."""
 _FILE_WEIGHTS = {"edit": 120, "read": 40, "name": 0}
 """What a call adds to the weight of a file, by what it does with it."""
 _NAME = lazy_re(
@@ -43,10 +47,8 @@ _NAME = lazy_re(
 
 _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4
-_SHARES = {"holds": 0.6, "open": 0.1, "steps": 0.3}
+_SHARES = {"holds": 0.6, "open": 0.05, "steps": 0.15}
 """Largest share of each section; names get what is left."""
-_MAX_HOLDS = 0.85
-"""Share of the user's statements where tokens beyond the record do not suffice: what holds goes before steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,68 +122,82 @@ def extend_record(
 
 
 def render_record(
-    record: WorkingRecord, visible: Sequence[str], max_tokens: int, count: CountText, statement_tokens: int = 0
+    record: WorkingRecord,
+    visible: Sequence[str],
+    max_tokens: int,
+    count: CountText,
+    since: Sequence[MessageView] = (),
 ) -> str:
     """The text of a record in at most `max_tokens`: nothing of it repeats what the visible messages contain.
 
-    The user's statements that do not fit into their share may use `statement_tokens` beyond it, and then most of the
-    record.
+    `since` are the messages after those that left the prompt: what they answer, solve or take back is not listed.
     """
-    from recto.context.facts.extraction import by_priority, standing_statements  # noqa: PLC0415  # as above
+    from recto.context.facts.extraction import (  # noqa: PLC0415  # as above
+        by_priority,
+        settled_facts,
+        standing_statements,
+    )
 
     shown = "\n".join(visible)
+    facts = settled_facts(record.facts, since)
     lines: list[str] = []
 
-    def add(title: str, rows: Iterable[tuple[int, str]], most: int, *, unbroken: bool = False) -> int:
-        """Add as many rows as fit, by priority, in the order of their entries; returns the tokens they take."""
-        used, chosen = count(title) + 1, []
+    def add(title: str, rows: Iterable[tuple[int, str]], share: float, *, unbroken: bool = False) -> None:
+        """Add as many rows as fit, by priority, in the order of their entries."""
+        left, chosen = int(max_tokens * share) - count(title) - 1, []
         for seq, row in rows:
             cost = count(row) + 1
-            if used + cost <= most:
-                used += cost
+            if cost <= left:
+                left -= cost
                 chosen.append((seq, row))
             elif unbroken:
                 break
         lines.extend((title, *(row for _, row in sorted(chosen))) if chosen else ())
-        return used if chosen else 0
 
-    held = [fact for fact in standing_statements(record.facts) if fact.text not in shown]
-    stated = [(fact.seq, _bullet(fact)) for fact in held]
-    used = add("What the user said that still holds:", stated, int(max_tokens * _MAX_HOLDS) + statement_tokens)
-    left = max_tokens - used + min(statement_tokens, max(used - int(max_tokens * _SHARES["holds"]), 0))
-    loose = [fact for fact in by_priority(record.facts) if fact.open and fact.kind in _OPEN and fact.text not in shown]
+    held = [fact for fact in standing_statements(facts) if fact.text not in shown]
+    add("What the user said that still holds:", [(fact.seq, _bullet(fact)) for fact in held], _SHARES["holds"])
+    loose = [fact for fact in by_priority(facts) if fact.open and fact.kind in _OPEN and fact.text not in shown]
     rows = [(fact.seq, _bullet(fact)) for fact in loose if fact not in held]
-    left -= add("Open:", rows[:_MAX_OPEN], min(int(max_tokens * _SHARES["open"]), left))
+    add("Open:", rows[:_MAX_OPEN], _SHARES["open"])
     steps = [(step.seq, _step_line(step)) for step in reversed(record.steps)]
-    most = min(int(max_tokens * _SHARES["steps"]), left)
-    left -= add("Steps that are not shown, oldest first:", steps, most, unbroken=True)
-    names = _fitting_names(record, f"{shown}\n" + "\n".join(lines), left - 12, count)
-    for title, chosen in (
-        ("Files in them", [name for name in names if _is_file(name)]),
-        ("Names in them", [name for name in names if not _is_file(name)]),
-    ):
-        if chosen:
-            lines.append(f"{title}: {', '.join(chosen)}")
-    return "\n".join(lines)
+    add("Steps that are not shown, oldest first:", steps, _SHARES["steps"], unbroken=True)
+    return _with_names(lines, _hidden_names(record, f"{shown}\n" + "\n".join(lines)), max_tokens, count)
 
 
-def _fitting_names(record: WorkingRecord, shown: str, tokens: int, count: CountText) -> list[str]:
-    """The most used names that are not shown already, as many as fit."""
-    newest = max((use.last for use in record.names.values()), default=1)
-    ranked = sorted(
-        record.names, key=lambda name: (-record.names[name].weight * (0.5 + record.names[name].last / newest), name)
-    )
-    left, taken = tokens, ""
+def _hidden_names(record: WorkingRecord, shown: str) -> list[str]:
+    """The names that are not shown already, the most useful first; none that is part of another."""
     names: list[str] = []
-    for name in ranked:
-        cost = count(f", {name}")
-        if cost <= left and name not in shown and name not in taken:
-            left -= cost
+    listed = ""
+    for name in _ranked(record.names):
+        if name not in shown and name not in listed:
             names.append(name)
-            taken += f"{name}\0"
-        if left < 3:
-            break
+            listed += f" {name}"
     return names
+
+
+def _ranked(names: Mapping[str, NameUse]) -> list[str]:
+    """The names by how much and how recently they were used; short ones first among equals."""
+    newest = max((use.last for use in names.values()), default=0)
+
+    def score(name: str) -> float:
+        use = names[name]
+        return sqrt(use.weight / len(name)) / (newest - use.last + _AGE_OFFSET)
+
+    return sorted(names, key=lambda name: (-score(name), name))
+
+
+def _with_names(lines: list[str], names: Sequence[str], max_tokens: int, count: CountText) -> str:
+    """The lines with as many of the names as fit. They are counted together: one by one costs more than it is."""
+
+    def text(number: int) -> str:
+        files = [name for name in names[:number] if is_file[name]]
+        others = [name for name in names[:number] if not is_file[name]]
+        listed = (("Files in them", files), ("Names in them", others))
+        return "\n".join((*lines, *(f"{title}: {' '.join(chosen)}" for title, chosen in listed if chosen)))
+
+    is_file = {name: _is_file(name) for name in names}
+    fitting = bisect_right(range(1, len(names) + 1), max_tokens, key=lambda number: count(text(number)))
+    return text(fitting)
 
 
 def _is_file(name: str) -> bool:
@@ -258,11 +274,7 @@ def _add_use(names: dict[str, NameUse], name: str, weight: int, seq: int) -> Non
 
 
 def _limit_names(names: dict[str, NameUse]) -> dict[str, NameUse]:
-    if len(names) <= MAX_NAMES:
-        return names
-    newest = max(use.last for use in names.values())
-    ranked = sorted(names, key=lambda name: (-names[name].weight * (0.5 + names[name].last / newest), name))
-    return {name: names[name] for name in ranked[:MAX_NAMES]}
+    return names if len(names) <= MAX_NAMES else {name: names[name] for name in _ranked(names)[:MAX_NAMES]}
 
 
 def _limit_facts(facts: Sequence[Fact]) -> tuple[Fact, ...]:

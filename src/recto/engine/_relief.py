@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recto.context.policies.planner import Relief, ReliefRules, max_record_tokens, plan_relief
+from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.record import WorkingRecord, extend_record, render_record
 from recto.context.window.cache_cost import CacheAge
 from recto.context.window.plan import Plan
@@ -174,11 +174,11 @@ def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecor
     shortened = messages.views(seq for seq in after.shortened if seq not in state.shortened)
     record = extend_record(state.record or WorkingRecord(), evicted, shortened)
     visible = [after.shortened[seq].text if seq in after.shortened else messages.text_of(seq) for seq in after.messages]
-    limit = max_record_tokens(after, planned.rules) - messages.meter.count(RECORD_HEADING) - 8
-    # What the user said may take as much again, out of half of the tokens that the relief leaves below the ceiling.
-    spare = int(planned.rules.ceiling * planned.rules.input_budget) - planned.relief.after
-    extra = max(min(limit, spare // 2), 0)
-    return replace(record, text=render_record(record, visible, limit, messages.meter.count, extra))
+    if state.summary is not None and not any(plan.writes and plan.evicts for plan in planned.relief.plans):
+        visible.append(state.summary.text)
+    limit = after.planned_record_tokens - messages.meter.count(RECORD_HEADING) - 8
+    since = messages.views(seq for seq in after.messages if seq > after.last_evicted)
+    return replace(record, text=render_record(record, visible, limit, messages.meter.count, since))
 
 
 def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache) -> dict[str, Any]:

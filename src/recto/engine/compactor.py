@@ -28,8 +28,10 @@ from recto.context.compaction.layout import (
     bullet,
     favor_facts,
     fill_layout,
+    is_said,
     lay_out,
     only_facts,
+    said_lines,
 )
 from recto.context.compaction.levels import level_for, render_level
 from recto.context.compaction.loss_report import Losses, find_losses
@@ -192,6 +194,7 @@ class Compactor:
         """
         open_facts = [fact for fact in source.current if fact.open]
         said = [text for _, text in source.standing]
+        shown = said_lines(source.beside)
 
         def measure(text: str) -> Fidelity:
             return measure_fidelity(f"{text}\n{source.beside}", open_facts, source.evidence, said)
@@ -200,7 +203,7 @@ class Compactor:
         best: tuple[str, Fidelity] | None = None
         for tried in (shares, favor_facts(shares), only_facts(shares)):
             limit = most - most // _FOR_NAMES
-            lines = written.lines if tried.earlier else ()
+            lines = [line for line in written.lines if not is_said(line, shown)] if tried.earlier else ()
             text = fill_layout(self._layout(source, limit, tried), lines, limit, self._count)
             text = append_names(text, measure(text).missing_entities, most, self._count)
             fidelity = measure(text)
@@ -231,6 +234,7 @@ class Compactor:
             max_tokens=most,
             count=self._count,
             shares=shares,
+            beside=source.beside,
         )
 
     def _source(self, evicted: Sequence[Unit], state: WindowState) -> _Source:

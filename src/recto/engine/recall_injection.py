@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +71,8 @@ class RecallInjection:
         self.shown_memories: frozenset[int] = frozenset()
         """Messages of the agent's memory session that are in the prompt anyway."""
         self._turn: _RecalledTurn | None = None
-        self._looked_at = 0
-        """The entry up to which it was last decided whether to search, and searched."""
+        self._looked_at = (0, 0)
+        """The question and the last edit of the prompt for which it was last decided whether to search."""
         self._reported = 0
         self._scheduled = -_SEAL_EVERY
         """The entry up to which the background thread was last told to index."""
@@ -162,18 +162,25 @@ class RecallInjection:
     def recall_for(
         self, state: WindowState, builder: PromptBuilder, *, input_budget: int, share: int
     ) -> TurnNote | None:
-        """Searches evicted messages for what matters to the question.
+        """Searches evicted messages for what matters to the question, before the model takes its first step.
 
-        Returns the note to put behind the question, within the memory share and what is free of the input budget.
+        Returns the note to put before the question, within the memory share and what is free of the input budget. It
+        stays as long as the turn lasts and it fits. Nothing is searched for between steps: of the names that the next
+        action uses, what is found there holds almost none that the prompt does not hold.
         """
-        question, anchor = state.question, max(state.question, state.last_edit)
-        if question and anchor != self._looked_at:
-            self._looked_at = anchor
+        question, edit = state.question, (state.question, state.last_edit)
+        if question and edit != self._looked_at:
+            self._looked_at = edit
             if self._has_more(state) and self.recall.rules.inject:
                 bare = builder.using(handoff=builder.extras.handoff)
                 limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
-                recorded = self._recorded(state, bare.wire_of(state), anchor, limit)
-                self._turn = recorded or self._search(state, bare.wire_of(state), anchor, max(limit, 0))
+                turn = self._turn if self.hits and self._turn is not None and self._turn.question == question else None
+                turn = turn or self._recorded(state, bare.wire_of(state), question, limit)
+                if turn is None and not _has_steps(state):
+                    turn = self._search(state, bare.wire_of(state), question, max(limit, 0))
+                if turn is not None and turn.note is not None and turn.note.tokens > limit:
+                    turn = replace(turn, injection=None)
+                self._turn = turn
         return self._turn.note if self._turn is not None else None
 
     def _has_more(self, state: WindowState) -> bool:
@@ -210,14 +217,13 @@ class RecallInjection:
     def _search(self, state: WindowState, wire: str, anchor: int, limit: int) -> _RecalledTurn:
         question = state.question
         try:
-            turn = turn_text(state, self._messages, anchor)
+            turn = turn_text(state, self._messages)
             injection, result = self.recall.build_injection(
                 self._query(turn, question, anchor),
                 budget=limit,
                 count=partial(self._messages.cost_of_text, wire=wire),
                 hidden=_hidden(state),
                 hidden_memories=self.shown_memories,
-                strict=turn.in_loop,
             )
         except Exception as error:  # noqa: BLE001  # recall never fails the turn
             return _RecalledTurn(question=question, anchor=anchor, error=str(error) or repr(error))
@@ -237,7 +243,7 @@ class RecallInjection:
         payload, question, injection = json.loads(event.content), state.question, None
         if event.kind == INJECTED:
             try:
-                query = self._query(turn_text(state, self._messages, anchor), question, anchor)
+                query = self._query(turn_text(state, self._messages), question, anchor)
                 count = partial(self._messages.cost_of_text, wire=wire)
                 hits = zip(payload["hits"], payload["excerpts"], strict=True)
                 recorded = [hit | excerpt for hit, excerpt in hits]
@@ -264,6 +270,11 @@ class RecallInjection:
 def _hidden(state: WindowState) -> Set[int]:
     """Entries of the session that are not quoted: those in the prompt, and those that the provider refused."""
     return (state.messages.keys() - state.shortened.keys()) | state.refused
+
+
+def _has_steps(state: WindowState) -> bool:
+    """Whether the model has taken a step since the question."""
+    return any(line.role == "assistant" and line.seq > state.question for line in state.messages.values())
 
 
 def _event_key(anchor: int) -> str:

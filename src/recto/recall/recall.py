@@ -171,17 +171,12 @@ class RecallService:
         count: Callable[[str], int],
         hidden: Collection[int],
         hidden_memories: Collection[int] = (),
-        strict: bool = False,
     ) -> tuple[Injection | None, SearchResult]:
-        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough.
-
-        With `strict`, nothing below the threshold is quoted however much of the budget is free.
-        """
+        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough."""
         result = self.search(
             query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories, repeats=False
         )
-        spare = budget >= SPARE_TOKENS and not strict
-        relevant = relevant_hits(result, self.rules.threshold, spare=spare)
+        relevant = relevant_hits(result, self.rules.threshold, spare=budget >= SPARE_TOKENS)
         relevant = [hit for hit in relevant if not self._is_refused(hit)]
         return self._fit_to_budget(query, relevant, budget, count), result
 

@@ -43,7 +43,7 @@ def test_a_session_full_of_statements_keeps_them_in_a_small_window():
     crowded = [case for case in cases(statements, neutral, real=False) if len(case.statements) == 25]
     total = played(crowded[:1], "sliding_window", 16_384)
     assert total.lost == []
-    assert max(total.record_tokens) <= 0.1 * total.budget
+    assert max(total.record_tokens) <= 0.15 * total.budget
 
 
 def test_without_a_record_they_are_lost():

@@ -13,6 +13,7 @@ from recto.context.facts.extraction import by_priority, standing_statements
 from recto.context.facts.files import render_files
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.window.summary import SummaryPart
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
 
@@ -32,6 +33,8 @@ _TITLES: tuple[tuple[str, tuple[FactKind, ...]], ...] = (
     ("What the user said about the circumstances", ("circumstance",)),
     ("Questions without an answer", ("question",)),
 )
+_ENTRIES = lazy_re(r" \(\d+(?: to \d+)?\)$")
+"""The entries that a line names at its end."""
 _STATED = 1.5
 """How far the user's statements may exceed the share of the facts; the narrative is shorter then."""
 _NARRATIVE, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"
@@ -73,15 +76,20 @@ def lay_out(
     max_tokens: int,
     count: CountText,
     shares: LayoutShares | None = None,
+    beside: str = "",
 ) -> Layout:
-    """Lay out everything but the narrative, the most important first if space is short."""
+    """Lay out everything but the narrative, the most important first if space is short.
+
+    What is in `beside`, a text that is shown with it, is left out.
+    """
     shares = shares or LayoutShares()
     top = header(pointer)
     available = max_tokens - count(top) - count(FOOTER) - 16
-    fact_lines = _fact_lines(facts, int(available * shares.facts), available, count)
+    shown = said_lines(beside)
+    fact_lines = _fact_lines(facts, int(available * shares.facts), available, count, shown)
     files = render_files(files_used, int(available * shares.files), count)
     files = [f"{_FILES}:", *(f"- {' '.join(prompt_safe(line).split())}" for line in files)] if files else []
-    earlier_lines = _earlier_lines(earlier, int(available * shares.earlier), count)
+    earlier_lines = _earlier_lines(earlier, int(available * shares.earlier), count, shown)
     used = sum(count(line) + 1 for line in (*fact_lines, *files, *earlier_lines))
     return Layout(
         before=(top, *fact_lines, *earlier_lines), after=(*files, FOOTER), narrative_tokens=max(available - used, 0)
@@ -134,9 +142,19 @@ def bullet(text: str, seq: int | None = None) -> str:
     return f"- {' '.join(mask_secrets(prompt_safe(text)).split())}{where}"
 
 
-def _fact_lines(facts: Sequence[Fact], share: int, most: int, count: CountText) -> list[str]:
+def said_lines(text: str) -> frozenset[str]:
+    """What the lines of a section say, without the entries they name."""
+    return frozenset(_ENTRIES.sub("", line) for line in text.splitlines())
+
+
+def is_said(line: str, said: frozenset[str]) -> bool:
+    """Whether a line says what one of these says, whichever entries it names."""
+    return _ENTRIES.sub("", line) in said
+
+
+def _fact_lines(facts: Sequence[Fact], share: int, most: int, count: CountText, shown: frozenset[str]) -> list[str]:
     """As many open facts as fit, grouped by kind. The user's statements come first and may exceed their share."""
-    ordered = [fact for fact in by_priority(facts) if fact.open]
+    ordered = [fact for fact in by_priority(facts) if fact.open and not is_said(bullet(fact.text), shown)]
     rows = [(bullet(fact.text, fact.seq), fact) for fact in ordered]
     stated = {id(fact) for fact in standing_statements(facts)}
     chosen: dict[int, str] = {}
@@ -155,11 +173,11 @@ def _fact_lines(facts: Sequence[Fact], share: int, most: int, count: CountText) 
     return lines
 
 
-def _earlier_lines(parts: Sequence[SummaryPart], available: int, count: CountText) -> list[str]:
+def _earlier_lines(parts: Sequence[SummaryPart], available: int, count: CountText, shown: frozenset[str]) -> list[str]:
     """The newest of the earlier parts, in order, as far as they fit."""
     lines: list[str] = []
     for part in reversed(parts):
-        part_lines = [line for line in part.text.splitlines() if line.strip()]
+        part_lines = [line for line in part.text.splitlines() if line.strip() and not is_said(line, shown)]
         cost = sum(count(line) + 1 for line in part_lines)
         if part_lines and cost <= available:
             available -= cost

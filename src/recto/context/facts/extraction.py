@@ -68,6 +68,12 @@ def extract_facts(messages: Iterable[MessageView], before: Sequence[Fact] = ()) 
     return tuple(_limit_facts(ledger.facts))
 
 
+def settled_facts(facts: Sequence[Fact], since: Iterable[MessageView]) -> tuple[Fact, ...]:
+    """The facts as later messages leave them: answered, solved, taken back or still open. None is added."""
+    known = {(fact.seq, fact.text) for fact in facts}
+    return tuple(fact for fact in extract_facts(since, facts) if (fact.seq, fact.text) in known)
+
+
 def lasting_sentences(messages: Iterable[MessageView]) -> list[tuple[int, str]]:
     """The user's sentences that are not shown to be over once they are said, with their entries.
 

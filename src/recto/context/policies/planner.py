@@ -142,6 +142,8 @@ def plan_relief(
     for policy in rules.policies if rules.may_evict else (TrimResults(),):
         if utilization >= rules.policy_starts.get(policy.name, 0.0):
             planner.apply_policy(policy, rules.protection, target)
+    if planner.used > enough:
+        planner.shrink_record()
     if bound.after <= rules.mandatory_from * rules.input_budget:
         reason = _postponement_reason(bound, planner, enough, cache)
         if reason:
@@ -204,6 +206,12 @@ class _ReliefPlanner:
                 self.state = before
                 del self.plans[plans:]
                 return
+
+    def shrink_record(self) -> None:
+        """Leave the working record a third of its tokens: what is protected comes first."""
+        self.rules = replace(self.rules, record_tokens=self.rules.record_tokens // 3)
+        self.state.planned_record_tokens = min(self.state.planned_record_tokens, self.rules.record_tokens)
+        self._measured = None, 0, 0
 
     def bind_components(self) -> None:
         """Bring each component below its own limit, if limits are enforced: shorten results, evict history."""
@@ -291,7 +299,7 @@ class _ReliefPlanner:
 def max_record_tokens(state: WindowState, rules: ReliefRules) -> int:
     """What the working record of a state may cost: its share of the input budget, or a quarter of what it replaces."""
     shortened = sum(state.messages[seq].tokens - short.tokens for seq, short in state.shortened.items())
-    return min(rules.record_tokens, rules.input_budget // 10, (state.evicted_tokens + shortened) // 4)
+    return min(rules.record_tokens, (state.evicted_tokens + shortened) // 4)
 
 
 def _is_expiring(rules: ReliefRules, cache: CacheAge) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from recto.context.window.state import WindowState
 from recto.engine.session import Session
 from recto.errors import RectoError
 from recto.formats import ProviderReply, read
@@ -104,7 +105,7 @@ def offer(
         return RecallToolUse(reason=reason)
     if not may_choose(request.fields) and not was_sent(offered(request).tools):
         return RecallToolUse(reason="the request restricts which tool is called")
-    if rules.mode == "always" or rules.scope != "session" or has_evicted(session) or _is_used(session):
+    if rules.mode == "always" or rules.scope != "session" or _is_needed(session.window.state):
         return offered(request)
     return RecallToolUse(reason="nothing is evicted yet", is_waiting=True)
 
@@ -127,15 +128,14 @@ def _why_not(request: ClientRequest, rules: RecallToolRules) -> str:
     return ""
 
 
-def _is_used(session: Session) -> bool:
-    """Whether a call of the tool is in the prompt: what was evicted may have been restored since."""
-    return any(RECALL_TOOL.name in line.tools for line in session.window.state.messages.values())
-
-
-def has_evicted(session: Session) -> bool:
+def has_evicted(state: WindowState) -> bool:
     """Whether the prompt of a session leaves anything out."""
-    state = session.window.state
     return bool(state.evicted_messages or state.shortened)
+
+
+def _is_needed(state: WindowState) -> bool:
+    """Whether something is evicted, or a call of the tool is in the prompt: what was evicted may be restored since."""
+    return has_evicted(state) or any(RECALL_TOOL.name in line.tools for line in state.messages.values())
 
 
 def offered(request: ClientRequest) -> RecallToolUse:

@@ -264,7 +264,7 @@ class TurnRunner:
         )
         prompt = _prompt(session, request, use)
         decisions = [entry.seq for entry in prompt.decisions]
-        if use.is_waiting and has_evicted(session):
+        if use.is_waiting and decisions and has_evicted(session.window.state):
             use = offered(request)
             prompt = _prompt(session, request, use)
             decisions += [entry.seq for entry in prompt.decisions]

@@ -78,9 +78,10 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
         else:
             for compression in results:
                 print_compression(compression)
-            summary = opened.window.state.summary
-            if summary is not None:
-                out.print(Text(safe(summary.text)), soft_wrap=True)
+            state = opened.window.state
+            for kept in (state.record, state.summary):
+                if kept is not None and kept.text:
+                    out.print(Text(safe(kept.text)), soft_wrap=True)
 
 
 @click.command("facts")

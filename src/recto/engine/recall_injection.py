@@ -26,6 +26,8 @@ INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed
 _SEAL_EVERY = 256
 """Entries after which the background thread looks whether rows of words fill a block."""
 
+_BETWEEN_STEPS = "nothing is searched for between the steps of the model"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RecalledTurn:
@@ -170,15 +172,19 @@ class RecallInjection:
         """
         question, edit = state.question, (state.question, state.last_edit)
         if question and edit != self._looked_at:
-            self._looked_at = edit
+            # Relief may edit the prompt that is being built; what was found before it is not reported yet.
+            unsent = self._turn is not None and self._turn.anchor != self._reported
+            is_first_prompt, self._looked_at = unsent or self._looked_at[0] != question, edit
             if self._has_more(state) and self.recall.rules.inject:
                 bare = builder.using(handoff=builder.extras.handoff)
                 limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
                 turn = self._turn if self.hits and self._turn is not None and self._turn.question == question else None
                 turn = turn or self._recorded(state, bare.wire_of(state), question, limit)
-                if turn is None and not _has_steps(state):
+                if turn is None and (is_first_prompt or not _edited_between_steps(state)):
                     turn = self._search(state, bare.wire_of(state), question, max(limit, 0))
-                if turn is not None and turn.note is not None and turn.note.tokens > limit:
+                elif turn is None:  # reported, so that another process does not search either
+                    turn = _RecalledTurn(question=question, anchor=question, error=_BETWEEN_STEPS)
+                if turn.note is not None and turn.note.tokens > limit:
                     turn = replace(turn, injection=None)
                 self._turn = turn
         return self._turn.note if self._turn is not None else None
@@ -272,9 +278,11 @@ def _hidden(state: WindowState) -> Set[int]:
     return (state.messages.keys() - state.shortened.keys()) | state.refused
 
 
-def _has_steps(state: WindowState) -> bool:
-    """Whether the model has taken a step since the question."""
-    return any(line.role == "assistant" and line.seq > state.question for line in state.messages.values())
+def _edited_between_steps(state: WindowState) -> bool:
+    """Whether the prompt was last edited after the model had taken a step since the question."""
+    return any(
+        line.role == "assistant" and state.question < line.seq < state.last_edit for line in state.messages.values()
+    )
 
 
 def _event_key(anchor: int) -> str:

@@ -208,8 +208,8 @@ class _ReliefPlanner:
                 return
 
     def shrink_record(self) -> None:
-        """Leave the working record a third of its tokens: what is protected comes first."""
-        self.rules = replace(self.rules, record_tokens=self.rules.record_tokens // 3)
+        """Leave the working record a twentieth of the input budget: what is protected comes first."""
+        self.rules = replace(self.rules, record_tokens=min(self.rules.record_tokens, self.rules.input_budget // 20))
         self.state.planned_record_tokens = min(self.state.planned_record_tokens, self.rules.record_tokens)
         self._measured = None, 0, 0
 

@@ -10,7 +10,7 @@ from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
 from recto.gateway.mcp import RULES as MCP_RULES
-from recto.gateway.middleware.auth import TABLE
+from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATH, TABLE
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
 from reference.reading import attribute_texts
 
@@ -27,6 +27,10 @@ _DOES: Mapping[str, str] = {
     "GET /metrics": "[Metrics](events.md#metrics) for Prometheus.",
     "GET /v1/models": "The models of the upstreams, in the shape that OpenAI's and Anthropic's clients read.",
     "POST /v1/embeddings": "OpenAI's Embeddings, passed on or answered by the embedder on this machine.",
+    **{
+        f"{method} {PASSED_PATH}": "The rest of a provider's API, [passed on](../gateway.md#everything-else-passes)."
+        for method in PASSED_METHODS
+    },
     "POST /v1/chat/completions": "OpenAI's Chat Completions, streaming and not.",
     "POST /v1/messages": "Anthropic's Messages, streaming and not.",
     "POST /v1/messages/count_tokens": "The tokens that the prompt would have.",

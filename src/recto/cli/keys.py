@@ -35,6 +35,13 @@ def keys_command() -> None:
 @click.option("--tenant", metavar="NAME", help="Whose sessions it sees. [default: as the settings say]")
 @click.option("--agent", default="default", show_default=True, metavar="NAME", help="Whose sessions its requests are.")
 @click.option("--upstream", default="", metavar="NAME", help="The only upstream it may ask.")
+@click.option(
+    "--path",
+    "paths",
+    multiple=True,
+    metavar="PREFIX",
+    help="A path that is passed on to the upstream, such as /v1/files. [default: those where a provider keeps nothing]",
+)
 @click.option("--profile", default="", metavar="NAME", help="The budget's profile.")
 @click.option("--rpm", type=click.IntRange(0), default=0, metavar="N", help="Requests a minute. [default: no limit]")
 @click.option("--concurrency", type=click.IntRange(0), default=0, metavar="N", help="Requests at once.")
@@ -67,6 +74,7 @@ def add_command(
     Examples:
       recto keys add laptop
       recto keys add ci --tenant acme --rpm 60 --expires-days 30
+      recto keys add batches --upstream openai --path /v1/files --path /v1/batches
       recto keys add operator --right ask --right read --right change
     """
     clock = SystemClock()
@@ -144,6 +152,7 @@ def _limits(key: Key) -> str:
         limits.append(f"{key.concurrency:,} at once")
     if key.body_bytes:
         limits.append(f"{key.body_bytes:,} bytes")
+    limits += key.paths
     return ", ".join(limits)
 
 

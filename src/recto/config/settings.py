@@ -450,6 +450,8 @@ class GatewaySettings:
     models: [gpt-*]}}`. None: the embedded model."""
     body_bytes: int = 32 * 1024 * 1024
     """Largest request body, after decompression."""
+    upload_bytes: int = 512 * 1024 * 1024
+    """Largest body that is passed on to an upstream while it arrives: a file, audio or an image."""
     depth: int = 128
     """Maximum nesting depth of the JSON of a request."""
     connections: int = 2_000
@@ -480,8 +482,8 @@ class GatewaySettings:
             raise ValueError("gateway.port is a port number")
         if self.recall_tool not in ("auto", "always", "never"):
             raise ValueError("gateway.recall_tool is auto, always or never")
-        if min(self.body_bytes, self.connections, self.concurrency, self.sessions) < 1:
-            raise ValueError("gateway: body_bytes, connections, concurrency and sessions must be at least 1")
+        if min(self.body_bytes, self.upload_bytes, self.connections, self.concurrency, self.sessions) < 1:
+            raise ValueError("gateway: body_bytes, upload_bytes, connections, concurrency, sessions must be at least 1")
         if not 8 <= self.depth <= MAX_DEPTH:
             raise ValueError(f"gateway.depth must be between 8 and {MAX_DEPTH}")
         seconds = (self.header_seconds, self.body_seconds, self.write_seconds, self.connect_seconds)

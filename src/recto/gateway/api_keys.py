@@ -31,7 +31,34 @@ Right = Literal["ask", "read", "change"]
 """`ask`: call models. `read`: read what is stored. `change`: pins, restores, checkpoints, memory."""
 RIGHTS: Final[tuple[Right, ...]] = get_args(Right)
 
+OPEN_PATHS: Final = (
+    "/v1/audio",
+    "/v1/completions",
+    "/v1/images",
+    "/v1/models",
+    "/v1/moderations",
+    "/v1/rerank",
+)
+"""Endpoints without conversations that every key may use: a provider keeps nothing of them."""
+
+SHARED_PATHS: Final = (
+    "/v1/batches",
+    "/v1/containers",
+    "/v1/evals",
+    "/v1/files",
+    "/v1/fine_tuning",
+    "/v1/messages/batches",
+    "/v1/responses",
+    "/v1/skills",
+    "/v1/uploads",
+    "/v1/vector_stores",
+    "/v1/videos",
+)
+"""Endpoints under which a provider keeps data. Only keys with their path may use them."""
+
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_PATH = re.compile(r"/v1(/[A-Za-z0-9._-]{1,64}){0,4}", re.ASCII)
+_MAX_PATHS = 32
 _MAX_TEXT = 64
 _MAX_NUMBER = 2**53
 """Larger integers are not read alike by every JSON parser."""
@@ -56,6 +83,8 @@ class Key:
     """The budget profile; empty: from the settings."""
     canonical: bool = False
     """Whether a request with neither history nor a name is a turn in the agent's main session. If not, it opens one."""
+    paths: tuple[str, ...] = ()
+    """Beginnings of the paths that are passed on to its upstream; empty: `OPEN_PATHS`."""
     requests_per_minute: int = 0
     """0: no limit but the gateway's."""
     concurrency: int = 0
@@ -75,11 +104,17 @@ class Key:
         for what, text in (("name", self.name), ("upstream", self.upstream), ("profile", self.profile)):
             if len(text) > _MAX_TEXT or not text.isprintable() or (what == "name" and not text.strip()):
                 raise InputError(f"{what} {text!r:.80}: at most {_MAX_TEXT} printable characters, and a key has a name")
+        if len(self.paths) > _MAX_PATHS or not all(_PATH.fullmatch(path) for path in self.paths):
+            raise InputError(f"a key has at most {_MAX_PATHS} paths, and each is like /v1/files")
         if not self.rights or not self.rights <= frozenset(RIGHTS):
             raise InputError(f"a key has at least one of the rights {', '.join(RIGHTS)}, and no other")
         numbers = (self.requests_per_minute, self.concurrency, self.body_bytes, self.created, self.expires)
         if not all(0 <= number <= _MAX_NUMBER for number in numbers):
             raise InputError("limits and times of a key are not below zero, and not beyond what JSON can say")
+
+    def may_use(self, path: str) -> bool:
+        """Whether requests to a path are passed on to its upstream."""
+        return any(f"{path}/".startswith(f"{allowed}/") for allowed in self.paths or OPEN_PATHS)
 
     def is_live(self, now: int) -> bool:
         """Whether it is valid at a time, in microseconds since 1970."""
@@ -241,7 +276,8 @@ def _parse_key(content: bytes) -> _StoredKey | None:
     payload = _object(content)
     try:
         digest = bytes.fromhex(payload.pop("hash"))
-        key = Key(**{**payload, "rights": frozenset(payload.pop("rights"))})
+        paths = tuple(payload.pop("paths", ()))
+        key = Key(**{**payload, "rights": frozenset(payload.pop("rights")), "paths": paths})
     except (KeyError, TypeError, ValueError, AttributeError, InputError):
         return None  # also a key with a limit of a newer Recto, which this one could not enforce
     return _StoredKey(key, digest) if key.id and len(digest) == hashlib.sha256().digest_size else None

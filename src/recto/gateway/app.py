@@ -32,8 +32,9 @@ from recto.gateway.known_requests import KnownRequests
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.mcp import GatewayMcp
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
+from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATH, TABLE, AccessPolicy, Guard
 from recto.gateway.models_api import ModelsApi
+from recto.gateway.passthrough import Passthrough
 from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
 from recto.gateway.recall_tool import RecallToolRules
 from recto.gateway.request import open_request
@@ -145,7 +146,7 @@ class Gateway:
             await on_a_thread(self.close)
 
     def _routes(self) -> list[Route]:
-        lanes = RequestLanes()
+        lanes, gateway = RequestLanes(), self.settings.gateway
         return [
             *StaticFiles().routes(),
             Route("/healthz", self._healthy),
@@ -156,6 +157,11 @@ class Gateway:
             Route("/v1/embeddings", self._handler(DEFAULT_FORMAT, self._embeddings), methods=["POST"]),
             *inspection_routes(self._sources),
             *self._mcp.routes(),
+            Route(
+                PASSED_PATH,
+                Passthrough(self.upstreams, gateway.upload_bytes, gateway.body_seconds, self._report),
+                methods=PASSED_METHODS,
+            ),
         ]
 
     def _routes_of(self, format: Format, lanes: RequestLanes) -> Iterator[Route]:

@@ -22,7 +22,7 @@ from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
 from recto.formats import FORMATS
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
-from recto.gateway.api_keys import PREFIX, Key, KeyLookup, Keys, Right
+from recto.gateway.api_keys import OPEN_PATHS, PREFIX, SHARED_PATHS, Key, KeyLookup, Keys, Right
 from recto.gateway.errors import denied
 from recto.gateway.known_requests import KnownPrefix, KnownRequests
 from recto.gateway.middleware._body import BodyReader
@@ -43,6 +43,10 @@ class Rule:
     need: Need
 
 
+PASSED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+PASSED_PATH = "/v1/{path:path}"
+"""Everything else of a provider's API: see `recto.gateway.passthrough`."""
+
 TABLE: tuple[Rule, ...] = (
     # The page contains no data; what it shows it requests with a key.
     Rule("GET", "/", "open"),
@@ -56,6 +60,7 @@ TABLE: tuple[Rule, ...] = (
     Rule("GET", "/v1/models", "ask"),
     Rule("POST", "/v1/embeddings", "ask"),
     *(Rule(method, path, "ask") for format in FORMATS.values() for method, path in format.api.routes),
+    *(Rule(method, PASSED_PATH, "ask") for method in PASSED_METHODS),
 )
 """The routes of the wire formats and of operations. Those of the inspection API are declared with their handlers."""
 
@@ -98,15 +103,28 @@ class AccessPolicy:
         return self._compared(path) if found is None else found
 
     def _compared(self, path: str) -> list[Rule]:
-        return [rule for pattern, rule in self._compiled if pattern.fullmatch(path)]
+        found = [rule for pattern, rule in self._compiled if pattern.fullmatch(path)]
+        return [rule for rule in found if rule.path != PASSED_PATH] or found
+
+    def is_passed(self, path: str) -> bool:
+        """Whether a path is passed on to an upstream without being read."""
+        return all(rule.path == PASSED_PATH for rule in self._matching(path))
 
 
 BODY = "recto.body"
 """The body of a request in its scope; empty where it has none."""
 KNOWN = "recto.known"
 """Where handlers find the earlier request that the body begins with, or None."""
+_API_ROOTS = frozenset(
+    path.split("/")[2]
+    for path in (*(rule.path for rule in TABLE), *OPEN_PATHS, *SHARED_PATHS)
+    if path.startswith("/v1/")
+) - {PASSED_PATH.split("/")[2]}
+"""The first names below `/v1`."""
 _WIRES = {format.api.path: format.name for format in FORMATS.values()}
 """The formats of model requests, by path."""
+UPLOAD = "recto.upload"
+"""Present in the scope of a request whose body was not read: the bytes that it announces, or None."""
 KEY = "recto.key"
 """The API key of the caller in the scope of a request; absent on open routes."""
 
@@ -181,6 +199,9 @@ class Guard:
         method, path = scope["method"], scope["path"]
         raw = scope.get("raw_path") or path.encode()
         refuse_ambiguous(method, raw, scope["query_string"], scope["http_version"], headers)
+        if versioned := _versioned(path):
+            path, raw = versioned, _versioned(raw.decode("ascii")).encode()
+            scope = {**scope, "path": path, "raw_path": raw}
         answer.origin = self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
         if method == "OPTIONS" and b"access-control-request-method" in headers:
             await _preflight(answer, headers)
@@ -218,8 +239,13 @@ class Guard:
         with self.limits.memory() as memory:
             limit = _OPEN_BYTES if key is None else min(key.body_bytes or self._max_bytes, self._max_bytes)
             body, known = b"", None
-            if has_body(headers):
-                _refuse_other_media_types(headers)
+            uploads = has_body(headers) and not _is_json(headers, scope["path"])
+            if uploads and not (key and self.authority.is_passed(scope["path"])):
+                text = "the body is JSON: send 'content-type: application/json'"
+                raise RequestRefused(415, "unsupported_media_type", text)
+            if uploads and b"content-encoding" in headers:
+                raise RequestRefused(415, "unsupported_encoding", "send a body that is not JSON as it is, not packed")
+            if has_body(headers) and not uploads:
                 match = partial(self._match, scope["path"], key)
                 id = key.id if key else ""
                 body, known = await self._body_reader.read(headers, receive, memory, limit, id, match)
@@ -231,6 +257,9 @@ class Guard:
                 BODY: body,
                 KNOWN: known,
             }
+            if uploads:
+                length = headers.get(b"content-length")
+                inner[UPLOAD] = int(length) if length else None
             if key is None:
                 await self.app(inner, receive, answer)
                 return
@@ -293,10 +322,17 @@ def _secret(headers: Mapping[bytes, bytes]) -> str:
     return next(iter(own), "")
 
 
-def _refuse_other_media_types(headers: Mapping[bytes, bytes]) -> None:
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        raise RequestRefused(415, "unsupported_media_type", "the body is JSON: send 'content-type: application/json'")
+def _is_json(headers: Mapping[bytes, bytes], path: str) -> bool:
+    """Whether a body is JSON. In the providers' own APIs, one of no type is."""
+    kind = headers.get(b"content-type", b"application/json" if path.startswith("/v1/") else b"")
+    return kind.partition(b";")[0].strip().lower() == b"application/json"
+
+
+def _versioned(path: str) -> str:
+    """Return a path of a provider's API below `/v1` where a client's base URL lacks it or has it twice; else empty."""
+    if path.startswith("/v1/v1/"):
+        return path[3:]
+    return f"/v1{path}" if path.split("/", 2)[1] in _API_ROOTS else ""
 
 
 def _forwarded_headers(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:

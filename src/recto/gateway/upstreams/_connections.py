@@ -218,6 +218,14 @@ def _target(url: str) -> Target:
     return Target(is_encrypted, parsed.raw_host.decode("ascii"), port, parsed.netloc, parsed.raw_path)
 
 
+class Upload(NamedTuple):
+    """A request body that is sent while it arrives."""
+
+    pieces: AsyncIterator[bytes]
+    length: int | None
+    """Its bytes; None: not known before its end."""
+
+
 class _Connection:
     """One connection: sends a request, and reads its response."""
 
@@ -234,21 +242,36 @@ class _Connection:
         """Whether an idle connection can take a request: it is young, and the server has not closed it."""
         return asyncio.get_running_loop().time() - self.idle_since < _IDLE_SECONDS and not self._tcp.has_input
 
-    async def request(self, method: str, target: Target, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+    async def request(
+        self, method: str, target: Target, headers: Sequence[tuple[bytes, bytes]], body: bytes | Upload
+    ) -> None:
         """Send a request. An upstream that stops reading may have answered already, so that is not an error."""
         lines = b"".join(b"%s: %s\r\n" % header for header in ((b"host", target.netloc), *headers))
         if not _HEADER_LINES.fullmatch(lines) or lines.count(b"\n") != len(headers) + 1:
             raise ProtocolViolated("a header has a character that none may have")
-        length = b"content-length: %d\r\n" % len(body) if body else b""
+        size = body.length if isinstance(body, Upload) else len(body)
+        length = (
+            b"transfer-encoding: chunked\r\n" if size is None else b"content-length: %d\r\n" % size if body else b""
+        )
         head = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (method.encode(), target.path, lines, length)
         try:
-            if len(body) <= _JOINED_BYTES:
+            if isinstance(body, Upload):
+                await self._stream.send(head)
+                await self._send_pieces(body)
+            elif len(body) <= _JOINED_BYTES:
                 await self._stream.send(head + body)
             else:
                 await self._stream.send(head)
                 await self._stream.send(body)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
+
+    async def _send_pieces(self, upload: Upload) -> None:
+        async for piece in upload.pieces:
+            if piece:
+                await self._stream.send(piece if upload.length is not None else b"%x\r\n%s\r\n" % (len(piece), piece))
+        if upload.length is None:
+            await self._stream.send(b"0\r\n\r\n")
 
     async def receive(self) -> bytes:
         """Read what is there, or wait for it; empty at the end of the stream."""
@@ -415,7 +438,7 @@ class UpstreamConnections:
     _ssl_context: ssl.SSLContext | None = field(default=None, init=False)
 
     async def send(
-        self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
+        self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes | Upload
     ) -> tuple[Reply, Callable[[], Awaitable[None]]]:
         """Send a request.
 

@@ -21,7 +21,7 @@ from recto.gateway.api_keys import Key
 from recto.text.unicode import has_half_characters
 
 if TYPE_CHECKING:
-    from recto.gateway.upstreams._connections import Reply, UpstreamConnections
+    from recto.gateway.upstreams._connections import Reply, Upload, UpstreamConnections
 
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
@@ -128,11 +128,12 @@ class HttpUpstream:
         self,
         method: str,
         path: str,
-        body: bytes,
+        body: bytes | Upload,
         headers: Mapping[str, str],
         *,
         query: str = "",
         format: Format = DEFAULT_FORMAT,
+        media_type: str = "application/json",
     ) -> UpstreamResponse:
         """Send any request. Raises `UpstreamUnreachable`."""
         # not needed without endpoints
@@ -142,7 +143,7 @@ class HttpUpstream:
         # As bytes: a client's header may hold any bytes, and text would have to be ASCII.
         encoded = [
             (name.encode(), value.encode("latin-1", "replace"))
-            for name, value in self._headers(headers, format).items()
+            for name, value in self._headers(headers, format, media_type).items()
         ]
         try:
             answer, release = await self._pool().send(method, url, encoded, body)
@@ -188,7 +189,7 @@ class HttpUpstream:
         base = self.url.rstrip("/")
         return base.removesuffix("/v1") if path.startswith("/v1/") else base
 
-    def _headers(self, client: Mapping[str, str], format: Format) -> dict[str, str]:
+    def _headers(self, client: Mapping[str, str], format: Format, media_type: str) -> dict[str, str]:
         own = self.auth == "own"
         headers = {"accept": "*/*", "user-agent": "recto"} | {
             name: value
@@ -196,7 +197,7 @@ class HttpUpstream:
             if name not in _NOT_FORWARDED and not name.startswith(_OWN_PREFIXES) and not (own and name in _KEY_HEADERS)
         }
         # Uncompressed: the bytes on the wire are the bytes in memory, and what is read is what is stored.
-        headers |= {"accept-encoding": "identity", "content-type": "application/json"}
+        headers |= {"accept-encoding": "identity", "content-type": media_type}
         configured = {name.lower(): value for name, value in self.headers.items()}
         for name in (
             _LIST_HEADERS & headers.keys() & configured.keys()

@@ -1,0 +1,240 @@
+"""Requests without a conversation reach the key's upstream, streamed both ways, where the key may send them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anthropic
+import httpx2
+import openai
+import pytest
+from gateways import Running, gateway
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from upstream import Says, ScriptedUpstream, running, serving
+
+SHARED = ("/v1/files", "/v1/batches", "/v1/responses", "/v1/messages/batches")
+
+
+@dataclass
+class Vendor:
+    """A provider that keeps what reached it, and answers in the shapes of the vendors."""
+
+    name: str = "main"
+    url: str = ""
+    seen: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+    received: int = 0
+    first_piece: threading.Event = field(default_factory=threading.Event)
+    half_sent: threading.Event = field(default_factory=threading.Event)
+    broke_off: threading.Event = field(default_factory=threading.Event)
+
+    async def answer(self, request: Request) -> Response:
+        pieces = []
+        try:
+            async for piece in request.stream():
+                self.received += len(piece)
+                self.first_piece.set()
+                pieces.append(piece)
+        except ClientDisconnect:
+            self.broke_off.set()
+            raise
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        self.seen.append((request.method, path, dict(request.headers), b"".join(pieces)))
+        if path.endswith("/content") or path.endswith("/speech"):
+            return StreamingResponse(self._slowly(), headers={"content-type": "application/octet-stream"})
+        if "/missing" in path:
+            return JSONResponse(
+                {"error": {"message": "no such file", "code": "nothing"}}, 404, {"x-request-id": "req_9"}
+            )
+        about = {"id": f"{self.name}-1", "object": "thing", "model": "m", "results": [], "data": [], "deleted": True}
+        return JSONResponse(
+            about | {"has_more": False, "created": 1, "type": "message_batch"}, headers={"x-request-id": "req_1"}
+        )
+
+    async def _slowly(self) -> AsyncIterator[bytes]:
+        yield b"half "
+        while not self.half_sent.is_set():
+            yield b""
+        yield b"and half"
+
+
+@contextmanager
+def standing(tmp_path: Path, **more: object) -> Iterator[tuple[Running, Vendor]]:
+    vendor = Vendor()
+    with serving(
+        Starlette(routes=[Route("/{path:path}", vendor.answer, methods=["GET", "POST", "DELETE", "PUT"])])
+    ) as url:
+        vendor.url = url
+        with gateway(tmp_path, url, **more) as gw:
+            yield gw, vendor
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Vendor, str]]:
+    with standing(tmp_path_factory.mktemp("passed")) as (gw, vendor):
+        yield gw, vendor, gw.key(paths=SHARED)
+
+
+def test_openais_own_client_reaches_what_carries_no_conversation(both):
+    gw, vendor, secret = both
+    vendor.seen.clear()
+    with openai.OpenAI(base_url=f"{gw.url}/v1", api_key=gw.secret, max_retries=0) as client:
+        client.models.retrieve("gpt-4o")
+        client.completions.create(model="m", prompt="once")
+        client.moderations.create(input="is this fine?")
+        client.images.generate(prompt="a cat")
+    with openai.OpenAI(base_url=f"{gw.url}/v1", api_key=secret, max_retries=0) as client:
+        assert client.files.create(file=("a.jsonl", b'{"a": 1}\n'), purpose="batch").id == "main-1"
+        client.batches.create(completion_window="24h", endpoint="/v1/responses", input_file_id="file-1")
+        client.responses.retrieve("resp_1")
+        client.responses.delete("resp_1")
+    assert [(method, path) for method, path, _, _ in vendor.seen] == [
+        ("GET", "/v1/models/gpt-4o"),
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/moderations"),
+        ("POST", "/v1/images/generations"),
+        ("POST", "/v1/files"),
+        ("POST", "/v1/batches"),
+        ("GET", "/v1/responses/resp_1"),
+        ("DELETE", "/v1/responses/resp_1"),
+    ]
+    for _, _, headers, _ in vendor.seen:
+        assert headers["authorization"] == "Bearer sk-upstream"
+        assert not any("rk-" in value or name.startswith("x-recto") for name, value in headers.items())
+    assert b'{"a": 1}\n' in vendor.seen[4][3]
+    assert vendor.seen[4][2]["content-type"].startswith("multipart/form-data; boundary=")
+
+
+def test_anthropics_own_client_reaches_its_batches(tmp_path):
+    with standing(tmp_path, speaks=("messages",)) as (gw, vendor):
+        with anthropic.Anthropic(
+            base_url=gw.url, api_key=gw.key(paths=("/v1/messages/batches",)), max_retries=0
+        ) as client:
+            client.messages.batches.retrieve("msgbatch_1")
+        method, path, headers, _ = vendor.seen[-1]
+    assert (method, path, headers["x-api-key"]) == ("GET", "/v1/messages/batches/msgbatch_1", "sk-upstream")
+
+
+def test_what_a_provider_keeps_needs_a_key_with_its_path(both):
+    gw, vendor, secret = both
+    before = len(vendor.seen)
+    bearer = {"authorization": f"Bearer {gw.secret}"}
+    for method, path in (("GET", "/v1/files"), ("GET", "/v1/files/f-1/content"), ("GET", "/v1/responses/resp_1")):
+        refused = httpx2.request(method, gw.url + path, headers=bearer)
+        assert refused.status_code == 403
+        assert "recto keys add" in refused.json()["error"]["message"]
+    assert httpx2.get(f"{gw.url}/v1/filesystem", headers={"authorization": f"Bearer {secret}"}).status_code == 404
+    assert httpx2.get(f"{gw.url}/v1/organization/admin_api_keys", headers=bearer).status_code == 404
+    assert httpx2.get(f"{gw.url}/v1/files").status_code == 401
+    only = {"authorization": f"Bearer {secret}"}  # a key with paths has no others
+    assert httpx2.post(f"{gw.url}/v1/moderations", json={}, headers=only).status_code == 403
+    assert httpx2.get(f"{gw.url}/v1/chat/completions", headers=bearer).status_code == 405, "the gateway's own path"
+    assert len(vendor.seen) == before, "nothing of it reached the upstream"
+
+
+def test_errors_and_headers_of_the_upstream_come_back_as_they_are(both):
+    gw, _, secret = both
+    answer = httpx2.get(f"{gw.url}/v1/files/missing?purpose=a%20b", headers={"authorization": f"Bearer {secret}"})
+    assert answer.status_code == 404
+    assert answer.json() == {"error": {"message": "no such file", "code": "nothing"}}
+    assert answer.headers["x-request-id"] == "req_9"
+    assert "sandbox" in answer.headers["content-security-policy"], "never a page of the gateway"
+
+
+def test_an_upload_is_passed_on_while_it_arrives(both):
+    gw, vendor, secret = both
+    vendor.first_piece.clear()
+
+    def body() -> Iterator[bytes]:
+        yield b"a" * 70_000
+        assert vendor.first_piece.wait(20), "the first piece has to arrive before the second is sent"
+        yield b"b" * 70_000
+
+    headers = {"authorization": f"Bearer {secret}", "content-type": "application/octet-stream"}
+    assert httpx2.post(f"{gw.url}/v1/files", content=body(), headers=headers).status_code == 200
+    assert vendor.seen[-1][3] == b"a" * 70_000 + b"b" * 70_000
+    sized = headers | {"content-length": "140000"}
+    assert httpx2.post(f"{gw.url}/v1/files", content=body(), headers=sized).status_code == 200
+    assert vendor.seen[-1][2]["content-length"] == "140000"
+
+
+def test_a_download_is_passed_on_while_it_arrives(both):
+    gw, vendor, secret = both
+    vendor.half_sent.clear()
+    with httpx2.stream(
+        "GET", f"{gw.url}/v1/files/f-1/content", headers={"authorization": f"Bearer {secret}"}
+    ) as answer:
+        pieces = answer.iter_bytes()
+        assert next(pieces) == b"half "
+        vendor.half_sent.set()
+        assert b"".join(pieces) == b"and half"
+
+
+def test_an_upload_that_is_too_large_ends_at_the_upstream_too(tmp_path):
+    with standing(tmp_path, gateway={"upload_bytes": 100_000}) as (gw, vendor):
+        headers = {"authorization": f"Bearer {gw.key(paths=('/v1/files',))}", "content-type": "text/plain"}
+        answer = httpx2.post(f"{gw.url}/v1/files", content=iter([b"a" * 60_000] * 4), headers=headers)
+        assert answer.status_code == 413
+        assert "upload_bytes" in answer.json()["error"]["message"]
+        assert vendor.broke_off.wait(20)
+        assert not vendor.seen, "half a file is no file"
+        packed = headers | {"content-encoding": "gzip"}
+        assert httpx2.post(f"{gw.url}/v1/files", content=b"a", headers=packed).status_code == 415
+
+
+def test_the_upstream_is_that_of_the_key_the_header_the_model_or_the_format(tmp_path):
+    first, second = Vendor("first"), Vendor("second")
+    routes = [[Route("/{path:path}", one.answer, methods=["GET", "POST"])] for one in (first, second)]
+    with serving(Starlette(routes=routes[0])) as one, serving(Starlette(routes=routes[1])) as two:
+        upstreams = {
+            "first": {"url": f"{one}/v1", "speaks": ["chat"], "models": ["gpt-*"]},
+            "second": {"url": f"{two}/base", "speaks": ["messages"], "models": ["claude-*"]},
+        }
+        with gateway(tmp_path, gateway={"upstreams": upstreams}) as gw:
+            secret = gw.key(paths=("/v1",))
+
+            def asked(secret: str, body: dict | None = None, **headers: str) -> tuple[str, str]:
+                given = {"authorization": f"Bearer {secret}"} | headers
+                answer = httpx2.post(f"{gw.url}/v1/files", json=body or {}, headers=given)
+                assert answer.status_code == 200, answer.text
+                name = answer.json()["id"].removesuffix("-1")
+                return name, (first if name == "first" else second).seen[-1][1]
+
+            assert asked(secret) == ("first", "/v1/files")
+            assert asked(secret, **{"anthropic-version": "2023-06-01"}) == ("second", "/base/v1/files")
+            assert asked(secret, {"model": "claude-x"})[0] == "second"
+            assert asked(secret, **{"x-recto-upstream": "second"})[0] == "second"
+            assert asked(gw.key(paths=("/v1",), upstream="second"))[0] == "second"
+            bound = {
+                "authorization": f"Bearer {gw.key(paths=('/v1',), upstream='second')}",
+                "x-recto-upstream": "first",
+            }
+            httpx2.post(f"{gw.url}/v1/files", json={}, headers=bound)
+            assert len(first.seen) == 1, "a key's upstream is the only one it may use"
+            wrong = {"authorization": f"Bearer {gw.key(paths=('/v1',))}", "x-recto-upstream": "third"}
+            assert httpx2.post(f"{gw.url}/v1/files", json={}, headers=wrong).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions", "/v1/v1/chat/completions"])
+def test_paths_work_with_and_without_their_version(tmp_path, path):
+    vendor = ScriptedUpstream(answer=lambda asked: Says("Hello yourself."))
+    with running(vendor), gateway(tmp_path, vendor.url) as gw:
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello"}]})
+        answer = httpx2.post(
+            gw.url + path, content=body, headers={"authorization": f"Bearer {gw.secret}"}
+        )  # without a content type
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-recto-session-id"]
+
+
+def test_the_model_in_this_process_has_no_files(tmp_path):
+    with gateway(tmp_path) as gw:
+        answer = httpx2.get(f"{gw.url}/v1/files", headers={"authorization": f"Bearer {gw.key(paths=('/v1',))}"})
+        assert answer.status_code == 404

@@ -9,6 +9,8 @@ A message says what happened, what was stored, and what to do; the attributes ca
     │   ├── MalformedMessage    JSON, but not a message of the wire format
     │   ├── MalformedFile       a line or document of a file; names the line
     │   ├── NotHeld             a client refers to history that is not stored, or not for its key
+    │   ├── IdempotencyKeyReused   an `Idempotency-Key` of a client was used for another request
+    │   ├── AttemptRunning      the first attempt of a request is running, and its answer cannot be shared
     │   ├── UpstreamsWrong      no upstream serves that model
     │   ├── UnknownFormat       a file in an unsupported format
     │   ├── FileTooNew          a file written by a newer Recto
@@ -99,6 +101,22 @@ class MalformedFile(InputError):
 
 class NotHeld(InputError):
     """A client refers to history that is not stored, or not for its key. Nothing was stored."""
+
+
+class IdempotencyKeyReused(InputError):
+    """A client used an `Idempotency-Key` for two requests."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this Idempotency-Key was used for a request with another body. Nothing was asked; use a new key for it."
+        )
+
+
+class AttemptRunning(InputError):
+    """A request with the same `Idempotency-Key` is running."""
+
+    def __init__(self) -> None:
+        super().__init__("a request with this Idempotency-Key is running, and its answer is too long to be sent twice")
 
 
 class UpstreamsWrong(InputError):

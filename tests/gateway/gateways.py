@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recto.config import load
+from recto.config import Settings, load
 from recto.config.factory import open_store
 from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
@@ -40,9 +40,13 @@ def gateway(
     *,
     speaks: tuple[str, ...] = ("chat", "responses", "messages"),
     around: Callable[[Any], Any] = lambda app: app,
+    opening: Callable[[Settings], Any] = open_store,
     **more: Any,
 ) -> Iterator[Running]:
-    """A gateway on a port of its own, in a thread; `more` are groups of settings, `around` may listen in."""
+    """A gateway on a port of its own, in a thread; `more` are groups of settings, `around` may listen in.
+
+    `opening` opens its store.
+    """
     given: dict[str, Any] = {"port": 0, **more.pop("gateway", {})}
     if upstream:
         given["upstreams"] = {"main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}}
@@ -53,7 +57,7 @@ def gateway(
         **more,
     }
     settings = load(environ={}, arguments=arguments)
-    with closing(open_store(settings)) as store:
+    with closing(opening(settings)) as store:
         made = Gateway(settings, store)
         _, secret = made.keys.add(Key(id="", name="test"))
         addresses: list[str] = []

@@ -24,6 +24,8 @@ UPSTREAM_FAILED: Final = "upstream_failed"
 MALFORMED: Final = "malformed_request"
 CANNOT_CROSS: Final = "cannot_cross_formats"
 THREAD_UNSUPPORTED: Final = "thread_unsupported_request"
+IDEMPOTENCY_REUSED: Final = "idempotency_key_reused"
+IN_PROGRESS: Final = "request_in_progress"
 INTERNAL: Final = "internal_error"
 
 _STATUSES: Final[Mapping[str, int]] = {
@@ -39,6 +41,8 @@ _STATUSES: Final[Mapping[str, int]] = {
     MALFORMED: 400,
     CANNOT_CROSS: 400,
     THREAD_UNSUPPORTED: 400,
+    IDEMPOTENCY_REUSED: 422,
+    IN_PROGRESS: 409,
     INTERNAL: 500,
 }
 _OPENAI_TYPES: Final[Mapping[int, str]] = {

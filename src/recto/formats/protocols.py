@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from recto.formats.convert.stream_types import StreamReader, StreamWriter
-from recto.formats.convert.types import Completion, CompletionRequest, Conversion, ResponseIds
+from recto.formats.convert.types import Completion, CompletionRequest, Conversion, Cost, ResponseIds
 from recto.formats.json_spans import Json
 from recto.formats.message import Message
 from recto.formats.tool_calls import NewToolCall, ToolCallIds
@@ -171,6 +171,12 @@ class Converter(Protocol):
 
     def write_completion(self, completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
         """Writes a response body."""
+        ...
+
+    def stored_completion(
+        self, messages: Sequence[dict[str, Json]], ids: ResponseIds, model: str, stop: str, cost: Cost | None
+    ) -> dict[str, Json]:
+        """Writes the response body that holds stored messages. `stop` is the stop reason; empty if unknown."""
         ...
 
     def reader(self, conversion: Conversion) -> StreamReader:

@@ -39,6 +39,7 @@ from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
 from recto.gateway.recall_tool import RecallToolRules
 from recto.gateway.request import open_request
 from recto.gateway.responses_state import ConversationState
+from recto.gateway.retries import Retries
 from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
@@ -82,6 +83,7 @@ class Gateway:
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
         self._mcp = GatewayMcp(Inspection(self.sessions, settings))
         self._known = KnownRequests()
+        self.retries = Retries()
         empty = Starlette(routes=[], lifespan=self._lifespan)
         self.guard = Guard(empty, settings.gateway, self.keys, self.authority, self._known)
         self.requests = RequestMetrics(
@@ -169,7 +171,16 @@ class Gateway:
         api = format.api
         yield Route(
             api.path,
-            Proxy(format, self.turns, self.upstreams, lanes, self._known, self.models_api.look_up, self._report),
+            Proxy(
+                format,
+                self.turns,
+                self.upstreams,
+                lanes,
+                self._known,
+                self.retries,
+                self.models_api.look_up,
+                self._report,
+            ),
             methods=["POST"],
         )
         if api.count_tokens_path:

@@ -10,7 +10,9 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from recto.errors import (
+    AttemptRunning,
     CannotCross,
+    IdempotencyKeyReused,
     InputError,
     NotHeld,
     RectoError,
@@ -24,6 +26,8 @@ from recto.errors import (
 from recto.formats import Format, format_at
 from recto.formats.errors import (
     CANNOT_CROSS,
+    IDEMPOTENCY_REUSED,
+    IN_PROGRESS,
     INTERNAL,
     MALFORMED,
     NOT_FOUND,
@@ -35,6 +39,8 @@ from recto.gateway.responses import BufferedResponse
 _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
     (CannotCross, CANNOT_CROSS),
     (NotHeld, NOT_FOUND),
+    (IdempotencyKeyReused, IDEMPOTENCY_REUSED),
+    (AttemptRunning, IN_PROGRESS),
     (UpstreamsWrong, NOT_FOUND),
     (TooLarge, TOO_LARGE),
     (InputError, MALFORMED),

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -46,9 +46,12 @@ from recto.gateway.responses import (
     unless_disconnected,
 )
 from recto.gateway.responses_state import HistoryIdStream, history_ids, with_history_ids
+from recto.gateway.retries import Attempt, Retries, UpstreamCall
+from recto.gateway.retry_key import RetryKey, may_come_again, retry_key
 from recto.gateway.scheduler import FairScheduler
 from recto.gateway.session_id import OWN_HEADER, named_session
-from recto.gateway.session_resolver import SessionHint, compacted_in
+from recto.gateway.session_resolver import AlreadyAnswered, SessionHint, compacted_in
+from recto.gateway.stored_answers import stored_answer
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 from recto.tokens.limits import ModelLimits, limits_in_error
@@ -76,10 +79,6 @@ _MIN_PAUSE, _MAX_PAUSE = 0.02, 0.25
 """Seconds between two checks whether another gateway has released a session."""
 _DEFAULT_OUTPUT_TOKENS: Final = 4_096
 """Output limit where the upstream's format requires one and the client's format has none."""
-
-
-_UpstreamCall: TypeAlias = Callable[[], Awaitable[tuple[Format, UpstreamResponse]]]
-"""Sends the body of a turn to its upstream."""
 
 
 class RequestLanes:
@@ -152,6 +151,7 @@ class _Record:
         self.upstream = ""
         self.gateway_seconds: float | None = None
         self._started = time.monotonic()
+        self.outcome = ""
         self._report: Callable[[RequestOutcome], None] | None = report
 
     @property
@@ -163,6 +163,7 @@ class _Record:
         """Report the outcome, unless one was reported."""
         report, self._report = self._report, None
         if report is not None:
+            self.outcome = outcome
             seconds = self.seconds
             own = seconds if self.gateway_seconds is None else self.gateway_seconds
             report(
@@ -175,6 +176,19 @@ class _Record:
                     gateway_seconds=own,
                 )
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """A request as it came over the wire, and what becomes of it."""
+
+    scope: Scope
+    id: str
+    key: Key
+    headers: Mapping[str, str]
+    pairs: Sequence[tuple[str, str]]
+    """The headers, with all lines of one name."""
+    record: _Record
 
 
 def _release_frames(error: BaseException | None) -> None:
@@ -193,6 +207,7 @@ class Proxy:
         upstreams: Upstreams,
         lanes: RequestLanes,
         known: KnownRequests,
+        retries: Retries,
         look_up: Callable[[Upstream, str, Mapping[str, str]], Awaitable[None]],
         report: Callable[[RequestOutcome], None] = lambda outcome: None,
     ) -> None:
@@ -201,49 +216,79 @@ class Proxy:
         self._upstreams = upstreams
         self._lanes = lanes
         self._known = known
+        self._retries = retries
         self._look_up = look_up
         self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Errors are sent as responses; only a client that disconnects raises."""
-        http_request = Request(scope, receive)
         id = f"req_{uuid.uuid4().hex}"
         key: Key = scope["recto.key"]
         record = _Record(self._format.name, self._report)
+        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        headers = dict(reversed(pairs))  # of several lines of one name the first counts
+        exchange = _Exchange(scope=scope, id=id, key=key, headers=headers, pairs=pairs, record=record)
+        with self._lanes.request(key.id):
+            if may_come_again(headers):
+                await self._reported(exchange, receive, send, partial(self._attempt, exchange, receive, send))
+            else:
+                await self._reported(exchange, receive, send, partial(self._handle, exchange, receive, send))
+
+    async def _reported(
+        self, exchange: _Exchange, receive: Receive, send: Send, handle: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Handle a request: its errors become responses, and its outcome is reported."""
+        record = exchange.record
         try:
-            with self._lanes.request(key.id):
-                await self._handle(http_request, key, id, send, record)
+            await handle()
         except RectoError as error:
             record("refused")
             _release_frames(error)
-            await error_response(error, self._format, id)(scope, receive, send)
+            await error_response(error, self._format, exchange.id)(exchange.scope, receive, send)
         except ClientDisconnect:
             raise
         except Exception as error:
             # Only its type: the message of an unexpected error may contain anything.
-            _log.error("request %s failed: %s", id, type(error).__name__)
+            _log.error("request %s failed: %s", exchange.id, type(error).__name__)
             raise
         finally:
             record("cut")  # where nothing else was reported
 
-    async def _handle(self, http_request: Request, key: Key, id: str, send: Send, record: _Record) -> None:
-        scope = http_request.scope
+    async def _attempt(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
+        """Handle a request that may come again, or give it the answer of its earlier attempt."""
+        scope, record = exchange.scope, exchange.record
+        address = f"{exchange.key.id} {scope['path']}?{scope['query_string'].decode('latin-1')}"
+        key = retry_key(exchange.headers, address, scope[BODY])
+        attempt = Attempt(key=key, client_receive=receive, client_send=send)
+
+        async def run() -> bool:
+            handle = partial(self._handle, exchange, attempt.receive, attempt.send, attempt)
+            await self._reported(exchange, attempt.receive, attempt.send, handle)
+            return record.outcome == "ok"
+
+        await self._retries.respond(attempt, run, replayed=partial(record, "ok"))
+
+    async def _handle(self, exchange: _Exchange, receive: Receive, send: Send, attempt: Attempt | None = None) -> None:
+        scope, id, key, record = exchange.scope, exchange.id, exchange.key, exchange.record
+        http_request = Request(scope, receive)
         request = await self._open(scope[BODY], scope[KNOWN], key)
         record.model = request.model
+        if attempt is not None:
+            # SDKs send a request again before its answer has begun, so a stream ends with its client.
+            attempt.survives = bool(attempt.key.name) or not request.stream
         unsupported = _unsupported(request, id)
         if unsupported is not None:
             record("refused")
-            await unsupported(scope, http_request.receive, send)
+            await unsupported(scope, receive, send)
             return
-        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        headers = dict(reversed(pairs))  # of several lines of one name the first counts
+        headers = exchange.headers
         hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
         upstream = self._upstreams.for_model(request.model, key)
         record.upstream = upstream.name
         await self._look_up(upstream, request.model, headers)
         async with self._lanes.turn(self._turns.lane(key, request, hint)):
-            response = await self._respond(http_request, request, hint, upstream, _joined(pairs), id, record)
-            await response(scope, http_request.receive, send)
+            response = await self._respond(http_request, request, hint, upstream, exchange, attempt)
+            await response(scope, receive, send)
 
     async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
         """Parse a request: a small one, or a small addition to a known one, without leaving the event loop."""
@@ -261,19 +306,29 @@ class Proxy:
         request: ClientRequest,
         hint: SessionHint,
         upstream: Upstream,
-        headers: Mapping[str, str],
-        id: str,
-        report: _Record,
+        exchange: _Exchange,
+        attempt: Attempt | None,
     ) -> ASGIApp:
+        id, report = exchange.id, exchange.record
+        retry = attempt.key if attempt is not None else None
         before = report.seconds
         if self._format not in upstream.speaks:  # what cannot be converted is refused before anything is stored
             body = request.with_prompt(request.messages[compacted_in(request.messages)[0] + 1 :])
             await on_a_thread(convert_request, body, self._format.name, upstream.speaks[0].name)
-        turn, waited = await self._begin(http_request, request, hint, upstream.counting_model(request.model))
+        model = upstream.counting_model(request.model)
+        try:
+            turn, waited = await self._begin(http_request, request, hint, model, retry)
+        except AlreadyAnswered as answered:
+            if (response := await self._stored_answer(request, answered)) is not None:
+                report("ok")
+                return response
+            turn, waited = await self._begin(http_request, request, hint, model, None)
         report.gateway_seconds = report.seconds - before - waited
         try:
             query = http_request.scope["query_string"].decode()
-            call = partial(self._send, turn, upstream, headers, query)
+            call: UpstreamCall = partial(self._send, turn, upstream, _joined(exchange.pairs), query)
+            if attempt is not None:
+                attempt.turn, call = turn, attempt.keeping(call)
             asking = self._ask(turn, upstream.name, call, id)
             format, answer, raw = await unless_disconnected(asking, http_request.receive)
             if answer.status >= 400:
@@ -304,8 +359,18 @@ class Proxy:
         report("ok")
         return response
 
+    async def _stored_answer(self, request: ClientRequest, answered: AlreadyAnswered) -> BufferedResponse | None:
+        """Return the stored answer to a request; None where the transcript does not hold all of it."""
+        if request.fields.get("n") not in (None, 1):
+            return None
+        try:
+            lineage = self._turns.resolver.lineage
+            return await on_a_thread(stored_answer, request, answered.store, lineage, answered.replies)
+        except CannotCross:  # it holds what no stream can be made of again
+            return None
+
     async def _begin(
-        self, http_request: Request, request: ClientRequest, hint: SessionHint, model: str
+        self, http_request: Request, request: ClientRequest, hint: SessionHint, model: str, retry: RetryKey | None
     ) -> tuple[GatewayTurn, float]:
         """Begin the turn as soon as no other gateway holds the session. Returns it with the seconds waited.
 
@@ -317,7 +382,7 @@ class Proxy:
         while True:
             try:
                 async with scheduler.slot(key.id):
-                    begin = start_on_a_thread(self._turns.begin, key, request, hint, model, patience=0)
+                    begin = start_on_a_thread(self._turns.begin, key, request, hint, model, patience=0, retry=retry)
                     turn = await self._shielded(begin)
                 resolved = turn.resolved
                 kept = KnownRequest(body=request.body, seed=resolved.seed, chain=resolved.chain)
@@ -337,7 +402,7 @@ class Proxy:
             raise
 
     async def _ask(
-        self, turn: GatewayTurn, upstream: str, call: _UpstreamCall, id: str
+        self, turn: GatewayTurn, upstream: str, call: UpstreamCall, id: str
     ) -> tuple[Format, UpstreamResponse, bytes | None]:
         """Call the upstream. Returns its response, with the body unless it is an error or streamed to the client.
 
@@ -407,7 +472,7 @@ class Proxy:
         id: str,
         report: Callable[[str], None],
         upstream: str,
-        call: _UpstreamCall,
+        call: UpstreamCall,
     ) -> StreamedResponse:
         converter: StreamConverter | None = None
         if ids := history_ids(turn.request):
@@ -486,7 +551,7 @@ class Proxy:
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 
 
-async def _streamed_again(call: _UpstreamCall, upstream: str) -> UpstreamResponse:
+async def _streamed_again(call: UpstreamCall, upstream: str) -> UpstreamResponse:
     """Call the upstream once more for a stream that has begun. Raises `UpstreamUnreachable` for any other response."""
     _, answer = await call()
     if answer.status in (200, 201) and answer.streams:

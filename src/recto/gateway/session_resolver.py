@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from recto.engine.fingerprints import Fingerprints
 from recto.engine.fork import BRANCH, fork
 from recto.engine.projection import REFUSED, RETRIED
-from recto.errors import InputError, NotHeld
+from recto.errors import IdempotencyKeyReused, InputError, NotHeld
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
 from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
+from recto.gateway.retry_key import RetryKey
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id, refused_key
 from recto.transcript.hidden import client_messages, content_as_sent, is_hidden
@@ -58,6 +59,16 @@ class ResolvedSession:
     """Whether requests to this session wait for each other, because the client does not send its history."""
 
 
+class AlreadyAnswered(Exception):  # ends the search, and is no failure
+    """A request that comes again was answered: nothing is stored or asked."""
+
+    def __init__(self, store: TenantStore, replies: Sequence[Entry]) -> None:
+        super().__init__(replies[-1].session)
+        self.store = store
+        self.replies = replies
+        """The messages of the answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHint:
     """What a client says about the session it means."""
@@ -77,7 +88,13 @@ class SessionResolver:
         self._clock = clock
 
     def resolve(
-        self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint, busy: Collection[str]
+        self,
+        key: Key,
+        store: TenantStore,
+        request: ClientRequest,
+        hint: SessionHint,
+        busy: Collection[str],
+        retry: RetryKey | None = None,
     ) -> ResolvedSession:
         """Find the session that a request continues, or a name for a new one.
 
@@ -87,25 +104,34 @@ class SessionResolver:
             request: The request.
             hint: The session that the client names, if any.
             busy: Stored keys of sessions with a turn in flight.
+            retry: Identifies a request that may come again.
 
         Raises:
+            AlreadyAnswered: It does, and its answer is stored.
+            IdempotencyKeyReused: Its key was used for another request.
             NotHeld: The request names a history that is not stored here.
             InputError: The key may not write to the session that it names.
         """
-        if request.format.body.stored_history and (stored := self._stored_history(key, store, request)):
+        again = shared = False
+        if retry is not None:
+            self._refuse_answered(store, retry)
+            again, shared = retry.asks_again, retry.asks_again or retry.is_new
+        if request.format.body.stored_history and (stored := self._stored_history(key, store, request, shared)):
             point, new_messages = stored
-            return self._continue(store, point, new_messages, request, busy)
+            return self._continue(store, point, new_messages, request, busy, again)
         base = _base_name(key, hint)
         base_key = store.key(base)
         if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
-            return self._next_turn(store, base, base_key, request)
+            return self._next_turn(store, base, base_key, request, shared)
+        if hint.is_explicit and not request.replies and store.head(base_key).seq:
+            return self._next_turn(store, base, base_key, request, shared)
         seed = seed_of(key.tenant, key.agent, hint.name, request.wire)
         chain = self._chain(seed, request)
         last = chain[-1] if chain else seed
         known = self._known_prefix(store, request, chain, seed)
         if known is not None:
             point, count = known
-            resolved = self._continue(store, point, request.messages[count:], request, busy)
+            resolved = self._continue(store, point, request.messages[count:], request, busy, again)
             return replace(resolved, history_hash=last, seed=seed, chain=chain)
         if not hint.name:
             name = f"agent:{key.agent}:{new_id(self._clock)}"
@@ -128,8 +154,6 @@ class SessionResolver:
                 seed=seed,
                 chain=chain,
             )
-        if hint.is_explicit and not request.replies:
-            return self._next_turn(store, base, base_key, request)
         branch = self._branch(store, LineagePoint(session=base_key, seq=0), request.messages, request)
         return replace(branch, history_hash=last, seed=seed, chain=chain)
 
@@ -205,8 +229,12 @@ class SessionResolver:
         rest: tuple[bytes, ...],
         request: ClientRequest,
         busy: Collection[str],
+        again: bool,
     ) -> ResolvedSession:
-        """Continue after an entry: messages that are stored there already are skipped; where they differ, branch."""
+        """Continue after an entry: messages that are stored there already are skipped; where they differ, branch.
+
+        A request that comes `again` and is stored there with its answer raises `AlreadyAnswered`.
+        """
         # what others add from here on is a conflict
         head = store.head(point.session).seq if point.head is None else point.head
         entries = store.read(point.session, point.seq + 1, head)
@@ -225,6 +253,8 @@ class SessionResolver:
                 history_hash=None,
             )
         last = later[same - 1].seq if same else point.seq
+        if again and same == len(rest):
+            self._refuse_stored(store, point.session, last)
         return self._branch(store, LineagePoint(session=point.session, seq=last), rest[same:], request)
 
     def _common_prefix(self, entries: Sequence[Entry], messages: Sequence[bytes], wire: str) -> int:
@@ -250,26 +280,66 @@ class SessionResolver:
                 found.append(entry)
         return found[::-1]
 
-    def _next_turn(self, store: TenantStore, name: str, key: str, request: ClientRequest) -> ResolvedSession:
+    def _next_turn(
+        self, store: TenantStore, name: str, key: str, request: ClientRequest, again: bool
+    ) -> ResolvedSession:
         """Add a turn to a session whose history is stored here. A retry of an unanswered request adds nothing."""
-        count = len(request.messages)
-        is_retry = self._common_prefix(self._unanswered(store, key)[-count:], request.messages, request.wire) == count
+        is_stored = self._is_waiting(store, key, request, again)
         return ResolvedSession(
             name=name,
             key=key,
-            new_messages=() if is_retry else request.messages,
+            new_messages=() if is_stored else request.messages,
             expected_head=None,
             history_hash=None,
             is_serial=True,
         )
 
+    def _is_waiting(self, store: TenantStore, key: str, request: ClientRequest, again: bool) -> bool:
+        """Whether a session holds a request that was not answered.
+
+        Other clients of the session may have asked in between. What they asked is answered together with it, so one
+        that comes `again` may have been answered, too: then this raises `AlreadyAnswered`.
+        """
+        messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
+        end = _end_of_last(messages, is_reply=True)
+        if self._holds(messages[end:], request):
+            return True
+        begin = _end_of_last(messages[:end], is_reply=False)
+        asked = messages[_end_of_last(messages[:begin], is_reply=True) : begin]
+        if again and self._holds(asked, request):
+            raise AlreadyAnswered(store, messages[begin:end])
+        return False
+
+    def _holds(self, entries: Sequence[Entry], request: ClientRequest) -> bool:
+        """Whether entries, one after the other, hold the messages of a request."""
+        count, wire = len(request.messages), request.wire
+        starts = range(len(entries) - count + 1) if count else ()
+        return any(self._common_prefix(entries[at : at + count], request.messages, wire) == count for at in starts)
+
     def _unanswered(self, store: TenantStore, key: str) -> list[Entry]:
         """Return the messages after the last response."""
         messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
-        count = next(
-            (place for place, entry in enumerate(reversed(messages)) if entry.role == "assistant"), len(messages)
-        )
-        return messages[len(messages) - count :]
+        return messages[_end_of_last(messages, is_reply=True) :]
+
+    def _refuse_answered(self, store: TenantStore, retry: RetryKey) -> None:
+        """Raise `AlreadyAnswered` for an `Idempotency-Key` whose answer is stored."""
+        names = retry.lineage_names
+        if not names:
+            return
+        if (point := self.lineage.find(store, names[0])) is not None:
+            entries = store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)
+            messages = list(client_messages(entries))
+            replies = list(takewhile(lambda entry: entry.role == "assistant", reversed(messages)))[::-1]
+            if replies:
+                raise AlreadyAnswered(store, replies)
+        if self.lineage.find(store, names[1]) is not None:
+            raise IdempotencyKeyReused
+
+    def _refuse_stored(self, store: TenantStore, session: str, seq: int) -> None:
+        """Raise `AlreadyAnswered` where an answer follows an entry."""
+        later = client_messages(store.read(session, seq + 1, seq + _RECENT_ENTRIES))
+        if replies := list(takewhile(lambda entry: entry.role == "assistant", later)):
+            raise AlreadyAnswered(store, replies)
 
     def _branch(
         self, store: TenantStore, point: LineagePoint, rest: tuple[bytes, ...], request: ClientRequest
@@ -293,7 +363,7 @@ class SessionResolver:
         return point if point is not None and _is_agents(key, store.name(point.session)) else None
 
     def _stored_history(
-        self, key: Key, store: TenantStore, request: ClientRequest
+        self, key: Key, store: TenantStore, request: ClientRequest, shared: bool
     ) -> tuple[LineagePoint, tuple[bytes, ...]] | None:
         """Find the stored history that a Responses request names, if it names one, and what it adds."""
         at, compacted = compacted_in(request.messages)
@@ -309,11 +379,8 @@ class SessionResolver:
             return None
         says = f"Conversation '{conversation:.80}' not found."
         point = self._recorded(key, store, f"conversation/{conversation}", says)
-        count = len(request.messages)
-        waiting = self._unanswered(store, point.session)[-count:] if count else []
-        is_retry = bool(waiting) and self._common_prefix(waiting, request.messages, request.wire) == count
-        last = waiting[0].seq - 1 if is_retry else store.head(point.session).seq
-        return replace(point, seq=last), request.messages
+        is_stored = self._is_waiting(store, point.session, request, shared)
+        return replace(point, seq=store.head(point.session).seq), () if is_stored else request.messages
 
     def _recorded(self, key: Key, store: TenantStore, name: str, says: str) -> LineagePoint:
         point = self.find_by_id(key, store, name)
@@ -347,6 +414,12 @@ def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
             if fields.get("type") == "compaction" and content.startswith(COMPACTED):
                 return place, content.removeprefix(COMPACTED)
     return -1, ""
+
+
+def _end_of_last(messages: Sequence[Entry], *, is_reply: bool) -> int:
+    """Return the place behind the last response, or behind the last message that is none; 0 without one."""
+    places = range(len(messages), 0, -1)
+    return next((place for place in places if (messages[place - 1].role == "assistant") is is_reply), 0)
 
 
 def _agent_prefix(key: Key) -> str:

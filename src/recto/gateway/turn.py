@@ -37,6 +37,7 @@ from recto.gateway.recall_tool import (
     with_tools,
 )
 from recto.gateway.request import ClientRequest, surface_of
+from recto.gateway.retry_key import RetryKey
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
 from recto.tokens.limits import ModelLimits
@@ -76,6 +77,9 @@ class GatewayTurn:
     """Released then: the session, the store's turn of it, the claim to it in this process."""
     decisions: list[int] = field(default_factory=list)
     recall_tool: RecallToolUse = field(default_factory=RecallToolUse)
+    retry: RetryKey | None = None
+    was_answered: bool = False
+    """Whether the complete response has arrived, stored or not."""
     ended: bool = False
 
     @property
@@ -112,14 +116,16 @@ class TurnRunner:
         model: str | None = None,
         *,
         patience: float | None = None,
+        retry: RetryKey | None = None,
     ) -> GatewayTurn:
         """Store the new messages and build the prompt.
 
         A request whose history is stored here waits up to `patience` seconds while another gateway holds the turn. One
-        that brings its history does not wait: it opens a branch.
+        that brings its history does not wait, unless the other may be answering the same request: it opens a branch.
 
         Raises:
             TurnTaken: The turn was not released in time.
+            AlreadyAnswered: The request comes again, and its answer is stored.
             InputError: The request cannot be stored.
             WindowOverflow: The prompt does not fit.
         """
@@ -132,7 +138,7 @@ class TurnRunner:
             with ExitStack() as resources:
                 if waits_for:
                     resources.enter_context(store.turn(waits_for, patience=patience))
-                resolved = self.resolver.resolve(key, store, request, hint, frozenset(self._busy) | elsewhere)
+                resolved = self.resolver.resolve(key, store, request, hint, frozenset(self._busy) | elsewhere, retry)
                 if not self._claim(resolved):
                     continue  # another request of the same conversation was quicker
                 resources.callback(self._unclaim, resolved)
@@ -144,8 +150,12 @@ class TurnRunner:
                     self._store_new(session, store, request, resolved)
                     self._reinstate(session, store, request, resolved)
                     is_stored = resolved.is_serial
-                    return self._built(key, store, request, resolved, name, session, resources)
+                    turn = self._built(key, store, request, resolved, name, session, resources)
+                    turn.retry = retry
+                    return turn
                 except TurnTaken:
+                    if retry is not None and (retry.name or retry.asks_again):
+                        raise
                     elsewhere.add(resolved.key)
                 except AppendConflict:  # another process wrote there: the request may belong elsewhere now
                     if is_stored:
@@ -179,6 +189,7 @@ class TurnRunner:
         upstream: str = "",
     ) -> None:
         """Store a response. When this returns it is durable, and its end may be sent."""
+        turn.was_answered = True
         stored, metas = self._as_spoken(turn, reply)
         self._sessions.limits.accept(upstream, turn.model, stored.usage.prompt if stored.usage else turn.prompt.tokens)
         names = self._lineage_names(turn, reply)
@@ -405,6 +416,8 @@ class TurnRunner:
                 names.append(self.resolver.ending(turn.resolved.seed, history, turn.request.wire))
         if reply.id and turn.request.format.body.stored_history:  # clients of other formats cannot name a response
             names.append(f"response/{reply.id}")
+        if turn.retry is not None:
+            names += turn.retry.lineage_names
         return names
 
     def _append_event(self, turn: GatewayTurn, kind: str, payload: Mapping[str, Any]) -> None:

@@ -179,6 +179,17 @@ def write_completion(completion: Completion, ids: ResponseIds, conversion: Conve
     }
 
 
+def stored_completion(
+    messages: Sequence[dict[str, Json]], ids: ResponseIds, model: str, stop: str, cost: Cost | None
+) -> dict[str, Json]:
+    """Writes the response body that holds stored messages. `stop` is the stop reason; empty if unknown."""
+    content = messages[-1].get("content")
+    blocks: list[Json] = content if isinstance(content, list) else [{"type": "text", "text": text_in(content)}]
+    calls = any(object_in(block).get("type") == "tool_use" for block in blocks)
+    reason = stop or STOP_REASONS["calls" if calls else "ended"]
+    return envelope(ids, model) | {"content": blocks, "stop_reason": reason, "usage": write_cost(cost)}
+
+
 def envelope(ids: ResponseIds, model: str) -> dict[str, Json]:
     """Writes a message that has started."""
     head: dict[str, Json] = {"id": ids.reply, "type": "message", "role": "assistant", "model": model, "content": []}

@@ -15,16 +15,33 @@ Anthropic flags the result of a failed call; in the other formats such a result 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from recto.errors import CannotCross, InputError
 from recto.formats.convert.stream_types import (
+    CallDelta,
+    CallEnd,
+    CallStart,
+    PartEnd,
+    ReasoningSealed,
     SequentialParts,
     StreamEnd,
     StreamEvent,
     StreamFailure,
     StreamStart,
     TextDelta,
+    text_chunks,
 )
-from recto.formats.convert.types import Conversion, ResponseIds
+from recto.formats.convert.types import (
+    CallPart,
+    ContentPart,
+    Conversion,
+    Cost,
+    RefusalPart,
+    ResponseIds,
+    TextPart,
+    Thought,
+)
 from recto.formats.errors import CANNOT_CROSS, UPSTREAM_FAILED
 from recto.formats.message import fields_of, json_of
 from recto.formats.registry import format_named
@@ -49,6 +66,50 @@ def convert_response(body: bytes, source: str, target: str, *, ids: ResponseIds)
     conversion = Conversion(source, target, reply=True)
     completion = reader.converter().read_completion(fields_of(body), conversion)
     return json_of(writer.converter().write_completion(completion, ids, conversion)).encode()
+
+
+def stored_response(
+    messages: Sequence[bytes], source: str, target: str, *, ids: ResponseIds, model: str, stop: str, cost: Cost | None
+) -> bytes:
+    """Builds a complete response from messages as they are stored, in the target format."""
+    parsed = [fields_of(raw) for raw in messages]
+    body = format_named(source).converter().stored_completion(parsed, ids, model, stop, cost)
+    return convert_response(json_of(body).encode(), source, target, ids=ids)
+
+
+def streamed_response(body: bytes, wire: str, *, ids: ResponseIds, include_usage: bool = False) -> bytes:
+    """Writes a complete response as the stream that a client of its format expects.
+
+    Raises:
+        CannotCross: It holds something that neutral events cannot.
+    """
+    conversion = Conversion(wire, wire, reply=True)
+    converter = format_named(wire).converter()
+    completion = converter.read_completion(fields_of(body), conversion)
+    writer = converter.writer(conversion, ids, include_usage)
+    events: list[StreamEvent] = [StreamStart(completion.model)]
+    for key, part in enumerate(completion.parts):
+        events += _events_of(key, part, conversion)
+    events.append(StreamEnd(completion.ending))
+    in_sequence = events if format_named(wire).interleaves_calls else SequentialParts().feed(events)
+    return b"".join(raw for event in in_sequence for raw in writer.write(event))
+
+
+def _events_of(key: int, part: ContentPart, conversion: Conversion) -> Iterator[StreamEvent]:
+    match part:
+        case TextPart(text):
+            yield from (TextDelta("text", chunk) for chunk in text_chunks(text))
+        case RefusalPart(text):
+            yield from (TextDelta("refusal", chunk) for chunk in text_chunks(text))
+        case Thought(text=text, block=block):
+            yield from (TextDelta("thought", chunk) for chunk in text_chunks(text))
+            yield PartEnd() if block is None else ReasoningSealed(dict(block))
+        case CallPart(id=id, name=name, arguments=arguments):
+            yield CallStart(key, id, name)
+            yield from (CallDelta(key, chunk) for chunk in text_chunks(arguments))
+            yield CallEnd(key)
+        case _:
+            raise conversion.unsupported("a part of the response that streams do not have")
 
 
 class ConvertedStream:

@@ -185,6 +185,16 @@ def write_completion(completion: Completion, ids: ResponseIds, conversion: Conve
     }
 
 
+def stored_completion(
+    messages: Sequence[dict[str, Json]], ids: ResponseIds, model: str, stop: str, cost: Cost | None
+) -> dict[str, Json]:
+    """Writes the response body that holds stored messages. `stop` is the stop reason; empty if unknown."""
+    finish = stop or FINISH["calls" if messages[-1].get("tool_calls") else "ended"]
+    choice: Json = {"index": 0, "message": messages[-1], "logprobs": None, "finish_reason": finish}
+    head: dict[str, Json] = {"id": ids.reply, "object": "chat.completion", "created": ids.created, "model": model}
+    return head | {"choices": [choice], "usage": write_cost(cost)}
+
+
 def read_cost(value: Json) -> Cost | None:
     """Reads a `usage` object."""
     return cost_from_usage(value, "completion_tokens_details")

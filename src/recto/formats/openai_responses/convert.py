@@ -460,6 +460,14 @@ def write_completion(completion: Completion, ids: ResponseIds, conversion: Conve
     return finished(ids, completion.model, items, completion.ending)
 
 
+def stored_completion(
+    messages: Sequence[dict[str, Json]], ids: ResponseIds, model: str, stop: str, cost: Cost | None
+) -> dict[str, Json]:
+    """Writes the response body that holds stored messages. `stop` is the stop reason; empty if unknown."""
+    items = [with_id({"type": "message", **item}, ids, place) for place, item in enumerate(messages)]
+    return finished(ids, model, items, Ending(stop=_STOPS.get(stop) or "ended", cost=cost))
+
+
 def envelope(ids: ResponseIds, model: str) -> dict[str, Json]:
     """Writes a response that has started. It repeats members of the request."""
     request: dict[str, Json] = {}

@@ -47,6 +47,7 @@ _NOT_FORWARDED: Final = frozenset(
         "referer",
         "forwarded",
         "expect",
+        "idempotency-key",  # of the client's request: one of the gateway's may differ, and there may be several
     }
 )
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.context.real_messages import sessions, told_of
 
 from recto.context.facts.types import MessageView, ToolCall
-from recto.context.record import MAX_NAMES, MAX_STEPS, WorkingRecord, extend_record, render_record
+from recto.context.record import MAX_NAMES, MAX_STEPS, NameUse, WorkingRecord, extend_record, render_record
 
 
 def step(seq: int, command: str, output: str) -> list[MessageView]:
@@ -43,6 +43,14 @@ def test_nothing_that_is_still_shown_is_repeated():
     record = extend_record(WorkingRecord(), [], views)
     assert "DATABASE_URL" in render_record(record, ["cat src/app/settings.py"], 400, words)
     assert render_record(record, ["cat src/app/settings.py", "DATABASE_URL is set"], 400, words) == ""
+
+
+def test_a_name_with_spaces_and_part_of_a_longer_word_count_as_shown():
+    record = WorkingRecord(names={"my notes.txt": NameUse(40, 2), "load_settings": NameUse(10, 3)})
+    text = render_record(record, ["my other notes.txt"], 400, words)
+    assert "my notes.txt" in text
+    assert "load_settings" in text
+    assert render_record(record, ["see my notes.txt", "reload_settings: 1"], 400, words) == ""
 
 
 def test_secrets_are_masked_and_text_cannot_break_out_of_its_line():

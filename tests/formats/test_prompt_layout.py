@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +14,15 @@ from recto.formats.ordering import Arrangement, Keep, SyntheticResult, arrange
 from recto.formats.rendering import LaidLine, LaidNote, PromptLayout, render_arrangement
 
 NOTE = b'{"role": "user", "content": "[Recalled.]"}'
+MANY = st.sampled_from([1, 3, 8, 32])
+"""Lines from which on a layout adds them at once."""
 OTHER = b'{"role": "user", "content": "[Handoff.]"}'
 
 
 def laid(messages, wire):
     leads = format_named(wire).validation.leads_on
     lines = zip(lines_of(messages, wire), messages, strict=True)
-    return [LaidLine(replace(line, leads=leads(fields_of(raw))), raw, len(raw)) for line, raw in lines]
+    return [LaidLine(line._replace(leads=leads(fields_of(raw))), raw, len(raw)) for line, raw in lines]
 
 
 def from_nothing(lines, wire, notes=()):
@@ -50,10 +50,10 @@ def same(layout, lines, wire, notes=()):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@given(events=EVENTS | fine_conversations(), steps=st.lists(st.integers(1, 5), max_size=20))
-def test_a_layout_that_was_extended_is_the_one_made_from_nothing(wire, events, steps):
+@given(events=EVENTS | fine_conversations(), steps=st.lists(st.integers(1, 5), max_size=20), many=MANY)
+def test_a_layout_that_was_extended_is_the_one_made_from_nothing(wire, events, steps, many):
     lines = laid(written(events, wire), wire)
-    layout, done = PromptLayout(wire, len), 0
+    layout, done = PromptLayout(wire, len, many), 0
     for step in [*steps, len(lines)]:
         layout.extend(lines[done : done + step])
         done = min(done + step, len(lines))
@@ -61,11 +61,11 @@ def test_a_layout_that_was_extended_is_the_one_made_from_nothing(wire, events, s
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@given(events=EVENTS, more=EVENTS, data=st.data())
-def test_after_an_edit_everything_before_it_is_kept(wire, events, more, data):
+@given(events=EVENTS, more=EVENTS, many=MANY, data=st.data())
+def test_after_an_edit_everything_before_it_is_kept(wire, events, more, many, data):
     lines = laid(written([*events, *more], wire), wire)
     before = len(written(events, wire))
-    layout = PromptLayout(wire, len)
+    layout = PromptLayout(wire, len, many)
     layout.extend(lines[:before])
     layout.laid_out()
     gone = data.draw(st.sets(st.sampled_from(range(len(lines))), max_size=6)) if lines else set()
@@ -84,11 +84,11 @@ def test_after_an_edit_everything_before_it_is_kept(wire, events, more, data):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@given(events=EVENTS, more=EVENTS, data=st.data())
-def test_notes_stand_behind_their_entry_while_the_turn_goes_on(wire, events, more, data):
+@given(events=EVENTS, more=EVENTS, many=MANY, data=st.data())
+def test_notes_stand_behind_their_entry_while_the_turn_goes_on(wire, events, more, many, data):
     lines = laid(written([*events, ("user",), *more], wire), wire)
     questions = [line.line.seq for line in lines if line.line.role == "user"]
-    layout, done = PromptLayout(wire, len), 0
+    layout, done = PromptLayout(wire, len, many), 0
     for _ in range(4):
         step = data.draw(st.integers(0, len(lines) - done))
         layout.extend(lines[done : done + step])
@@ -143,6 +143,17 @@ def test_a_late_result_is_found_behind_its_call_in_a_part_that_was_closed():
     layout.extend(lines[6:])
     assert layout.missing() == []
     assert [piece.seq for piece in layout.laid_out().arrangement.pieces] == [1, 2, 7, 3, 4, 5, 6, 8]
+
+
+@pytest.mark.parametrize("many", [1, 32])
+def test_a_late_result_among_many_new_lines_is_found_behind_its_call_in_a_closed_part(many):
+    events = [("user",), ("assistant", ["c1"], ""), ("user",), ("assistant", [], "speaks"), ("user",)]
+    events += [("assistant", [], "speaks"), ("results", ["c1"], ""), ("user",), ("assistant", [], "speaks"), ("user",)]
+    lines = laid(written(events, CHAT), CHAT)
+    layout = PromptLayout(CHAT, len, many)
+    layout.extend(lines[:6])
+    layout.extend(lines[6:])
+    same(layout, lines, CHAT)
 
 
 def test_a_note_before_the_part_that_an_edit_opened_again_replaces_nothing():

@@ -266,7 +266,7 @@ class _WindowParts:
 
     def _has_memory(self) -> bool:
         """Whether the agent may have memory. One look at the file system: nothing is read and nothing is loaded."""
-        return self._memory_pages is not None and self._memory_pages.is_dir()
+        return self._memory_pages is not None and os.path.isdir(self._memory_pages)  # noqa: PTH112  # every prompt asks
 
     def _reaches_beyond(self) -> bool:
         """Whether recall may find memory or other sessions."""
@@ -292,10 +292,15 @@ class _WindowParts:
 
 def _make_row(text: str, role: Role, ts: int, meta: bytes) -> bytes:
     """Make the row of a message in the word index."""
+    return _row_maker()(text, role, ts, meta)
+
+
+@cache
+def _row_maker() -> Callable[[str, Role, int, bytes], bytes]:
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
     from recto.recall.term_rows import message_row  # noqa: PLC0415
 
-    return message_row(text, role, ts, meta, shared_lexicon())
+    return partial(message_row, lexicon=shared_lexicon())
 
 
 def model_card(settings: Settings) -> ModelCard:

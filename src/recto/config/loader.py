@@ -36,7 +36,7 @@ def load(
     """Load the settings from the file, the environment and the arguments. Arguments that are None are ignored."""
     settings = Settings()
     for layer in read_layers(path=path, environ=environ, arguments=arguments):
-        settings = _merge(settings, layer.tree, "")
+        settings = _merge(settings, layer.tree, "") if layer.tree else settings
     return settings
 
 
@@ -121,16 +121,14 @@ def parse_settings(file: Path, content: bytes) -> dict[str, Any]:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for name, text in environ.items():
-        if not name.startswith(_PREFIX) or name.startswith(_NOT_SETTINGS):
-            continue
+    for name in [name for name in environ if name.startswith(_PREFIX) and not name.startswith(_NOT_SETTINGS)]:
         *parents, last = name.removeprefix(_PREFIX).lower().split("__")
         branch = tree
         for parent in parents:
             branch = branch.setdefault(parent, {})
             if not isinstance(branch, dict):
                 raise SettingsError(name, f"'{parent}' is given both as a value and as a group")
-        branch[last] = _from_text(text)
+        branch[last] = _from_text(environ[name])
     return tree
 
 

@@ -167,12 +167,18 @@ def render_record(
 def _hidden_names(record: WorkingRecord, shown: str) -> list[str]:
     """The names that are not shown already, the most useful first; none that is part of another."""
     names: list[str] = []
-    listed = ""
+    words, listed = _distinct_words(shown), ""
     for name in _ranked(record.names):
-        if name not in shown and name not in listed:
+        # A path in a call may contain spaces.
+        if name not in (words if len(name.split()) == 1 else shown) and name not in listed:
             names.append(name)
             listed += f" {name}"
     return names
+
+
+def _distinct_words(text: str) -> str:
+    """Each word of a text once, in order of appearance. What is part of a word is found in it several times faster."""
+    return " ".join(dict.fromkeys(text.split()))
 
 
 def _ranked(names: Mapping[str, NameUse]) -> list[str]:
@@ -259,7 +265,7 @@ def _count_names(names: dict[str, NameUse], view: MessageView) -> None:
     if view.role == "assistant":
         texts += [(" ".join(map(str, parse_arguments(call).values())), _CALL_WEIGHT) for call in view.calls]
     for text, weight in texts:
-        for name in dict.fromkeys(_NAME.findall(mask_secrets(text))):
+        for name in dict.fromkeys(_NAME.findall(_distinct_words(mask_secrets(text)))):  # no name spans words
             if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit():
                 is_line_number = view.role == "tool" and name.isdigit()
                 _add_use(names, name, _LINE_NUMBER_WEIGHT if is_line_number else weight, view.seq)

@@ -134,6 +134,10 @@ class _ReadList:
         """Messages that were counted, by their place."""
         self._copies: dict[int, object] = {}
         """Copies of these, because a message can be changed where it is."""
+        self._counted_from = 0
+        """The place from which on all messages were counted; 0 before the first call."""
+        self._sums = [0]
+        """Tokens from that place up to each one behind it."""
         self.cache = MessageCache(meter=meter, pointer_of=_pointer_to, knows_parts=False)
         self._index_all()
 
@@ -165,6 +169,7 @@ class _ReadList:
                 del self._lines[place], self._copies[place]
             else:
                 self.cache.take(line.seq, line.id, cache.raws[line.seq], cache.wires[line.seq], line.tokens)
+        del self._sums[max(length - self._counted_from, 0) + 1 :]
         self._index_all()
 
     def extend(self, sent: list[Any]) -> None:
@@ -194,12 +199,16 @@ class _ReadList:
         """Calls without a result, with the place of their message."""
         self._first_irregular = len(self.sent)
         """Where a result without its call is, or a call whose id is in use: nothing behind it is planned as one."""
+        self._tied: set[int] = set()
+        """User messages between a call and its result."""
         for place, structure in enumerate(self._structures):
             self._index(place, *structure)
 
     def _index(self, place: int, role: Role, format: str, ids: ToolCallIds) -> None:
         if role == "user":
             self._users.append(place)
+            if self._open_calls:
+                self._tied.add(place)
         elif role == "system":
             self._systems.append(place)
         if format != DEFAULT_FORMAT.name:
@@ -235,26 +244,41 @@ class _ReadList:
             self.cache.raws.setdefault(unread.seq, _STAND_IN)
             # It is evicted first, like the messages that it stands for, and frees what it costs.
             lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough, wire=wire))
-        state = WindowState()
-        for line in lines:
-            state.add(line)
-        return state, unread
+        return WindowState.of(lines), unread
 
     def _first_counted(self, enough: int, latest: int) -> int:
         """The place from which everything is counted: an exchange begins there, nothing before it is tied to anything
         behind, and what is behind costs enough alone. 0: everything is."""
         if len(self._own_formats) > 1:
             return 0
-        tokens, unresolved = 0, set[str]()
         latest = min(latest, self._first_irregular, *self._open_calls.values())
+        if (known := self._known_first(enough, latest)) is not None:
+            return known
+        tokens, unresolved = 0, set[str]()
         for place in range(len(self.sent) - 1, 0, -1):
             line = self._line(place)
             tokens += line.tokens
             unresolved.update(line.answers)
             unresolved.difference_update(line.calls)
             if tokens >= enough and place <= latest and line.role == "user" and not unresolved:
+                self._counted_from, self._sums = place, [0]
                 return place
+        self._counted_from, self._sums = 1, [0]
         return 0
+
+    def _known_first(self, enough: int, latest: int) -> int | None:
+        """What `_first_counted` returns, by what was counted for an earlier call; None if more has to be counted."""
+        first, sums = self._counted_from, self._sums
+        if self._first_irregular < len(self.sent) or not first:
+            return None
+        for place in range(first + len(sums) - 1, len(self.sent)):
+            sums.append(sums[-1] + self._line(place).tokens)
+        for place in reversed(self._users):
+            if place < first:
+                break
+            if sums[-1] - sums[place - first] >= enough and place <= latest and place not in self._tied:
+                return place
+        return 0 if first == 1 else None
 
     def _line(self, place: int) -> WindowMessage:
         line = self._lines.get(place)

@@ -309,14 +309,17 @@ class WindowProjection:
         following = [entry for entry in recent if entry.seq > after]
         if not following or following[0].seq != after + 1:
             return None
-        state = self._from(snapshot)
+        state = self._from(snapshot, recent)
         for entry in following:
             self._apply(state, entry)
         return state
 
-    def _from(self, snapshot: Entry) -> WindowState:
-        payload = json.loads(snapshot.content)
-        messages = self._messages_in(_seqs(payload["in"], snapshot.seq))
+    def _from(self, snapshot: Entry, recent: Sequence[Entry] = ()) -> WindowState:
+        """The state of a snapshot. `recent` are entries at the end of the session, which need not be read again."""
+        payload, known = json.loads(snapshot.content), {entry.seq: entry for entry in recent if entry.kind == MESSAGE}
+        seqs = _seqs(payload["in"], snapshot.seq)
+        messages = self._messages_in([seq for seq in seqs if seq not in known])
+        messages += [self._message(known[seq]) for seq in seqs if seq in known]
         summary, record = self._summary(payload.get("summary", 0)), self._record(payload.get("record", 0))
         return WindowState.from_snapshot(payload, messages, summary, record)
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from recto.context.facts.text_protocol import command_in, looks_like_output
@@ -96,6 +97,15 @@ class PromptExtras:
     """The handoff from before the last compaction, for the turn after it."""
 
     @property
+    def costs(self) -> tuple[int, int, int, int]:
+        """The tokens of the frame, the tools, the system text and the answer."""
+        return self.frame, self.tools, self.system, self.answer
+
+    def costing(self, frame: int, tools: int, system: int, answer: int) -> PromptExtras:
+        """The same extras with other `costs`."""
+        return replace(self, frame=frame, tools=tools, system=system, answer=answer)
+
+    @property
     def fixed(self) -> int:
         """What all of it costs that does not depend on the state."""
         return self.frame + self.tools + self.system + self.answer
@@ -167,6 +177,12 @@ def _part_played(message: Message) -> _PartPlayed:
     return ""
 
 
+@lru_cache(maxsize=8)
+def _note_message(text: str, wire: str) -> bytes:
+    """A note as a message; every prompt of its turn contains it."""
+    return format_named(wire).text_message("user", text)
+
+
 def _trim(raw: bytes, wire: str, text: str) -> bytes:
     """A message with its results replaced by a text; a message without results becomes that text."""
     message, format = read(raw, wire), format_named(wire)
@@ -212,6 +228,10 @@ class MessageCache:
     """The last prompt, arranged and rendered: the next one mostly adds to its end."""
     _basis: object = None
     """What determines the bytes of its messages besides their numbers."""
+    _laid_from: list[int] | None = None
+    """The lines that it was made of; a list that only grows."""
+    _order: _LineOrder | None = None
+    """The order of the lines of the last prompt."""
     _outputs: dict[int, int] = field(default_factory=dict)
     """User messages that hold the output of a command written as text, and the message with that command."""
     _command: int = 0
@@ -251,7 +271,7 @@ class MessageCache:
             calls=traits.calls,
             answers=traits.answers,
             tools=traits.tools,
-            marked=bool(self.mark) and self.mark in (message or read(raw, wire)).text,
+            marked=self._may_be_marked(raw) and self.mark in (message or read(raw, wire)).text,
             wire="" if wire == DEFAULT_FORMAT.name else wire,
             leads=traits.leads,
             runs=part == "runs",
@@ -259,6 +279,11 @@ class MessageCache:
             is_injected=part == "injected",
             has_typed=part == "typed",
         )
+
+    def _may_be_marked(self, raw: bytes) -> bool:
+        """Whether a message can contain the mark: most cannot, by their bytes, and their text need not be searched."""
+        mark = self.mark
+        return bool(mark) and (mark.encode() in raw or b"\\u" in raw or not mark.isidentifier())
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Drops messages that were evicted."""
@@ -396,18 +421,31 @@ class MessageCache:
         if layout is None:
             layout, laid = self._layout or self._new_layout(lines.wire), list(map(lines.laid, lines.seqs))
             layout.extend(laid[layout.keep(laid) :])
-            self._basis = lines.basis
+            self._basis, self._laid_from = lines.basis, lines.seqs
         return layout
 
     def grown_layout(self, lines: PromptLines) -> PromptLayout | None:
         """The layout of a prompt that adds nothing but messages at the end of the last one; None for any other."""
         if self._layout is None or self._layout.wire != lines.wire:
-            self._layout, self._basis = self._new_layout(lines.wire), lines.basis
+            self._layout, self._basis, self._laid_from = self._new_layout(lines.wire), lines.basis, lines.seqs
         known = len(self._layout.seqs)
-        if self._basis != lines.basis or lines.seqs[:known] != self._layout.seqs:
+        if self._basis != lines.basis:
             return None
-        self._layout.extend(map(lines.laid, lines.seqs[known:]))
+        if self._laid_from is not lines.seqs:  # the same list has only grown
+            if lines.seqs[:known] != self._layout.seqs:
+                return None
+            self._laid_from = lines.seqs
+        if known < len(lines.seqs):
+            self._layout.extend(list(map(lines.laid, lines.seqs[known:])))
         return self._layout
+
+    def order_of(self, state: WindowState, wire: str, marker_of: Callable[[WindowState], str]) -> _LineOrder:
+        """The order of the lines of a prompt: that of the last one, with the messages appended since, or a new one."""
+        order = self._order
+        if order is None or not order.is_of(state, wire, marker_of):
+            order = self._order = _LineOrder(state, wire, marker_of, self.cost_of_generated)
+        order.extend(state)
+        return order
 
     def _new_layout(self, wire: str) -> PromptLayout:
         return PromptLayout(wire, lambda raw: self.meter.message(read(raw, wire)))
@@ -419,13 +457,70 @@ class MessageCache:
         return self._call_marks[seq]
 
 
+class _LineOrder:
+    """The lines of a prompt in order, with the marker where the gap is. Extended with the messages that are appended.
+
+    Made anew after an edit, which shows in `WindowState.edit`.
+    """
+
+    def __init__(
+        self,
+        state: WindowState,
+        wire: str,
+        marker_of: Callable[[WindowState], str],
+        cost: Callable[[str, str, str], int],
+    ) -> None:
+        self.wire = wire
+        self.seqs: list[int] = []
+        self.apart: list[int] = []
+        self.marker, self.marker_cost = "", 0
+        self.shortened = dict(state.shortened)
+        self._edit = state.edit
+        self._marker_of = marker_of
+        self._behind = _marker_place(state)
+        self._system_apart = format_named(wire).system_apart
+        self._count = 0
+        """How many messages of the state are among the lines."""
+        self.extend(state)
+        if has_marker(state):
+            self.marker = marker_of(state)
+            self.marker_cost = cost("marker", self.marker, wire)
+            place = next((at for at, seq in enumerate(self.seqs) if seq > self._behind), len(self.seqs))
+            self.seqs.insert(place, MARKER)
+
+    def is_of(self, state: WindowState, wire: str, marker_of: Callable[[WindowState], str]) -> bool:
+        """Whether a prompt of this state differs only in messages that were appended."""
+        return (
+            self._edit is state.edit
+            and self.wire == wire
+            and self._marker_of == marker_of
+            and self._behind == _marker_place(state)
+            and self._count <= len(state.messages)
+        )
+
+    def extend(self, state: WindowState) -> None:
+        """Adds the messages of a state that are not among the lines yet."""
+        new = list(islice(reversed(state.messages.values()), len(state.messages) - self._count))
+        self._count = len(state.messages)
+        for line in reversed(new):
+            (self.apart if self._system_apart and line.role == "system" else self.seqs).append(line.seq)
+
+
+def _marker_place(state: WindowState) -> int:
+    """The entry behind which the marker stands.
+
+    The record follows the task where only results were shortened: steps are evicted from there on.
+    """
+    return state.first_evicted or state.task_seq
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLines:
     """What a prompt is laid out from: its lines in order, and what determines their bytes."""
 
     wire: str
     seqs: list[int]
-    """The entries, and the marker."""
+    """The entries, and the marker. Shared: do not modify it."""
     apart: list[int]
     """System messages that are sent outside the list."""
     marker: str
@@ -536,7 +631,7 @@ class PromptBuilder:
             protected=parts.protected,
             recent=parts.recent,
             input_budget=self.input_budget,
-            tokens={seq: state.cost(seq) for seq in state.messages},
+            tokens=state.costs(),
             shortened=frozenset(state.shortened),
             turn=state.turn,
             goal=messages.goal_of(state),
@@ -553,7 +648,7 @@ class PromptBuilder:
         messages, lines = self.messages, lines or self.lines(state)
         wire, format = lines.wire, format_named(lines.wire)
         notes = [
-            LaidNote(seq, note.question, format.text_message("user", note.text))
+            LaidNote(seq, note.question, _note_message(note.text, wire))
             for seq, note in ((HANDOFF, self.extras.handoff), (RECALLED, self.extras.recalled))
             if note is not None
         ]
@@ -603,28 +698,18 @@ class PromptBuilder:
 
     def lines(self, state: WindowState) -> PromptLines:
         """The lines of a prompt, with the marker where the gap is. Valid until the state changes."""
-        wire, seqs, marker, marker_cost = self.wire_of(state), list(state.messages), "", 0
-        apart: list[int] = []
-        if format_named(wire).system_apart and state.kept:
-            apart = sorted(seq for seq in state.kept if state.messages[seq].role == "system")
-            seqs = [seq for seq in seqs if seq not in apart]
-        if has_marker(state):
-            marker = self.marker_of(state)
-            marker_cost = self.messages.cost_of_generated("marker", marker, wire)
-            # The record follows the task where only results were shortened: steps are evicted from there on.
-            behind = state.first_evicted or state.task_seq
-            place = next((at for at, seq in enumerate(seqs) if seq > behind), len(seqs))
-            seqs.insert(place, MARKER)
-        unbound, surplus = self._unbound(state, wire), self._surplus(state, seqs, wire)
+        wire = self.wire_of(state)
+        order = self.messages.order_of(state, wire, self.marker_of)
+        unbound, surplus = self._unbound(state, wire), self._surplus(state, order.seqs, wire)
         return PromptLines(
             wire=wire,
-            seqs=seqs,
-            apart=apart,
-            marker=marker,
-            marker_cost=marker_cost,
+            seqs=order.seqs,
+            apart=order.apart,
+            marker=order.marker,
+            marker_cost=order.marker_cost,
             unbound=unbound,
             surplus=surplus,
-            basis=(marker, state.cache_mark, unbound, surplus, dict(state.shortened)),
+            basis=(order.marker, state.cache_mark, unbound, surplus, order.shortened),
             state=state,
             messages=self.messages,
         )

@@ -23,7 +23,7 @@ from recto.formats.message import fields_of, role_defect
 from recto.formats.response import usage_in
 from recto.tokens.calibration import Calibration, prompt_tokens
 from recto.transcript.entries import Draft, session_key
-from recto.transcript.events import event, new_id, to_json
+from recto.transcript.events import event, new_ids, to_json
 from recto.transcript.session_keys import sibling_key
 
 if TYPE_CHECKING:
@@ -152,17 +152,14 @@ class Session:
         if parsed:
             self._refuse_what_never_fits(*parsed[-1][:2])
             self._refuse_media(*parsed[-1])
-        drafts = [
-            self._draft(message, encoded[place], surface, None if key is None else f"{key}/{place}")
-            for place, message in enumerate(parsed)
-        ]
         from recto.engine.monitor import COMPOSITION  # noqa: PLC0415  # start-up: `open` loads no window
         from recto.engine.projection import USAGE  # noqa: PLC0415  # start-up
 
-        answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
+        answer = next((place for place, (_, message, _) in enumerate(parsed) if message.role == "assistant"), None)
         prompt = self._unanswered() if answer is not None else None
         if answer is not None and prompt is not None and COMPOSITION not in metas[answer]:
-            drafts[answer] = replace(drafts[answer], meta=self._meta_with(metas[answer], prompt.composition))
+            encoded[answer] = self._meta_with(metas[answer], prompt.composition)
+        drafts = self._drafts(parsed, encoded, surface, key)
         reports: list[Draft] = []
         if usage is not None and prompt is not None:
             reports.append(self._event(USAGE, self.usage.payload(prompt.composition.tokens, usage)))
@@ -455,22 +452,32 @@ class Session:
             raise InputError(f"there is no entry with the id '{entry}' in session '{self.key}'")
         return found.seq
 
-    def _draft(self, parsed: tuple[bytes, Message, str], meta: bytes, surface: str, key: str | None) -> Draft:
-        raw, message, wire = parsed
-        ts, make_row = self._clock.now(), self._make_row
-        return Draft(
-            id=new_id(self._clock),
-            ts=ts,
-            role=message.role,
-            content=raw,
-            wire=wire,
-            surface=surface,
-            tokens=self.meter.message(message),
-            counter=self.meter.name,
-            meta=meta,
-            key=key,
-            terms=b"" if make_row is None else make_row(message.text, message.role, ts, meta),
-        )
+    def _drafts(
+        self, parsed: Sequence[tuple[bytes, Message, str]], metas: Sequence[bytes], surface: str, key: str | None
+    ) -> list[Draft]:
+        """The messages as they are stored, each counted, and with its row of the word index."""
+        now, count, counter, make_row = self._clock.now, self.meter.message, self.meter.name, self._make_row
+        tokens = [count(message) for _, message, _ in parsed]  # one after the other: tokenizers like warm caches
+        moments = [(now(), now()) for _ in parsed]
+        ids = new_ids([made_at for _, made_at in moments])
+        return [
+            Draft(
+                id=ids[place],
+                ts=moments[place][0],
+                role=message.role,
+                content=raw,
+                wire=wire,
+                surface=surface,
+                tokens=tokens[place],
+                counter=counter,
+                meta=metas[place],
+                key=None if key is None else f"{key}/{place}",
+                terms=b""
+                if make_row is None
+                else make_row(message.text, message.role, moments[place][0], metas[place]),
+            )
+            for place, (raw, message, wire) in enumerate(parsed)
+        ]
 
     def _refuse_what_never_fits(self, raw: bytes, message: Message) -> None:
         """Raises `WindowOverflow` for a new user message that alone is longer than any prompt may be.

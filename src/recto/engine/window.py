@@ -155,6 +155,8 @@ class Window:
         self._extra_costs: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
         self._reader = ""
         """The tool among those of the last prompt with which the model can look up evicted messages."""
+        self._marker: tuple[str, Callable[[WindowState], str]] = "", render_marker
+        """The tool that the marker of the last prompt names, and what renders that marker."""
 
     @property
     def state(self) -> WindowState:
@@ -238,17 +240,16 @@ class Window:
         if self._extra_costs[0] != (schemas, beside):  # the same ones come with every prompt
             self._extra_costs = (schemas, beside), _extra_costs(self.messages.meter, schemas, beside)
             self._reader = recall_tool_in(schemas)
-        schema_tokens, system_tokens = self._extra_costs[1]
-        extras = replace(
-            self.builder.extras,
-            frame=self.messages.meter.frame.prompt,
-            tools=schema_tokens,
-            system=system_tokens,
-            answer=min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2),
-        )
-        named = reader or self._reader
-        marker_of = partial(render_marker, reader=named) if named else render_marker
-        return replace(self.builder, extras=extras, usual_wire=wire or self.builder.usual_wire, marker_of=marker_of)
+        builder, named, (schema_tokens, system_tokens) = self.builder, reader or self._reader, self._extra_costs[1]
+        extra_answer = min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2)
+        if named != self._marker[0]:
+            self._marker = named, partial(render_marker, reader=named) if named else render_marker
+        costs = self.messages.meter.frame.prompt, schema_tokens, system_tokens, extra_answer
+        if builder.extras.costs != costs:
+            builder = replace(builder, extras=builder.extras.costing(*costs))
+        if (wire and builder.usual_wire != wire) or builder.marker_of is not self._marker[1]:
+            builder = replace(builder, usual_wire=wire or builder.usual_wire, marker_of=self._marker[1])
+        return builder
 
     @_locked
     def measure(self) -> PressureReading:
@@ -437,6 +438,8 @@ class Window:
 
         `used` are the tokens of the prompt, where they are known already.
         """
+        if used is not None and not rules.needs_relief(used):
+            return ()
         for _ in range(ATTEMPTS):
             seen = state.seq
             planned = self._relief.plan(state, rules, builder, self._cache_age(state), used)

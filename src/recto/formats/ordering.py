@@ -56,8 +56,7 @@ class Orderable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(NamedTuple):
     """A message, as it is."""
 
     seq: int
@@ -178,7 +177,8 @@ def arrange_part(
         if place in attached:
             pieces += attached[place]
     waiting = frozenset(call for call, place in links.owners.items() if call in links.waiting[place])
-    return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting)
+    unchanged = pieces == [Keep(message.seq) for message in messages]
+    return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting, unchanged)
 
 
 def _calls_in_order(messages: Sequence[Orderable]) -> frozenset[str] | None:

@@ -7,9 +7,9 @@ before its end is kept, arranged and rendered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from recto.formats.format import Format
@@ -38,6 +38,8 @@ _REASONS: Final[Mapping[str, str]] = {
 
 
 _MAX_COUNTED: Final = 256
+_MANY_LINES: Final = 32
+"""Lines from which on they are added at once, as when a session is opened or its prompt was edited."""
 
 
 def render_arrangement(
@@ -152,15 +154,42 @@ class _Part:
     """The result, and the notes in it."""
     at: tuple[int, int] = 0, 0
     """Where it begins among the pieces and the messages of all parts."""
+    open_calls: set[str] | None = field(default_factory=set)
+    """Of a step, which is one message and then the results of its calls, each once: the calls without a result.
+    `None`: it is something else."""
 
     def add(self, laid: LaidLine) -> None:
         """Adds a line at the end."""
+        line = laid.line
+        calls, answers = line.calls, line.answers
+        if self.open_calls is not None:
+            if not self.lines:
+                self.open_calls = _calls_of_step(line)
+            elif answers and not calls and line.role != "assistant" and self.open_calls.issuperset(answers):
+                self.open_calls.difference_update(answers)
+                if len(answers) > 1 and len(set(answers)) < len(answers):
+                    self.open_calls = None
+            else:
+                self.open_calls = None
         self.lines.append(laid)
-        if laid.line.role == "assistant":
-            if laid.line.calls:
-                self.calls.update(call for call in laid.line.calls if call not in laid.line.answers)
-            self.leads = laid.line.leads
+        if line.role == "assistant":
+            if calls:
+                self.calls.update([call for call in calls if call not in answers] if answers else calls)
+            self.leads = line.leads
         self.arranged = self.rendered = None
+
+    @property
+    def is_whole_step(self) -> bool:
+        """Whether it is a step with all its results, which every provider takes as it is."""
+        return self.open_calls is not None and not self.open_calls and bool(self.lines)
+
+
+def _calls_of_step(line: Line) -> set[str] | None:
+    """The calls of a message that begins a step; `None` if a step cannot begin with it."""
+    if line.answers or (line.calls and line.role != "assistant"):
+        return None
+    calls = set(line.calls)
+    return None if "" in calls or len(calls) < len(line.calls) else calls
 
 
 class PromptLayout:
@@ -171,8 +200,10 @@ class PromptLayout:
     The result is that of `arrange` and `render_arrangement` for the whole list.
     """
 
-    def __init__(self, wire: str, count: Callable[[bytes], int]) -> None:
+    def __init__(self, wire: str, count: Callable[[bytes], int], many: int = _MANY_LINES) -> None:
+        """`count` counts the tokens of a message; from `many` lines on, they are added at once."""
         self.wire = wire
+        self._many = many
         self.seqs: list[int] = []
         """The entries of all lines, in order."""
         self._format = format_named(wire)
@@ -198,18 +229,37 @@ class PromptLayout:
                 kept += 1
         return kept
 
-    def extend(self, lines: Iterable[LaidLine]) -> None:
+    def extend(self, lines: Sequence[LaidLine]) -> None:
         """Adds lines at the end."""
-        for laid in lines:
-            answers = laid.line.answers
-            late = [self._owners[call] for call in answers if self._waits(call)] if answers else ()
+        at_once = self._add_at_once(lines) if len(lines) >= self._many else 0
+        for laid in islice(lines, at_once, None):
+            line = laid.line
+            late = [self._owners[call] for call in line.answers if call in self._owners and self._waits(call)]
             if late:
                 self._join(min(late))
             elif self._begins(laid):
                 self._close()
             self._parts[-1].add(laid)
-            self._part_of[laid.line.seq] = len(self._parts) - 1
-            self.seqs.append(laid.line.seq)
+            self._part_of[line.seq] = len(self._parts) - 1
+            self.seqs.append(line.seq)
+
+    def _add_at_once(self, lines: Sequence[LaidLine]) -> int:
+        """Adds all lines before the last question to the open part, which is quicker than to divide them into parts.
+
+        Returns how many. None where one of them may be a late result for a closed part. Notes stand before the last
+        question: the part with them is arranged again when they change.
+        """
+        owners, part = self._owners, self._parts[-1]
+        questions = (at for at in range(len(lines) - 1, 0, -1) if lines[at].line.role == "user")
+        last = next((at for at in questions if begins_part(lines[at].line, lines[at - 1].line)), 0)
+        if owners and any(call in owners for laid in lines[:last] for call in laid.line.answers):
+            return 0
+        for laid in lines[:last]:
+            part.add(laid)
+        seqs = [laid.line.seq for laid in lines[:last]]
+        self._part_of.update(dict.fromkeys(seqs, len(self._parts) - 1))
+        self.seqs += seqs
+        return last
 
     def missing(self) -> list[SyntheticResult]:
         """The results that have to be synthesised."""
@@ -263,9 +313,10 @@ class PromptLayout:
 
     def _last_of(self, part: _Part) -> tuple[Role, bytes | None]:
         """The last message of a part as it is rendered, and its role."""
-        arranged, last = self._arranged(part), part.lines[-1]
-        if arranged.unchanged and last.raw is not None:
+        last = part.lines[-1]
+        if last.raw is not None and (part.is_whole_step or self._arranged(part).unchanged):
             return last.line.role, last.raw
+        arranged = self._arranged(part)
         by_seq = {laid.line.seq: laid for laid in part.lines}
         for piece in reversed(arranged.pieces):
             raw = _render(piece, by_seq[piece.seq].raw, self._format)
@@ -275,7 +326,8 @@ class PromptLayout:
 
     def _close(self) -> None:
         part = self._parts[-1]
-        if self._arranged(part).waiting:  # other messages follow now, so these results will not arrive
+        # other messages follow now, so results that are missing will not arrive
+        if not part.is_whole_step and self._arranged(part).waiting:
             lines = [laid.line for laid in part.lines]
             part.arranged = arrange_part(lines, self._format.adjacency, earlier=self._owners, followed=True)
             part.rendered = None
@@ -291,7 +343,8 @@ class PromptLayout:
         closed.costs += rendered.costs
         closed.omitted += rendered.omitted
         closed.missing += rendered.missing
-        self._owners.update(dict.fromkeys(self._arranged(part).calls, at))
+        if calls := self._arranged(part).calls:
+            self._owners.update(dict.fromkeys(calls, at))
 
     def _join(self, at: int) -> None:
         """Makes all parts from here on one."""
@@ -316,7 +369,10 @@ class PromptLayout:
         parts[-1].at = len(self._closed.pieces), len(self._closed.messages)
 
     def _arranged(self, part: _Part) -> ArrangedPart:
-        if part.arranged is None:
+        if part.arranged is None and part.is_whole_step:
+            pieces = tuple([Keep(laid.line.seq) for laid in part.lines])
+            part.arranged = ArrangedPart(pieces, (), frozenset(part.calls), frozenset(), unchanged=True)
+        elif part.arranged is None:
             lines = [laid.line for laid in part.lines]
             part.arranged = arrange_part(lines, self._format.adjacency, earlier=self._owners)
         return part.arranged

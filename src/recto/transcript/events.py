@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,23 @@ from recto.transcript.entries import Draft
 if TYPE_CHECKING:
     from recto.transcript.protocols import Clock
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _REQUESTER: ContextVar[tuple[str, str]] = ContextVar("requester", default=("", ""))
 """Who requested the current work, and through which surface; empty if unknown."""
 
 
 def new_id(clock: Clock) -> str:
     """A unique id that sorts by time: 48 bits of milliseconds, 80 random bits."""
-    return f"{max(clock.now(), 0) // 1000 & 0xFFFFFFFFFFFF:012x}{os.urandom(10).hex()}"
+    return new_ids([clock.now()])[0]
+
+
+def new_ids(times: Sequence[int]) -> list[str]:
+    """An id for each of some times, in microseconds since 1970. One call to the system makes all of them random."""
+    noise = os.urandom(10 * len(times)).hex()
+    return [
+        f"{max(time, 0) // 1000 & 0xFFFFFFFFFFFF:012x}{noise[20 * place : 20 * place + 20]}"
+        for place, time in enumerate(times)
+    ]
 
 
 def refused_key(seq: int) -> str:
@@ -62,8 +72,7 @@ def event(
 def to_json(value: object) -> bytes:
     """Compact JSON of one of Recto's own values."""
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return text.encode()
+        return _encode(value).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:

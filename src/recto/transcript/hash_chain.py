@@ -50,14 +50,15 @@ def entry_hash(session: str, seq: int, prev: bytes, draft: Draft) -> bytes:
 def link_entries(session: str, head: Head, drafts: Iterable[Draft]) -> list[Entry]:
     """Turn drafts into entries that follow the head."""
     entries = []
+    seq, prev = head.seq, head.hash
     for draft in drafts:
-        seq = head.seq + 1
-        digest = entry_hash(session, seq, head.hash, draft)
+        seq += 1
+        digest = entry_hash(session, seq, prev, draft)
         entries.append(
             Entry(
                 session=session,
                 seq=seq,
-                prev=head.hash,
+                prev=prev,
                 hash=digest,
                 id=draft.id,
                 ts=draft.ts,
@@ -73,7 +74,7 @@ def link_entries(session: str, head: Head, drafts: Iterable[Draft]) -> list[Entr
                 terms=draft.terms,
             )
         )
-        head = Head(seq, digest)
+        prev = digest
     return entries
 
 

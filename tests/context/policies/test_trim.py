@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from tests.context.policies.policy_views import conversation, real_views, view_of, views
@@ -48,8 +46,8 @@ def test_the_newest_are_counted_over_the_whole_prompt():
 
 def test_excluded_tools_marked_lines_small_and_shrunk_results_stay_whole():
     lines, texts = loop(6)
-    lines[2] = replace(lines[2], tools=("Ask",))
-    lines[4] = replace(lines[4], marked=True)
+    lines[2] = lines[2]._replace(tools=("Ask",))
+    lines[4] = lines[4]._replace(marked=True)
     small = {line.seq: 99 if line.seq == 7 else line.tokens for line in lines}
     view = view_of(lines, texts, shortened=frozenset({9}), tokens=small)
     plan = TrimResults(exclude_tools=("Ask",), keep_newest=1).plan(view, 10**9)

@@ -34,6 +34,34 @@ def state_from(script: str) -> WindowState:
     return state
 
 
+def answered_in(state: WindowState) -> int:
+    lines = state.messages.values()
+    return max([line.seq for line in lines if line.role == "assistant" and line.seq < state.question], default=0)
+
+
+@given(scripts, st.sets(st.integers(1, 60)), scripts)
+def test_what_the_question_answers_is_known_while_messages_come_and_leave(script, gone, more):
+    lines = lines_from(script + more)
+    state = WindowState()
+    for line in lines[: len(script)]:
+        state.add(line)
+        assert state.answered == answered_in(state)
+    edit = state.edit
+    state.evict(gone)
+    assert state.edit is not edit
+    assert state.answered == answered_in(state)
+    for line in lines[len(script) :]:
+        state.add(line)
+        assert state.answered == answered_in(state)
+
+
+@given(scripts)
+def test_a_state_of_messages_is_the_one_that_they_add_up_to(script):
+    added = state_from(script)
+    added.growth, added.burn = WindowState().growth, WindowState().burn  # which nobody knows
+    assert WindowState.of(lines_from(script)) == added
+
+
 def test_a_short_exchange_is_one_unit():
     assert [unit.seqs for unit in units_of(lines_from("ucra" + "ua"))] == [(1, 2, 3, 4), (5, 6)]
 

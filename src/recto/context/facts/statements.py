@@ -56,6 +56,8 @@ FUNCTION_WORDS = frozenset().union(*_FUNCTION_WORDS.values())
 _ACCENTED = lazy_re("[À-ÖØ-öø-ÿ¿¡]")
 _LETTERS = {"de": lazy_re("[äöüß]"), "es": lazy_re("[ñ¡¿áíóú]"), "fr": lazy_re("[éèêàçùâîô]")}
 _LANGUAGES = tuple(_FUNCTION_WORDS)
+_MAX_REMEMBERED_CHARS = 500
+"""Characters of a sentence whose kind is remembered."""
 _MIN_WORDS = 3
 """Words of a statement without any cue; shorter ones say nothing on their own."""
 _MIN_HAN = 5
@@ -91,6 +93,10 @@ def statement_kind(sentence: str, *, strict: bool = False) -> FactKind | None:
         sentence: One sentence in the user's own words.
         strict: Whether to keep only sentences with a cue of their own, as in texts that may have been pasted.
     """
+    return (_short_kind if len(sentence) <= _MAX_REMEMBERED_CHARS else _find_kind)(sentence, strict)
+
+
+def _find_kind(sentence: str, strict: bool) -> FactKind | None:
     lowered = sentence.lower().replace("’", "'").strip()
     if _NOT_PROSE.search(lowered):
         return None
@@ -108,6 +114,10 @@ def statement_kind(sentence: str, *, strict: bool = False) -> FactKind | None:
     if explicit or strict or _is_code(sentence):
         return explicit
     return _implicit_kind(core, rules)
+
+
+_short_kind = lru_cache(maxsize=4096)(_find_kind)
+"""A message is read again with every eviction before its own."""
 
 
 def _is_code(sentence: str) -> bool:

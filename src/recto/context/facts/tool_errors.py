@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from recto.context.facts.types import MessageView, ToolCall
 from recto.context.facts.user_text import cut_words
@@ -18,6 +19,8 @@ _MAX_LINES = 2
 """Lines kept of one failure."""
 _MAX_CHARS = 20_000
 """Characters of a result that are read."""
+_MAX_REMEMBERED_CHARS = 8_000
+"""Characters of a result whose outcome is remembered."""
 _MAX_CALL_CHARS = 200
 _READ_TOOL = lazy_re(
     r"read|view|grep|glob|search|fetch|list|find|open|cat$|ls$|get_|get[A-Z]|lookup|browse|todo|task|skill|agent"
@@ -93,16 +96,25 @@ class Failure:
 
 def detect_failure(message: MessageView) -> Failure:
     """Whether a tool result is a failure, and which lines report it."""
-    call = describe_call(message.calls[0]) if message.calls else ""
-    clipped = clip_middle(message.text, _MAX_CHARS)
+    find = _find_short if len(message.text) <= _MAX_REMEMBERED_CHARS else _find_failure
+    return find(message.text, message.calls[0] if message.calls else None)
+
+
+def _find_failure(text: str, called: ToolCall | None) -> Failure:
+    call = describe_call(called) if called else ""
+    clipped = clip_middle(text, _MAX_CHARS)
     if _REFUSED.match(clipped):
         return Failure("")
-    if message.calls and (_READ_TOOL.search(message.calls[0].tool) or _READ_COMMAND.match(call.partition(" ")[2])):
+    if called and (_READ_TOOL.search(called.tool) or _READ_COMMAND.match(call.partition(" ")[2])):
         return Failure(call)
     failed = _FAILED_RESULT.match(clipped) is not None
     if not failed and any(cue in clipped for cue in _CUES):
         failed = _FAILURE_SIGN.search(clipped) is not None
     return Failure(call, _failure_lines(clipped)) if failed else Failure(call)
+
+
+_find_short = lru_cache(maxsize=1024)(_find_failure)
+"""A result is read again with every eviction before its own."""
 
 
 def pasted_errors(text: str) -> list[str]:

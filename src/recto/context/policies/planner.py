@@ -76,6 +76,10 @@ class ReliefRules:
         if not 0 < self.floor < self.ceiling <= 1:
             raise ValueError("the floor must be below the ceiling, both between 0 and 1")
 
+    def needs_relief(self, tokens: int) -> bool:
+        """Whether something may have to be evicted from a prompt of this size."""
+        return tokens > self.ceiling * self.input_budget or bool(self.component_limits)
+
 
 class PlannerInputs(Protocol):
     """What the planner needs to know about messages beyond the window state."""
@@ -122,7 +126,7 @@ def plan_relief(
     where they are known already.
     """
     before = inputs.prompt_tokens(state) if used is None else used
-    if before <= rules.ceiling * rules.input_budget and not rules.component_limits:
+    if not rules.needs_relief(before):
         return Relief(plans=(), state=state, before=before, after=before)
     component_planner = _ReliefPlanner(state.copy(), rules, inputs)
     component_planner.bind_components()
@@ -160,7 +164,7 @@ def plan_relief(
     if rules.clamp_in_flight and planner.used > rules.input_budget:
         planner.clamp()
     # What the question answers is evicted before the question is refused.
-    if inputs.prompt_tokens(planner.state) > rules.input_budget and rules.may_evict:
+    if planner.used > rules.input_budget and rules.may_evict:
         question_alone = replace(rules.protection, min_recent_messages=0, answered=False)
         planner.apply_policy(Prune(), question_alone, rules.input_budget)
     plans = _join_plans([*component_planner.plans, *planner.plans])

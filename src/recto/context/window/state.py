@@ -7,7 +7,7 @@ cost, not their bytes, and does not decide what is evicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -111,6 +111,12 @@ class WindowState:
     """The handoff shown last, and the user message after which it is shown."""
     question: int = 0
     """The current user message in the prompt; 0 if there is none. Outputs and injected text are no questions."""
+    answered: int = 0
+    """The assistant message that the current user message answers, if it is in the prompt; 0 if there is none."""
+    last_assistant: int = 0
+    """The last assistant message in the prompt; 0 if there is none."""
+    edit: object = field(default_factory=object, compare=False, repr=False)
+    """Another one after every edit: states with the same one differ only in messages that were appended."""
     kept: set[int] = field(default_factory=set)
     """Messages in the prompt that are never evicted: system text, and those that carry the protecting mark."""
     wires: dict[str, int] = field(default_factory=dict)
@@ -119,6 +125,26 @@ class WindowState:
     def __post_init__(self) -> None:
         if self.messages and not (self.question or self.kept or self.wires):
             self._derive()
+
+    @classmethod
+    def of(cls, messages: Sequence[WindowMessage]) -> WindowState:
+        """A state that holds these messages and nothing else. It knows of no growth: the turns before are unknown."""
+        if not messages:
+            return cls()
+        users = [message for message in messages if message.acts_as == "user"]
+        state = cls(
+            seq=messages[-1].seq,
+            turn=len(users),
+            steps=sum([message.role == "assistant" for message in messages]),
+            task_seq=next((message.seq for message in users if not message.is_injected), 0),
+            messages={message.seq: message for message in messages},
+            tokens=sum([message.tokens for message in messages]),
+            wire=next((message.wire for message in reversed(messages) if message.wire), ""),
+        )
+        for message in messages:
+            component = component_of(message)
+            state.component_tokens[component] = state.component_tokens.get(component, 0) + message.tokens
+        return state
 
     def add(self, message: WindowMessage) -> None:
         """Append a message."""
@@ -129,8 +155,10 @@ class WindowState:
             if not message.is_injected:
                 self.task_seq = self.task_seq or message.seq
             if not message.is_injected or not self.question:
-                self.question = message.seq
-        self.steps += message.role == "assistant"
+                self.question, self.answered = message.seq, self.last_assistant
+        if message.role == "assistant":
+            self.steps += 1
+            self.last_assistant = message.seq
         self.wire = message.wire or self.wire
         self.messages[message.seq] = message
         self._charge(message, message.tokens)
@@ -141,6 +169,12 @@ class WindowState:
         """Current cost of a message in the prompt."""
         result = self.shortened.get(seq)
         return self.messages[seq].tokens if result is None else result.tokens
+
+    def costs(self) -> dict[int, int]:
+        """Current cost of every message in the prompt."""
+        costs = {seq: message.tokens for seq, message in self.messages.items()}
+        costs.update({seq: result.tokens for seq, result in self.shortened.items() if seq in costs})
+        return costs
 
     def components(self) -> dict[Component, int]:
         """Tokens used by each budget component, counting messages only."""
@@ -242,6 +276,9 @@ class WindowState:
         questions = [message for message in self.messages.values() if message.acts_as == "user"]
         typed = [message for message in questions if not message.is_injected] or questions
         self.question = typed[-1].seq if typed else 0
+        said = [message.seq for message in self.messages.values() if message.role == "assistant"]
+        self.last_assistant = said[-1] if said else 0
+        self.answered = next((seq for seq in reversed(said) if seq < self.question), 0)
 
     def _find_task(self) -> None:
         """Find the task again, after messages were refused or reinstated."""
@@ -263,6 +300,7 @@ class WindowState:
 
     def _reset_after_edit(self, before: int) -> None:
         # An edit is no growth, and the provider's last report was of a different prompt.
+        self.edit = object()
         self.growth = self.growth.relieved(self.tokens, before)
         for component, used in self.components().items():
             self.burn = self.burn.relieved(component, used)
@@ -372,10 +410,12 @@ def split_units(state: WindowState, protection: Protection) -> UnitSplit:
     eligible: list[Unit] = []
     protected: list[Unit] = []
     for unit in units_of(state.messages.values()):
-        overlap = protected_seqs.intersection(unit.seqs)
+        overlap = len(protected_seqs.intersection(unit.seqs))
+        if overlap in (0, len(unit.messages)):
+            (protected if overlap else eligible).append(unit)
+            continue
         # A unit that is only partly protected is divided into steps: the question may stay while an old result leaves.
-        steps = [unit] if len(overlap) in (0, len(unit.messages)) else steps_of(unit)
-        for step in steps:
+        for step in steps_of(unit):
             (eligible if protected_seqs.isdisjoint(step.seqs) else protected).append(step)
     recent = tuple(step for unit in protected for step in steps_of(unit) if lasting.isdisjoint(step.seqs))
     return UnitSplit(tuple(eviction_order(eligible)), tuple(protected), recent)
@@ -392,18 +432,12 @@ def in_flight(state: WindowState) -> frozenset[int]:
     return frozenset(latest_step | ({state.question} if state.question else set()))
 
 
-def _answered_by_question(state: WindowState) -> int:
-    """The assistant message that the current user message answers: "yes" means nothing without it. 0: there is none."""
-    before = (line for line in reversed(state.messages.values()) if line.seq < state.question)
-    return next((line.seq for line in before if line.role == "assistant"), 0)
-
-
 def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
     protected = (state.pins & state.messages.keys()) | in_flight(state) | state.kept
     if protection.task and state.task_seq:
         protected.add(state.task_seq)
-    if protection.answered and (answered := _answered_by_question(state)):
-        protected.add(answered)
+    if protection.answered and state.answered:  # "yes" means nothing without the question it answers
+        protected.add(state.answered)
     protected.update(islice(reversed(state.messages), protection.min_recent_messages))
     if protection.tools:
         protected.update(
@@ -415,7 +449,9 @@ def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
 def protected_tokens(state: WindowState, protection: Protection) -> int:
     """Cost of the messages that may not be evicted."""
     # The task may have been evicted already.
-    return sum(state.cost(seq) for seq in _protected_seqs(state, protection) if seq in state.messages)
+    messages, shortened = state.messages, state.shortened
+    protected = [seq for seq in _protected_seqs(state, protection) if seq in messages]
+    return sum([shortened[seq].tokens if seq in shortened else messages[seq].tokens for seq in protected])
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:

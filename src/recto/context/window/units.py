@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from recto.transcript.entries import Role
 
@@ -19,8 +20,7 @@ LONG_EXCHANGE = 12
 """Number of messages from which an exchange counts as a tool loop whose steps may be evicted separately."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowMessage:
+class WindowMessage(NamedTuple):
     """One message, as the window sees it."""
 
     seq: int
@@ -85,7 +85,7 @@ class Unit:
     @property
     def seqs(self) -> tuple[int, ...]:
         """Numbers of its entries."""
-        return tuple(message.seq for message in self.messages)
+        return tuple([message.seq for message in self.messages])
 
     @property
     def tokens(self) -> int:
@@ -132,7 +132,9 @@ def _steps(messages: Iterable[WindowMessage]) -> list[list[WindowMessage]]:
     owners: dict[str, list[WindowMessage]] = {}
     open_step: list[WindowMessage] | None = None
     for message in messages:
-        owner = next((owners[answer] for answer in message.answers if answer in owners), None)
+        owner = None
+        if message.answers:
+            owner = next((owners[answer] for answer in message.answers if answer in owners), None)
         if owner is None and message.is_output and steps and steps[-1][-1].runs:
             owner = steps[-1]
         if owner is not None:
@@ -144,7 +146,8 @@ def _steps(messages: Iterable[WindowMessage]) -> list[list[WindowMessage]]:
         else:
             step = [message]
             steps.append(step)
-        owners |= dict.fromkeys(message.calls, step)
+        if message.calls:
+            owners |= dict.fromkeys(message.calls, step)
         open_step = step if message.leads else None
     return steps
 

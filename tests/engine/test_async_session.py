@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 
 import pytest
 
 import recto
-from recto.engine.async_session import AsyncSession
+from recto.engine.async_session import AsyncSession, ThreadCall
 from recto.engine.context_window_manager import AsyncContextWindowManager, ContextWindowManager
 from recto.engine.session import Session
 from recto.errors import InputError
 
+DEADLINE = 30
 NAMESPACES = ("memory", "checkpoints", "health", "usage")
 
 
@@ -89,3 +91,37 @@ def test_a_manager_refuses_the_wrong_kind_of_session_and_each_kind_has_its_own(t
     tokens, roles = asyncio.run(turn())
     assert tokens > 0
     assert roles == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_call_on_a_thread_ends_though_its_task_is_cancelled_and_tells_what_it_returned():
+    async def meet() -> tuple[str, list[str]]:
+        free, ended = threading.Event(), []
+
+        def work() -> str:
+            free.wait(DEADLINE)
+            ended.append("work")
+            return "done"
+
+        call = ThreadCall(work)
+        task = asyncio.create_task(call.complete())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await call, ended
+
+    assert asyncio.run(meet()) == ("done", ["work"])
+
+
+def test_an_error_of_a_call_on_a_thread_is_raised_where_it_is_awaited():
+    def fail() -> None:
+        raise ValueError("no")
+
+    async def meet() -> None:
+        await ThreadCall(fail).complete()
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(meet())

@@ -205,7 +205,7 @@ def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_
             for reads in (True, True, False, True):
                 answer, over = await lines.send("POST", url, [], b"{}")
                 if reads:
-                    pieces = [piece async for piece in answer.pieces()]
+                    pieces = [piece async for piece in answer]
                     assert len(b"".join(pieces)) == 300_012
                     assert max(map(len, pieces)) <= READ_BYTES
                 await over()

@@ -315,3 +315,65 @@ def test_an_event_that_is_no_json_is_passed_over():
     capture = format_named(CHAT).capture()
     capture.take(SseEvent(name="", data="{not json", raw=b""))
     assert capture.reply().messages == ()
+
+
+def chat_event(delta: object, **more: object) -> dict[str, object]:
+    choice = {"index": more.pop("index", 0), "delta": delta, "finish_reason": more.pop("finish", None)}
+    return {"id": "r", "choices": [choice], **more}
+
+
+def block_event(index: int, delta: dict[str, object]) -> dict[str, object]:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+PIECE = st.text(st.sampled_from('ab "\\\n\t{}\u00e9\u2028\ud83d\U0001f600'), max_size=4)
+CHAT_EVENTS = (
+    lambda text: chat_event({"content": text}),
+    lambda text: chat_event({"content": None, "reasoning_content": text, "role": "assistant"}),
+    lambda text: chat_event({"role": "assistant", "content": text}),
+    lambda text: chat_event({"content": text}, index=1),
+    lambda text: chat_event({"content": text}, content="beside it"),
+    lambda text: chat_event({"content": text, "reasoning_content": "so"}),
+    lambda text: chat_event({"content": text}, usage={"prompt_tokens": 5, "completion_tokens": 1}),
+    lambda text: chat_event({"content": [{"type": "text", "text": text}]}),
+    lambda text: chat_event({"tool_calls": [{"index": 0, "id": "c", "function": {"arguments": text}}]}),
+    lambda text: {"id": "r", "choices": [], "content": text},
+    lambda text: chat_event({}, finish="stop"),
+)
+ANTHROPIC_EVENTS = (
+    lambda text: block_event(0, {"type": "text_delta", "text": text}),
+    lambda text: block_event(1, {"type": "text_delta", "text": text}),
+    lambda text: block_event(0, {"type": "thinking_delta", "thinking": text}),
+    lambda text: block_event(0, {"type": "signature_delta", "signature": text}),
+    lambda text: block_event(1, {"type": "input_json_delta", "partial_json": text}),
+    lambda text: block_event(0, {"type": "text_delta", "text": text, "more": "so"}),
+    lambda text: {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": text}},
+    lambda text: {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": text}},
+)
+
+
+@pytest.mark.parametrize(("wire", "events"), [("openai.chat", CHAT_EVENTS), ("anthropic.messages", ANTHROPIC_EVENTS)])
+@given(data=st.data(), ascii=st.booleans())
+def test_an_event_like_the_one_before_is_read_as_if_it_were_the_first_of_its_form(wire, events, data, ascii):
+    runs = st.tuples(st.sampled_from(events), st.lists(PIECE, min_size=2, max_size=3))
+    found = [event(text) for event, texts in data.draw(st.lists(runs, min_size=1, max_size=6)) for text in texts]
+    captures = [format_named(wire).capture() for _ in range(2)]
+    for number, event in enumerate(found):
+        alike, different = event, {"number": number, **event}  # nothing reads the number
+        for capture, one in zip(captures, (alike, different), strict=True):
+            capture.take(SseEvent("", json.dumps(one, ensure_ascii=ascii), b""))
+    alike, different = captures
+    assert alike.partial() == different.partial()
+    assert alike.reply() == different.reply()
+    assert alike.ended == different.ended
+
+
+def test_an_event_that_only_looks_like_the_one_before_is_parsed():
+    capture = format_named("openai.chat").capture()
+    start, end = '{"choices": [{"delta": {"content": "', '"}}]}'
+    pieces = ["one ", 'two", "refusal": "no', "\x01", "three"]
+    for piece in pieces:
+        capture.take(SseEvent("", f"{start}{piece}{end}", b""))
+    message = json.loads(capture.reply().messages[0])
+    assert message["content"] == "one twothree"
+    assert message["refusal"] == "no"

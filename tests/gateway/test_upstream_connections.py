@@ -61,7 +61,7 @@ def asked(
             try:
                 for _ in range(times):
                     reply, release = await lines.send("GET", url, [], b"")
-                    pieces = [piece async for piece in reply.pieces()]
+                    pieces = [piece async for piece in reply]
                     assert all(len(piece) <= READ_BYTES for piece in pieces)
                     answers.append((reply.status, b"".join(pieces)))
                     await release()
@@ -153,3 +153,22 @@ def test_no_header_can_end_the_request_early():
             await lines.close()
 
     asyncio.run(meet())
+
+
+def test_what_nobody_reads_stays_with_the_upstream():
+    async def meet() -> tuple[int, int]:
+        lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
+        size = 8 * 1024 * 1024
+        async with upstream(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)) as (url, _):
+            try:
+                reply, _ = await lines.send("GET", url, [], b"")
+                for _ in range(500):
+                    await asyncio.sleep(0)
+                held = len(reply._connection._tcp._received) + len(reply._start)
+                return held, len(await reply.read()) - size
+            finally:
+                await lines.close()
+
+    held, missing = asyncio.run(meet())
+    assert held <= 2 * READ_BYTES
+    assert missing == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import html
 import os
 import shutil
@@ -95,6 +96,8 @@ def serve_command(
             if open_page and page:
                 _open_browser(page)
 
+        gc.collect()
+        gc.freeze()  # what is loaded now lives as long as the process: no collection has to look at it again
         serve(gateway.asgi, settings.gateway, gateway.keys, ready=ready, draining=gateway.drain)
         err.print("stopped", markup=False)
     sys.stdout.flush()

@@ -231,10 +231,14 @@ def _json_type(value: Json) -> str:
             return "an object"
 
 
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+"""As `json.dumps`, which makes an encoder for every call."""
+
+
 def json_of(value: Json) -> str:
     """Serialises a value so that it can be encoded: escapes lone surrogates, replaces infinity by the largest float."""
     try:
-        source = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        source = _ENCODE(value)
     except ValueError:
         source = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
     try:

@@ -13,6 +13,8 @@ MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 DONE: Final = "[DONE]"
 """The data of the event that ends a stream in OpenAI's formats."""
 
+_SPLIT_BYTES: Final = 64 * 1024
+"""Bytes that are split into events at once. Of a longer event, what was searched is not searched again."""
 _BOM: Final = b"\xef\xbb\xbf"
 _END = lazy_re(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # atomic, or a plain \r\n would look like two ends
 _LINE_END = lazy_re(rb"\r\n|\n|\r")
@@ -52,7 +54,7 @@ class SseReader:
         self._buffer += chunk
         self._returns = self._returns or b"\r" in chunk
         events: list[SseEvent] = []
-        at = 0
+        at = 0 if self._first else self._split(0, events)
         while (end := self._next_end(at)) is not None:
             if end - at > self._max_bytes:
                 break
@@ -60,11 +62,24 @@ class SseReader:
             self._after_return = end == len(self._buffer) and self._buffer[end - 1] == 0x0D
             self._first = False
             at = self._seen = end
+            at = self._seen = self._split(at, events)
         del self._buffer[:at]
         self._seen -= at
         if len(self._buffer) > self._max_bytes and not events:
             raise MalformedMessage(f"an event of the stream is longer than {self._max_bytes:,} bytes")
         return events
+
+    def _split(self, at: int, events: list[SseEvent]) -> int:
+        """Adds all events that follow if they are separated as in nearly all streams. Returns where the rest begins."""
+        if self._returns or len(self._buffer) - at > min(_SPLIT_BYTES, self._max_bytes):
+            return at
+        following = bytes(self._buffer[at:])
+        if following.startswith(b"\n") or b"\n\n\n" in following:
+            return at
+        complete = following.split(b"\n\n")
+        rest = complete.pop()
+        events += [_event(event + b"\n\n", first=False) for event in complete]
+        return at + len(following) - len(rest)
 
     def _next_end(self, at: int) -> int | None:
         if not self._returns and not self._first and self._buffer[at : at + 1] != b"\n":  # nearly always

@@ -7,10 +7,11 @@ event that cannot be parsed is skipped.
 
 from __future__ import annotations
 
+import re
 from typing import Final, Protocol
 
 from recto.errors import InputError
-from recto.formats.json_spans import Json, parse_shallow
+from recto.formats.json_spans import Json, parse, parse_shallow
 from recto.formats.message import object_in, text_in
 from recto.formats.response import ProviderReply
 from recto.formats.sse import SseEvent
@@ -74,6 +75,52 @@ def code_in(value: Json) -> str:
 def index_of(value: Json) -> int | None:
     """Returns the value if it is a valid list index."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+_PLAIN_TEXT: Final = re.compile(r'[^"\\\x00-\x1f]*')
+"""A text that stands for itself in JSON."""
+_TEXT_START: Final = re.compile(r'\s*:\s*"')
+"""What is between a key and its text."""
+
+
+class RepeatedEvent:
+    """Recognises events that differ from an earlier one in a single text, and reads only that text.
+
+    Nearly all events of a stream are such: between the same bytes stands the next piece of the response. What is not
+    exactly of this form has to be parsed.
+    """
+
+    __slots__ = ("_head", "_tail", "key")
+
+    def __init__(self, key: str, head: str, tail: str) -> None:
+        self.key = key
+        self._head = head
+        self._tail = tail
+
+    @classmethod
+    def of(cls, data: str, key: str) -> RepeatedEvent | None:
+        """Return the form of an event whose text has this key; `None` if the text cannot be found without parsing."""
+        # Without escapes, the name in quotes is a key or a whole text, and nothing else can be the key.
+        if "\\" in data or data.count(f'"{key}"') != 1:
+            return None
+        found = _TEXT_START.match(data, data.find(f'"{key}"') + len(key) + 2)
+        if found is None:
+            return None
+        end = data.find('"', found.end())
+        return cls(key, data[: found.end()], data[end:])
+
+    def text_in(self, data: str) -> str | None:
+        """Return the text of an event of this form; `None` for any other."""
+        start, end = len(self._head), len(data) - len(self._tail)
+        if end < start or not data.startswith(self._head) or not data.endswith(self._tail):
+            return None
+        if _PLAIN_TEXT.fullmatch(data, start, end):
+            return data[start:end]
+        try:
+            text = parse(f'"{data[start:end]}"')
+        except InputError:
+            return None
+        return text if isinstance(text, str) else None
 
 
 class TextBuffer:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from starlette.applications import Starlette
-from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -96,7 +95,7 @@ class Gateway:
             self.replica.watch()
         routed = Starlette(routes=self._routes(), lifespan=self._lifespan)
         self.routes = routed.routes
-        self.guard.app = ServerErrorMiddleware(_ModelRequests(routed))
+        self.guard.app = _ModelRequests(routed)
 
     @property
     def asgi(self) -> ASGIApp:

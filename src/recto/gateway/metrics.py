@@ -44,6 +44,8 @@ class RequestMetrics:
             buckets=_OVERHEAD,
             registry=registry,
         )
+        self._counted: dict[tuple[str, str, str], tuple[Counter, Histogram, Histogram]] = {}
+        """The metrics of each combination of labels: looking them up takes longer than counting."""
         gauge = Gauge("recto_requests_under_way", "Requests that are worked on now.", registry=registry)
         gauge.set_function(in_flight)
 
@@ -60,6 +62,12 @@ class RequestMetrics:
     def count(self, outcome: RequestOutcome) -> None:
         """Count a finished request."""
         api = outcome.wire
-        self._requests.labels(api, self._models.of(outcome.model), outcome.outcome).inc()
-        self._seconds.labels(api).observe(outcome.seconds)
-        self._overhead.labels(api).observe(outcome.gateway_seconds)
+        labels = api, self._models.of(outcome.model), outcome.outcome
+        found = self._counted.get(labels)
+        if found is None:
+            found = self._requests.labels(*labels), self._seconds.labels(api), self._overhead.labels(api)
+            self._counted[labels] = found
+        requests, seconds, overhead = found
+        requests.inc()
+        seconds.observe(outcome.seconds)
+        overhead.observe(outcome.gateway_seconds)

@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recto.engine.async_session import on_a_thread, start_on_a_thread
+from recto.engine.async_session import ThreadCall, on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
 from recto.formats import Format, ProviderReply, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
@@ -35,6 +35,7 @@ from recto.gateway.middleware.auth import BODY, KNOWN
 from recto.gateway.recall_rounds import BufferedRounds, StreamedRounds
 from recto.gateway.request import ClientRequest, open_request
 from recto.gateway.responses import (
+    CONNECTION,
     DISCONNECTED,
     REFUSING_CODES,
     STOPPED,
@@ -81,6 +82,10 @@ _DEFAULT_OUTPUT_TOKENS: Final = 4_096
 """Output limit where the upstream's format requires one and the client's format has none."""
 
 
+_NO_LANE: Final = nullcontext()
+"""The lane of requests that wait for no other."""
+
+
 class RequestLanes:
     """Orders requests: by CPU slots for each API key, and one at a time within a lane."""
 
@@ -92,16 +97,9 @@ class RequestLanes:
         self._in_flight: Counter[str] = Counter()
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
-    @contextmanager
-    def request(self, key: str) -> Iterator[None]:
+    def request(self, key: str) -> _CountedRequest:
         """Count a request of a key, from its last byte to the end of its response."""
-        self._in_flight[key] += 1
-        try:
-            yield
-        finally:
-            self._in_flight[key] -= 1
-            if not self._in_flight[key]:
-                del self._in_flight[key]
+        return _CountedRequest(self._in_flight, key)
 
     def _has_many(self, key: str) -> bool:
         return self._in_flight[key] > _FEW_REQUESTS
@@ -112,10 +110,7 @@ class RequestLanes:
 
     @asynccontextmanager
     async def turn(self, lane: str) -> AsyncIterator[None]:
-        """Wait until the lane is free. Without a lane, do not wait."""
-        if not lane:
-            yield
-            return
+        """Wait until the lane is free."""
         lock, users = self._locks.get(lane, (asyncio.Lock(), 0))
         self._locks[lane] = lock, users + 1
         try:
@@ -127,6 +122,25 @@ class RequestLanes:
                 del self._locks[lane]
             else:
                 self._locks[lane] = lock, users - 1
+
+
+class _CountedRequest:
+    """Counts a request of a key while it is entered."""
+
+    __slots__ = ("_in_flight", "_key")
+
+    def __init__(self, in_flight: Counter[str], key: str) -> None:
+        self._in_flight = in_flight
+        self._key = key
+
+    def __enter__(self) -> None:
+        self._in_flight[self._key] += 1
+
+    def __exit__(self, *error: object) -> None:
+        if self._in_flight[self._key] > 1:
+            self._in_flight[self._key] -= 1
+        else:
+            del self._in_flight[self._key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +236,7 @@ class Proxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Errors are sent as responses; only a client that disconnects raises."""
-        id = f"req_{uuid.uuid4().hex}"
+        id = f"req_{os.urandom(16).hex()}"
         key: Key = scope["recto.key"]
         record = _Record(self._format.name, self._report)
         pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -256,6 +270,8 @@ class Proxy:
 
     async def _attempt(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
         """Handle a request that may come again, or give it the answer of its earlier attempt."""
+        # It may go on when its client leaves: whether it has left, only the attempt says.
+        exchange = replace(exchange, scope={name: one for name, one in exchange.scope.items() if name != CONNECTION})
         scope, record = exchange.scope, exchange.record
         address = f"{exchange.key.id} {scope['path']}?{scope['query_string'].decode('latin-1')}"
         key = retry_key(exchange.headers, address, scope[BODY])
@@ -270,7 +286,6 @@ class Proxy:
 
     async def _handle(self, exchange: _Exchange, receive: Receive, send: Send, attempt: Attempt | None = None) -> None:
         scope, id, key, record = exchange.scope, exchange.id, exchange.key, exchange.record
-        http_request = Request(scope, receive)
         request = await self._open(scope[BODY], scope[KNOWN], key)
         record.model = request.model
         if attempt is not None:
@@ -286,8 +301,9 @@ class Proxy:
         upstream = self._upstreams.for_model(request.model, key)
         record.upstream = upstream.name
         await self._look_up(upstream, request.model, headers)
-        async with self._lanes.turn(self._turns.lane(key, request, hint)):
-            response = await self._respond(http_request, request, hint, upstream, exchange, attempt)
+        lane = self._turns.lane(key, request, hint)
+        async with self._lanes.turn(lane) if lane else _NO_LANE:
+            response = await self._respond(receive, request, hint, upstream, exchange, attempt)
             await response(scope, receive, send)
 
     async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
@@ -302,7 +318,7 @@ class Proxy:
 
     async def _respond(
         self,
-        http_request: Request,
+        receive: Receive,
         request: ClientRequest,
         hint: SessionHint,
         upstream: Upstream,
@@ -317,20 +333,20 @@ class Proxy:
             await on_a_thread(convert_request, body, self._format.name, upstream.speaks[0].name)
         model = upstream.counting_model(request.model)
         try:
-            turn, waited = await self._begin(http_request, request, hint, model, retry)
+            turn, waited = await self._begin(exchange, receive, request, hint, model, retry)
         except AlreadyAnswered as answered:
             if (response := await self._stored_answer(request, answered)) is not None:
                 report("ok")
                 return response
-            turn, waited = await self._begin(http_request, request, hint, model, None)
+            turn, waited = await self._begin(exchange, receive, request, hint, model, None)
         report.gateway_seconds = report.seconds - before - waited
         try:
-            query = http_request.scope["query_string"].decode()
+            query = exchange.scope["query_string"].decode()
             call: UpstreamCall = partial(self._send, turn, upstream, _joined(exchange.pairs), query)
             if attempt is not None:
                 attempt.turn, call = turn, attempt.keeping(call)
             asking = self._ask(turn, upstream.name, call, id)
-            format, answer, raw = await unless_disconnected(asking, http_request.receive)
+            format, answer, raw = await unless_disconnected(asking, receive, exchange.scope.get(CONNECTION))
             if answer.status >= 400:
                 report("upstream_error")
                 return await self._failed(turn, upstream, format, answer, id)
@@ -370,32 +386,41 @@ class Proxy:
             return None
 
     async def _begin(
-        self, http_request: Request, request: ClientRequest, hint: SessionHint, model: str, retry: RetryKey | None
+        self,
+        exchange: _Exchange,
+        receive: Receive,
+        request: ClientRequest,
+        hint: SessionHint,
+        model: str,
+        retry: RetryKey | None,
     ) -> tuple[GatewayTurn, float]:
         """Begin the turn as soon as no other gateway holds the session. Returns it with the seconds waited.
 
         No thread is blocked while it waits.
         """
-        key: Key = http_request.scope["recto.key"]
+        key = exchange.key
         scheduler = self._lanes.scheduler(len(request.body.raw) - (request.known.end if request.known else 0))
         waited, pause = 0.0, _MIN_PAUSE
         while True:
             try:
-                async with scheduler.slot(key.id):
-                    begin = start_on_a_thread(self._turns.begin, key, request, hint, model, patience=0, retry=retry)
-                    turn = await self._shielded(begin)
+                await scheduler.acquire(key.id)
+                try:
+                    begin = ThreadCall(self._turns.begin, key, request, hint, model, patience=0, retry=retry)
+                    turn = await self._begun(begin)
+                finally:
+                    scheduler.release()
                 resolved = turn.resolved
                 kept = KnownRequest(body=request.body, seed=resolved.seed, chain=resolved.chain)
                 self._known.remember(key.id, kept, request.known)
                 return turn, waited
             except TurnTaken:
-                await unless_disconnected(asyncio.sleep(pause), http_request.receive)
+                await unless_disconnected(asyncio.sleep(pause), receive, exchange.scope.get(CONNECTION))
                 waited, pause = waited + pause, min(pause * 1.5, _MAX_PAUSE)
 
-    async def _shielded(self, beginning: asyncio.Future[GatewayTurn]) -> GatewayTurn:
-        """Begin a turn on a thread. If the request is cancelled meanwhile, end the turn: other requests wait for it."""
+    async def _begun(self, beginning: ThreadCall[GatewayTurn]) -> GatewayTurn:
+        """Return the turn that begins. If the request is cancelled meanwhile, end it: other requests wait for it."""
         try:
-            return await asyncio.shield(beginning)
+            return await beginning
         except asyncio.CancelledError:
             with suppress(Exception):
                 await on_a_thread(self._turns.cut, await beginning, _NO_REPLY, STOPPED)
@@ -507,7 +532,7 @@ class Proxy:
     async def _buffered(
         self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, raw: bytes, id: str, upstream: str
     ) -> BufferedResponse:
-        raw = await run_to_completion(start_on_a_thread(self._stored, turn, format, raw, id, upstream))
+        raw = await ThreadCall(self._stored, turn, format, raw, id, upstream).complete()
         kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 

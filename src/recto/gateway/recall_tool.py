@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from recto.context.window.state import WindowState
@@ -54,6 +56,8 @@ _MIN_TOKENS: Final = 150
 _MAX_EXCERPT, _MIN_EXCERPT = 2_400, 160
 """Characters of one hit."""
 _CHARACTERS_PER_TOKEN: Final = 3
+_TOOLS: Final = attrgetter("tools")
+"""The tools that a message calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +139,8 @@ def has_evicted(state: WindowState) -> bool:
 
 def _is_needed(state: WindowState) -> bool:
     """Whether something is evicted, or a call of the tool is in the prompt: what was evicted may be restored since."""
-    return has_evicted(state) or any(RECALL_TOOL.name in line.tools for line in state.messages.values())
+    tools = chain.from_iterable(map(_TOOLS, state.messages.values()))  # no Python code for every message
+    return has_evicted(state) or RECALL_TOOL.name in tools
 
 
 def offered(request: ClientRequest) -> RecallToolUse:

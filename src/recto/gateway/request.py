@@ -44,21 +44,16 @@ class ClientRequest:
     """The earlier request with which this one begins."""
     shared: int = 0
     """How many of the messages are its messages, too."""
-
-    @property
-    def format(self) -> Format:
-        """The wire format of the request."""
-        return self.body.format
-
-    @property
-    def wire(self) -> str:
-        """The name of its wire format, as entries carry it."""
-        return self.body.format.name
-
-    @property
-    def model(self) -> str:
-        """The requested model."""
-        return self.body.model
+    format: Format
+    """The wire format of the request."""
+    wire: str
+    """The name of its wire format, as entries carry it."""
+    model: str
+    """The requested model."""
+    tools: bytes
+    """The tool schemas, as sent."""
+    instructions: bytes
+    """The system text around the conversation, as sent."""
 
     @property
     def stream(self) -> bool:
@@ -73,16 +68,6 @@ class ClientRequest:
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
         return 0
-
-    @property
-    def tools(self) -> bytes:
-        """The tool schemas, as sent."""
-        return self.body.tools or b""
-
-    @property
-    def instructions(self) -> bytes:
-        """The system text around the conversation, as sent."""
-        return b"\n".join((*((self.body.system,) if self.body.system else ()), *self.front, *self.back))
 
     @property
     def is_bare(self) -> bool:
@@ -145,11 +130,17 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
         messages = tuple([raw for raw, role in zip(messages, inner, strict=True) if role != "system"])
         shared -= inner[:shared].count("system")
         inner = tuple([role for role in inner if role != "system"])
+    before, after = body.messages[:front], body.messages[back:]
     return ClientRequest(
         body=body,
+        format=body.format,
+        wire=body.format.name,
+        model=body.model,
+        tools=body.tools or b"",
+        instructions=b"\n".join((*((body.system,) if body.system else ()), *before, *after)),
         fields=body.fields,
-        front=body.messages[:front],
-        back=body.messages[back:],
+        front=before,
+        back=after,
         middle=middle,
         messages=messages,
         replies=tuple([place for place, role in enumerate(inner) if role == "assistant"]),

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from recto.engine.async_session import on_a_thread
+from recto.engine.async_session import ThreadCall, on_a_thread
 from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
 from recto.formats import Format
 from recto.formats.errors import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED
@@ -37,6 +37,16 @@ REFUSING_CODES = ("invalid_", "image_", "content_", "unsupported_", "empty_image
 """How the codes of errors begin with which an upstream refuses the request itself, in a stream that it has begun."""
 DISCONNECTED = "the client went away"
 STOPPED = "the gateway was stopped"
+CONNECTION = "recto.connection"
+"""The `ClientConnection` in the scope of a request that came through the gateway's own server."""
+
+
+class ClientConnection(Protocol):
+    """The connection that a request came by."""
+
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Call this function when the client disconnects; at once if it has. None: no longer."""
+        ...
 
 
 class StreamConverter(Protocol):
@@ -79,7 +89,7 @@ class StreamedResponse:
         """Send the response."""
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers]
         with suppress(ClientDisconnect):
-            await unless_disconnected(self._pass_on(raw, send), receive)
+            await unless_disconnected(self._pass_on(raw, send), receive, scope.get(CONNECTION))
 
     async def _pass_on(self, headers: list[tuple[bytes, bytes]], send: Send) -> None:
         try:
@@ -94,9 +104,15 @@ class StreamedResponse:
             await self._store_partial(DISCONNECTED)
         finally:
             self.report("cut")  # unless another outcome was reported
-            await asyncio.shield(_suppressed(close_response(self.answer)))
+            await self._close()
             if not self.turn.ended:
                 await asyncio.shield(_suppressed(on_a_thread(self.turns.end, self.turn)))
+
+    async def _close(self) -> None:
+        if callable(getattr(self.answer.pieces, "aclose", None)):
+            await asyncio.shield(_suppressed(close_response(self.answer)))
+        else:  # an upstream's own response is closed without waiting, so nothing can cancel it
+            await _suppressed(self.answer.close())
 
     async def _events(self, send: Send) -> str:
         """Pass events on until the message is complete, store it, and pass on the rest."""
@@ -117,7 +133,7 @@ class StreamedResponse:
         if self._capture.overflowed:
             return await self._fail(send, UPSTREAM_FAILED, "the upstream's answer is longer than is kept")
         try:
-            await run_to_completion(self._store())
+            await self._store()
         except StoreError as error:
             return await self._fail(send, OVERLOADED, f"the answer could not be stored: {error}")
         except RectoError as error:
@@ -128,8 +144,11 @@ class StreamedResponse:
     async def _store(self) -> None:
         reply = self._capture.reply()
         refuse_defects(reply.messages, self.format)
-        await on_a_thread(self.turns.finish, self.turn, reply, meta=self.meta, upstream=self.upstream)
-        self._stored = True
+        storing = ThreadCall(self.turns.finish, self.turn, reply, meta=self.meta, upstream=self.upstream)
+        try:
+            await storing.complete()
+        finally:
+            self._stored = self.turn.ended
 
     async def _until_complete(self, send: Send) -> list[bytes]:
         """Pass events on until the message is complete. Returns the events from the completing one on."""
@@ -156,11 +175,16 @@ class StreamedResponse:
 
         Returns whether the end of the stream was among them. Nothing else of them is kept while the client reads.
         """
+        capture, converter = self._capture, self.converter
         for event in events:
-            out = [event.raw] if self.converter is None else self.converter.feed(event)
-            for own_event in [event] if self.converter is None else own.feed(b"".join(out)):
-                self._capture.take(own_event)
-            if self._capture.ended or withheld:
+            if converter is None:
+                out = [event.raw]
+                capture.take(event)
+            else:
+                out = converter.feed(event)
+                for own_event in own.feed(b"".join(out)):
+                    capture.take(own_event)
+            if capture.ended or withheld:
                 withheld += out
                 if event.data == DONE:
                     return True
@@ -245,23 +269,28 @@ async def run_to_completion(work: Awaitable[_T]) -> _T:
         raise
 
 
-async def unless_disconnected(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
+async def unless_disconnected(
+    work: Coroutine[Any, Any, _T], receive: Receive, connection: ClientConnection | None = None
+) -> _T:
     """Await work unless the client disconnects: then cancel it and raise `ClientDisconnect`.
 
     The work runs in the caller's task, which costs less than one of its own: it is cancelled as `asyncio.timeout` does.
+    A connection reports the end itself; without one a task waits for it.
     """
     task = asyncio.current_task()
     is_gone = False
 
-    async def watch() -> None:
+    def disconnected() -> None:
         nonlocal is_gone
-        with suppress(Exception):  # a connection that cannot be read is gone, too
-            await _disconnected(receive)
         is_gone = True
         if task is not None:
             task.cancel(DISCONNECTED)
 
-    watching = asyncio.ensure_future(watch())
+    watching: asyncio.Task[None] | None = None
+    if connection is None:
+        watching = asyncio.ensure_future(_watch(receive, disconnected))
+    else:
+        connection.on_disconnect(disconnected)
     try:
         return await work
     except asyncio.CancelledError:
@@ -269,11 +298,11 @@ async def unless_disconnected(work: Coroutine[Any, Any, _T], receive: Receive) -
             raise ClientDisconnect from None
         raise
     finally:
-        if not watching.done():
+        if connection is not None:
+            connection.on_disconnect(None)
+        elif watching is not None and not watching.done():
             watching.cancel()
-            await asyncio.sleep(0)  # as a rule it has ended then, at a tenth of the cost of waiting for it
-            if not watching.done():
-                await asyncio.wait((watching,))
+            await asyncio.wait((watching,))
 
 
 async def close_response(answer: UpstreamResponse) -> None:
@@ -288,8 +317,10 @@ async def _suppressed(work: Awaitable[None]) -> None:
         await work
 
 
-async def _disconnected(receive: Receive) -> None:
-    while True:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            return
+async def _watch(receive: Receive, disconnected: Callable[[], None]) -> None:
+    with suppress(Exception):  # a connection that cannot be read is gone, too
+        while True:
+            message: Message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+    disconnected()

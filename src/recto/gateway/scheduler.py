@@ -60,13 +60,14 @@ class FairScheduler:
     @asynccontextmanager
     async def slot(self, key: str) -> AsyncIterator[None]:
         """Wait for a slot, and release it at the end."""
-        await self._acquire(key)
+        await self.acquire(key)
         try:
             yield
         finally:
-            self._release()
+            self.release()
 
-    async def _acquire(self, key: str) -> None:
+    async def acquire(self, key: str) -> None:
+        """Wait for a slot, which has to be released."""
         now = asyncio.get_running_loop().time()
         if self._free and key not in self._queues and self._due(key, now) <= now:
             self._take_slot(key, now)
@@ -81,7 +82,7 @@ class FairScheduler:
             if turn.cancelled():
                 self._abandon(key, turn)
             else:  # admitted at the same moment
-                self._release()
+                self.release()
             raise
 
     def _abandon(self, key: str, turn: asyncio.Future[None]) -> None:
@@ -91,7 +92,8 @@ class FairScheduler:
             if not queue:
                 del self._queues[key]
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Release a slot."""
         self._free += 1
         self._admit()
 

@@ -34,6 +34,7 @@ from recto.config.settings import GatewaySettings
 from recto.errors import SettingsError
 from recto.gateway.api_keys import Keys
 from recto.gateway.middleware.origin import is_loopback
+from recto.gateway.responses import CONNECTION
 
 _HEADER_BYTES = 32 * 1024
 _KEEP_ALIVE_SECONDS = 15
@@ -132,6 +133,8 @@ class Connection(asyncio.Protocol):
         """Whether a request without a body is in flight: what follows it waits, so that nothing wrong with that can end
         the connection before the response."""
         self._held = b""
+        self._on_disconnect: Callable[[], None] | None = None
+        self._is_lost = False
         self._unsent = 0
         self._idle_checks = 0
 
@@ -170,7 +173,8 @@ class Connection(asyncio.Protocol):
             if is_whole and not _BODY_HEADER.search(data, 0, end):
                 data, rest, self._is_alone = data[:end], data[end:], True
             self._header_bytes += len(data)
-            self._expect_headers()
+            if end < 4:  # else they are complete, as nearly always
+                self._expect_headers()
         token = _CONNECTION.set(self)  # the task of a request inherits it
         try:
             self._http.data_received(data)
@@ -196,6 +200,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything."""
+        self._is_lost = True
+        if self._on_disconnect is not None:
+            self._on_disconnect()
         self._headers_received()
         self._client_reads()
         if self._is_accepted:
@@ -213,6 +220,12 @@ class Connection(asyncio.Protocol):
         """The client has read."""
         self._client_reads()
         self._http.resume_writing()
+
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Call this function when the client disconnects; at once if it has. None: no longer."""
+        self._on_disconnect = callback
+        if self._is_lost and callback is not None:
+            callback()
 
     def request_started(self) -> None:
         """The headers of a request are complete."""
@@ -375,6 +388,7 @@ class Server:
         connection, task = _CONNECTION.get(), cast(asyncio.Task[Any], asyncio.current_task())
         connection.request_started()
         self._requests.add(task)
+        scope[CONNECTION] = connection
         is_completed = False
 
         async def tracked(message: Message) -> None:

@@ -37,7 +37,8 @@ def named_session(headers: Mapping[str, str], request: ClientRequest) -> str:
     """
     if own := own_name(headers):
         return own
-    for candidate in (*(headers.get(name, "") for name in _HEADERS), _id_in_body(request)):
+    named = [headers[name] for name in _HEADERS if name in headers]
+    for candidate in (*named, _id_in_body(request)):
         if len(candidate) >= 8:  # shorter ids are not meant to be unique
             return candidate if _NAME.fullmatch(candidate) else _hashed(candidate)
     return ""

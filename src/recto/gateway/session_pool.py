@@ -64,6 +64,8 @@ class SessionPool:
         self._indexer = indexer
         self._sinks = sinks
         self._open_sessions: OrderedDict[_PoolKey, _PooledSession] = OrderedDict()
+        self._size = 0
+        """Bytes of messages that they held when they were last released, together."""
         self._unknown: set[str] = set()
         """Unknown models that were logged."""
         self.limits = LearnedLimits(store, clock or SystemClock())
@@ -127,7 +129,10 @@ class SessionPool:
     def _release(self, pooled: _PooledSession) -> None:
         with self._lock:
             pooled.users -= 1
-            pooled.size = held_bytes(pooled.session)
+            size = held_bytes(pooled.session)
+            if not pooled.is_evicted:
+                self._size += size - pooled.size
+            pooled.size = size
             evicted = [pooled.session] if pooled.is_evicted and not pooled.users else []
             evicted += self._evict(self._settings.gateway.sessions)
         for session in evicted:
@@ -135,11 +140,10 @@ class SessionPool:
 
     def _evict(self, limit: int) -> list[Session]:
         evicted: list[Session] = []
-        size = sum(pooled.size for pooled in self._open_sessions.values())
-        while len(self._open_sessions) > limit or size > _MAX_BYTES:
+        while len(self._open_sessions) > limit or self._size > _MAX_BYTES:
             _, pooled = self._open_sessions.popitem(last=False)
             pooled.is_evicted = True
-            size -= pooled.size
+            self._size -= pooled.size
             if not pooled.users:
                 evicted.append(pooled.session)
         return evicted

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from recto.formats.json_spans import quoted
 from recto.formats.message import THINKING, is_object, json_of, object_in, text_in
 from recto.formats.response import ProviderReply, usage_in
-from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, code_in, error_in, event_object, index_of
+from recto.formats.streaming import (
+    MAX_CAPTURED_BYTES,
+    RepeatedEvent,
+    TextBuffer,
+    code_in,
+    error_in,
+    event_object,
+    index_of,
+)
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
@@ -45,14 +53,25 @@ class AnthropicCapture:
         self._blocks: dict[int, _StartedBlock] = {}
         self._stop = ""
         self._usage: dict[str, Json] = {}
+        self._repeated: tuple[RepeatedEvent, int, str] | None = None
+        """The form of the last event that only added to a text, the index of its block, and the type of its delta."""
 
     def take(self, event: SseEvent) -> None:
         """Records an event."""
+        if self._repeated is not None:
+            repeated, index, kind = self._repeated
+            text = repeated.text_in(event.data)
+            if text is not None:
+                self._spend(event)
+                block = self._blocks.get(index)
+                if block is not None and not self.overflowed:
+                    _take_delta(block, {"type": kind, repeated.key: text})
+                return
         data = event_object(event)
         if data is None:
             return
-        self._remaining -= len(event.data)
-        self.overflowed = self.overflowed or self._remaining < 0
+        self._spend(event)
+        self._repeated = _repeated(event.data, data)
         match text_in(data.get("type")) or event.name:
             case "message_start":
                 self._begin(object_in(data.get("message")))
@@ -66,6 +85,10 @@ class AnthropicCapture:
                 self.code = code_in(data.get("error"))
             case kind if not self.overflowed:
                 self._block_event(kind, data)
+
+    def _spend(self, event: SseEvent) -> None:
+        self._remaining -= len(event.data)
+        self.overflowed = self.overflowed or self._remaining < 0
 
     def reply(self) -> ProviderReply:
         """Returns the complete response."""
@@ -114,6 +137,17 @@ class AnthropicCapture:
             block.stopped = True
         elif kind == "content_block_delta":
             _take_delta(block, object_in(data.get("delta")))
+
+
+def _repeated(text: str, data: dict[str, Json]) -> tuple[RepeatedEvent, int, str] | None:
+    """Returns the form of an event that adds to one text of a block; `None` for any other."""
+    index, delta = index_of(data.get("index")), object_in(data.get("delta"))
+    keys = [key for key, value in delta.items() if key != "type" and isinstance(value, str)]
+    kind = text_in(delta.get("type"))
+    if data.get("type") != "content_block_delta" or index is None or not kind or len(delta) != 2 or len(keys) != 1:
+        return None
+    repeated = RepeatedEvent.of(text, keys[0])
+    return None if repeated is None else (repeated, index, kind)
 
 
 def _take_delta(block: _StartedBlock, delta: dict[str, Json]) -> None:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from recto.formats.message import is_object, json_of, object_in, text_in
 from recto.formats.response import ProviderReply, usage_in
 from recto.formats.sse import DONE
-from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, code_in, error_in, event_object, index_of
+from recto.formats.streaming import (
+    MAX_CAPTURED_BYTES,
+    RepeatedEvent,
+    TextBuffer,
+    code_in,
+    error_in,
+    event_object,
+    index_of,
+)
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
@@ -40,9 +48,20 @@ class ChatCapture:
         self._message: dict[str, _Growing] | None = None
         self._finish = ""
         self._usage: Usage | None = None
+        self._repeated: RepeatedEvent | None = None
+        """The form of the last event that only added to a text."""
 
     def take(self, event: SseEvent) -> None:
         """Records an event."""
+        if self._repeated is not None and self._message is not None:
+            text = self._repeated.text_in(event.data)
+            if text is not None:
+                self._remaining -= len(event.data)
+                if self._remaining >= 0:
+                    _append_text(self._message, self._repeated.key, text)
+                else:
+                    self.overflowed = True
+                return
         if event.data.strip() == DONE:
             self.ended = True
             return
@@ -50,7 +69,7 @@ class ChatCapture:
         if data is None:
             return
         self._remaining -= len(event.data)
-        self.overflowed = self.overflowed or self._remaining < 0
+        self.overflowed = self._remaining < 0
         if error := data.get("error"):
             self.failed = error_in(error) or "the provider reported an error"
             self.code = code_in(error)
@@ -61,6 +80,8 @@ class ChatCapture:
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict) and choice.get("index") in (None, 0):
                 self._choice(choice)
+        key = _appended_key(data)
+        self._repeated = RepeatedEvent.of(event.data, key) if key else None
 
     def reply(self) -> ProviderReply:
         """Returns the complete response."""
@@ -99,6 +120,21 @@ class ChatCapture:
         if finish := text_in(choice.get("finish_reason")):
             self._finish = finish
             self.ended = True
+
+
+def _appended_key(data: dict[str, Json]) -> str:
+    """Returns the key of the text that an event adds to; empty if it has another effect that counts once."""
+    choices = data.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or data.get("error") or data.get("usage"):
+        return ""
+    choice = object_in(choices[0])
+    if choice.get("index") not in (None, 0) or choice.get("usage") or choice.get("finish_reason"):
+        return ""
+    delta = {key: value for key, value in object_in(choice.get("delta")).items() if value is not None}
+    if isinstance(delta.get("role"), str):  # vendors repeat it
+        del delta["role"]
+    key = next(iter(delta)) if len(delta) == 1 else ""
+    return key if key in _APPENDED and isinstance(delta[key], str) else ""
 
 
 class _GrowingList:

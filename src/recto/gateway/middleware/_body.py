@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from starlette.requests import ClientDisconnect
@@ -56,15 +55,14 @@ class BodyAdmission:
         """Bytes of large bodies that are still being received."""
         return sum(self._bodies.values())
 
-    @contextmanager
-    def body(self, key: str) -> Iterator[AdmittedBody]:
+    def body(self, key: str) -> AdmittedBody:
         """Track one body, from its first byte to its last."""
-        admitted = AdmittedBody(self, key)
-        try:
-            yield admitted
-        finally:
-            if self._bodies.pop(admitted, None) is not None:
-                self._wake()
+        return AdmittedBody(self, key)
+
+    def discard(self, body: AdmittedBody) -> None:
+        """Note that a body is received no longer."""
+        if self._bodies.pop(body, None) is not None:
+            self._wake()
 
     async def admit(self, body: AdmittedBody, size: int) -> None:
         """Wait for capacity. Raises `RequestRefused` after `wait_seconds`."""
@@ -109,6 +107,13 @@ class AdmittedBody:
         self._size += size
         if self._size > _FREE_BYTES:
             await self._admission.admit(self, size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._size > _FREE_BYTES:
+            self._admission.discard(self)
 
 
 _CODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zstd")

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
 from starlette.routing import BaseRoute, Mount, Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -190,6 +191,10 @@ class Guard:
             if answer.started:
                 raise
             refused = RequestRefused(503, OVERLOADED, "the gateway is being stopped; ask again", 1)
+        except Exception:
+            if not answer.started:
+                await PlainTextResponse("Internal Server Error", 500)(scope, receive, answer)
+            raise  # the server logs it
         if answer.started:
             raise refused
         await _refuse(scope, receive, answer, refused)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused
@@ -36,7 +36,9 @@ class _KeyUsage:
 
 
 class MemoryReservation:
-    """The bytes reserved for one request."""
+    """The bytes reserved for one request, until it is left."""
+
+    __slots__ = ("_limits", "size")
 
     def __init__(self, limits: RateLimits) -> None:
         self._limits = limits
@@ -46,6 +48,45 @@ class MemoryReservation:
         """Reserve more. Raises `RequestRefused` where other requests hold too much."""
         self._limits.reserve(size)
         self.size += size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._limits.free(self.size)
+
+
+class RequestSlot:
+    """A request of a key, counted while it is entered. Entering raises `RequestRefused`."""
+
+    __slots__ = ("_key", "_limits", "_usage")
+
+    def __init__(self, limits: RateLimits, key: Key) -> None:
+        self._limits = limits
+        self._key = key
+
+    def __enter__(self) -> None:
+        self._usage = self._limits.start_request(self._key)
+
+    def __exit__(self, *error: object) -> None:
+        self._usage.in_flight -= 1
+
+
+class WorkSlot:
+    """A request being handled, counted while it is entered. Entering raises `RequestRefused`."""
+
+    __slots__ = ("_key", "_limits", "_usage")
+
+    def __init__(self, limits: RateLimits, key: Key) -> None:
+        self._limits = limits
+        self._key = key
+
+    def __enter__(self) -> None:
+        self._usage = self._limits.start_work(self._key)
+
+    def __exit__(self, *error: object) -> None:
+        self._limits.in_flight -= 1
+        self._usage.working -= 1
 
 
 class RateLimits:
@@ -59,9 +100,20 @@ class RateLimits:
         self._reserved = 0
         self.in_flight = 0
 
-    @contextmanager
-    def request(self, key: Key) -> Iterator[None]:
-        """Count a request of a key, from its headers to the end of its response. Raises `RequestRefused`."""
+    def request(self, key: Key) -> RequestSlot:
+        """Count a request of a key, from its headers to the end of its response."""
+        return RequestSlot(self, key)
+
+    def work(self, key: Key) -> WorkSlot:
+        """Count a request being handled, from its last byte to the end of its response."""
+        return WorkSlot(self, key)
+
+    def memory(self) -> MemoryReservation:
+        """Track the memory of one request."""
+        return MemoryReservation(self)
+
+    def start_request(self, key: Key) -> _KeyUsage:
+        """Count one more request of a key. Raises `RequestRefused`."""
         usage = self._usage_of(key)
         if key.concurrency and usage.in_flight >= key.concurrency:
             raise RequestRefused(
@@ -74,39 +126,26 @@ class RateLimits:
                 raise RequestRefused(429, RATE_LIMITED, text, max(wait, 1))
             usage.tokens -= 1
         usage.in_flight += 1
-        try:
-            yield
-        finally:
-            usage.in_flight -= 1
+        return usage
 
-    @contextmanager
-    def work(self, key: Key) -> Iterator[None]:
-        """Count a request being handled, from its last byte to the end of its response. Raises `RequestRefused`."""
+    def start_work(self, key: Key) -> _KeyUsage:
+        """Count one more request that is handled. Raises `RequestRefused`."""
         usage, few = self._usage_of(key), self._max_requests // _RESERVED_SHARE
         if self.in_flight >= (self._max_requests if usage.working < few else self._max_requests - few):
             raise RequestRefused(503, OVERLOADED, "the gateway has all the work it takes at once; come back", 1)
         self.in_flight += 1
         usage.working += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            usage.working -= 1
-
-    @contextmanager
-    def memory(self) -> Iterator[MemoryReservation]:
-        """Track the memory of one request."""
-        reservation = MemoryReservation(self)
-        try:
-            yield reservation
-        finally:
-            self._reserved -= reservation.size
+        return usage
 
     def reserve(self, size: int) -> None:
-        """Reserve memory; leaving `memory` releases it."""
+        """Reserve memory. Raises `RequestRefused`."""
         if self._reserved + size > self._max_bytes:
             raise RequestRefused(503, OVERLOADED, "the gateway holds as many large requests as it can; come back", 1)
         self._reserved += size
+
+    def free(self, size: int) -> None:
+        """Free reserved memory."""
+        self._reserved -= size
 
     def _usage_of(self, key: Key) -> _KeyUsage:
         now, limit = self._now(), float(key.requests_per_minute)

@@ -1,8 +1,8 @@
 """Connections to one upstream: HTTP/1.1, reused for the next request, and read in small pieces.
 
 Bytes that an upstream has sent and the client has not read yet stay with the sender, not in this process: a connection
-holds one read of at most `READ_BYTES`. Finding a free connection costs the same however many there are. The number of
-connections is not limited here: each belongs to an admitted request.
+holds at most `READ_BYTES` beside the piece that is passed on. Finding a free connection costs the same however many
+there are. The number of connections is not limited here: each belongs to an admitted request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, Self, cast
 
 import anyio
 import httpx2
@@ -46,6 +46,8 @@ _LINE_END = re.compile(rb"\r?\n")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\0\r\n]*)?")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
+"""The size of a chunk without extensions, as nearly all are written."""
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _NO_BODY = frozenset((204, 304))
 
@@ -71,7 +73,10 @@ NETWORK_ERRORS = (ConnectFailed, ReadFailed, ProtocolViolated)
 
 
 class _TcpStream(asyncio.BufferedProtocol, ByteStream):
-    """A TCP connection that reads only when asked to, and then at most `READ_BYTES`."""
+    """A TCP connection that stops reading when something arrives that nobody waits for, of at most `READ_BYTES`.
+
+    It goes on reading while somebody waits: to stop and start again for every read takes longer than the read.
+    """
 
     def __init__(self, read_seconds: float) -> None:
         self._read_seconds = read_seconds
@@ -79,7 +84,12 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         self._transport: asyncio.Transport
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._received = b""
+        self._is_paused = False
         self._reader: asyncio.Future[None] | None = None
+        self._deadline = 0.0
+        """Until when the reader waits."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Looks at the deadline. Set again only when it fires, not for every read."""
         self._writable = asyncio.Event()
         self._writable.set()
         self._ended = False
@@ -102,9 +112,8 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Stop reading until somebody receives."""
+        """Begin to read."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.pause_reading()
         self._transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -112,10 +121,13 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read, and stop reading."""
+        """Take what was read; stop reading if nobody waits for it."""
         self._received += bytes(self._buffer[:nbytes])
-        self._transport.pause_reading()
-        self._wake_reader()
+        if self._reader is None or self._reader.done():
+            self._is_paused = True
+            self._transport.pause_reading()
+        else:
+            self._reader.set_result(None)
 
     def eof_received(self) -> bool:
         """The peer has sent everything; the connection stays open until it is closed here."""
@@ -128,6 +140,8 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         self._ended = True
         self._error = exc
         self._wake_reader()
+        if self._timer is not None:
+            self._timer.cancel()
         self._writable.set()
 
     def pause_writing(self) -> None:
@@ -145,14 +159,16 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         """
         if not self._received and not self._ended:
             self._reader = self._loop.create_future()
-            # a fraction of the cost of `asyncio.timeout`, once for every read
-            timer = self._loop.call_later(self._read_seconds, self._wake_reader)
-            self._transport.resume_reading()
+            self._deadline = self._loop.time() + self._read_seconds
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+            if self._is_paused:
+                self._is_paused = False
+                self._transport.resume_reading()
             try:
                 await self._reader
             finally:
-                timer.cancel()
-                self._transport.pause_reading()
+                self._reader = None
             if not self._received and not self._ended:
                 raise UpstreamTimedOut
         data, self._received = self._received[:max_bytes], self._received[max_bytes:]
@@ -188,6 +204,15 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
             self._transport.close()
             await asyncio.sleep(0)
             self._transport.abort()
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._reader is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+        else:
+            self._wake_reader()
 
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
@@ -310,7 +335,7 @@ class _Connection:
 
 
 class Reply:
-    """A response whose body is read piece by piece."""
+    """A response. Iterating over it reads its body, in pieces of at most `READ_BYTES`."""
 
     def __init__(
         self, connection: _Connection, version: bytes, status: int, headers: list[tuple[bytes, bytes]]
@@ -323,13 +348,19 @@ class Reply:
         lengths = {value for name, value in named if name == b"content-length"}
         if len(lengths) > 1 or not all(map(_DIGITS.fullmatch, lengths)) or codings not in ([], [b"chunked"]):
             raise ProtocolViolated("a body of unknown length")
-        self._is_chunked = bool(codings) and status not in _NO_BODY
-        self._length = 0 if status in _NO_BODY else int(next(iter(lengths))) if lengths and not codings else None
+        has_body = status not in _NO_BODY
+        self._decoder = _ChunkDecoder() if codings and has_body else None
+        self._left = 0 if not has_body else int(next(iter(lengths))) if lengths and not codings else None
+        """Bytes of a body of known length that are still to come."""
         closes = any(name == b"connection" and b"close" in value for name, value in named)
-        has_end = self._is_chunked or self._length is not None
+        has_end = self._decoder is not None or self._left is not None
         # Both a length and chunks: two readers may disagree on where the next response begins.
         self._keeps_alive = version == b"1" and has_end and not closes and not (lengths and codings)
-        self._is_complete = not self._is_chunked and self._length == 0
+        self._is_complete = self._decoder is None and self._left == 0
+        self._start = b""
+        """What was received together with the headers."""
+        if not self._is_complete:
+            self._start, connection.buffer = connection.buffer, b""
         self.is_released = False
 
     @property
@@ -337,36 +368,40 @@ class Reply:
         """Whether the body was read to its end and the connection can take another request."""
         return self._is_complete and self._keeps_alive and not self._connection.buffer
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Read the body, in pieces of at most `READ_BYTES`."""
-        if self._is_complete:
-            return
-        connection, decoder, left = self._connection, _ChunkDecoder(), self._length
-        data, connection.buffer = connection.buffer, b""
-        while True:
-            if self._is_chunked:
-                piece = decoder.feed(data)
-                self._is_complete, connection.buffer = decoder.is_complete, decoder.rest
-            elif left is None:
-                piece = data
-            else:
-                piece, connection.buffer = data[:left], data[left:]
-                left -= len(piece)
-                self._is_complete = not left
-            if piece:
-                yield piece
-            if self._is_complete:
-                return
-            data = await connection.receive()
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        # No generator: the event loop would track it, for every response.
+        while not self._is_complete:
+            data, self._start = self._start, b""
             if not data:
-                if self._is_chunked or left is not None:
-                    raise ProtocolViolated("the body ended too early")
-                self._is_complete = True
-                return
+                data = await self._connection.receive()
+                if not data:
+                    if self._decoder is not None or self._left is not None:
+                        raise ProtocolViolated("the body ended too early")
+                    self._is_complete = True
+                    break
+            piece = self._decoded(data)
+            if piece:
+                return piece
+        raise StopAsyncIteration
 
     async def read(self) -> bytes:
         """Read the complete body."""
-        return b"".join([piece async for piece in self.pieces()])
+        return b"".join([piece async for piece in self])
+
+    def _decoded(self, data: bytes) -> bytes:
+        if self._decoder is not None:
+            piece = self._decoder.feed(data)
+            self._is_complete, self._connection.buffer = self._decoder.is_complete, self._decoder.rest
+            return piece
+        if self._left is None:
+            return data
+        piece, self._connection.buffer = data[: self._left], data[self._left :]
+        self._left -= len(piece)
+        self._is_complete = not self._left
+        return piece
 
 
 class _ChunkDecoder:
@@ -397,7 +432,10 @@ class _ChunkDecoder:
             end = data.find(b"\n", at)
             if end < 0:
                 break
-            if self._next == "end" and end - at == 1 and data[at] == 0x0D:  # the end of a chunk, as nearly all end
+            if self._next == "size" and (size := _PLAIN_SIZE.match(data, at)):
+                self._left = int(size[1], 16)
+                self._next = "end" if self._left else "trailer"
+            elif self._next == "end" and end - at == 1 and data[at] == 0x0D:  # the end of a chunk, as nearly all end
                 self._next = "size"
             else:
                 self._take(data[at:end].removesuffix(b"\r"))

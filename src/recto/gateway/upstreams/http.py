@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 from urllib.parse import urlsplit
 
 from recto.config import Settings
@@ -164,7 +164,7 @@ class HttpUpstream:
             headers=[
                 (name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OWN_PREFIXES)
             ],
-            pieces=self._pieces(answer),
+            pieces=_ResponseBody(answer, self.name),
             close=release,
         )
 
@@ -173,17 +173,6 @@ class HttpUpstream:
         lines, self._connections = self._connections, None
         if lines is not None:
             await lines.close()
-
-    async def _pieces(self, answer: Reply) -> AsyncIterator[bytes]:
-        from recto.gateway.upstreams._connections import NETWORK_ERRORS, UpstreamTimedOut  # noqa: PLC0415
-
-        try:
-            async for piece in answer.pieces():
-                yield piece
-        except UpstreamTimedOut:
-            raise UpstreamUnreachable(f"upstream '{self.name}' fell silent", late=True) from None
-        except NETWORK_ERRORS as error:
-            raise UpstreamUnreachable(f"upstream '{self.name}' broke off ({type(error).__name__})") from None
 
     def _base(self, path: str) -> str:
         """Return the base URL: addresses of Anthropic's API are configured with or without the version in its paths."""
@@ -220,6 +209,34 @@ class HttpUpstream:
                 connect_seconds=self.connect_seconds, read_seconds=self.read_seconds
             )
         return self._connections
+
+
+class _ResponseBody:
+    """The body of a response, piece by piece; what goes wrong on its connection becomes `UpstreamUnreachable`."""
+
+    def __init__(self, reply: Reply, upstream: str) -> None:
+        self._reply = reply
+        self._upstream = upstream
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self._reply.__anext__()
+        except StopAsyncIteration:
+            raise
+        except Exception as error:  # noqa: BLE001  # raised again
+            raise self._translated(error) from None
+
+    def _translated(self, error: Exception) -> Exception:
+        from recto.gateway.upstreams._connections import NETWORK_ERRORS, UpstreamTimedOut  # noqa: PLC0415
+
+        if isinstance(error, UpstreamTimedOut):
+            return UpstreamUnreachable(f"upstream '{self._upstream}' fell silent", late=True)
+        if isinstance(error, NETWORK_ERRORS):
+            return UpstreamUnreachable(f"upstream '{self._upstream}' broke off ({type(error).__name__})")
+        return error
 
 
 @dataclass(slots=True, kw_only=True)

@@ -44,6 +44,8 @@ class Metrics(Exporter):
         self.active = active or ActiveSessions()
         self._models = ModelLabels(known_model)
         self._sinks: list[LossySink] = []
+        self._by_model: dict[str, tuple[Counter, Histogram]] = {}
+        """The metrics of each model: looking them up takes longer than counting."""
         self._make_turn_metrics()
         self._make_event_metrics()
         self.registry.register(_ScrapeCollector(self.active, self._sinks))
@@ -61,8 +63,12 @@ class Metrics(Exporter):
         """Count a finished turn."""
         self.active.turn(session, turn)
         model = self._models.of(turn.model)
-        self._turns.labels(model).inc()
-        self._prompt.labels(model).observe(turn.tokens)
+        found = self._by_model.get(model)
+        if found is None:
+            found = self._by_model[model] = self._turns.labels(model), self._prompt.labels(model)
+        turns, prompt = found
+        turns.inc()
+        prompt.observe(turn.tokens)
         for field, histogram in self._histograms.items():
             value = getattr(turn, field)
             if value is not None and isfinite(value):

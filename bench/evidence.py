@@ -167,7 +167,8 @@ class Telling:
     def ask(self, question: Question, entries: Sequence[Entry]) -> Outcome:
         """In a copy of the session and of its index, so that nobody else hears it."""
         store = MemoryStore()
-        store.append(SESSION, [as_draft(entry) for entry in self._store.read(SESSION)])
+        terms = dict(self._store.terms(SESSION))  # a store hands them out apart
+        store.append(SESSION, [as_draft(entry, terms.get(entry.seq, b"")) for entry in self._store.read(SESSION)])
         copytree(self._folder / "fed", self._folder / "asked")
         with closing(self._index("asked")) as index, self._opened(self._settings, store, index) as session:
             asked = Said(turn=Turn(role="user", text=question.text), ts=question.ts)
@@ -234,8 +235,8 @@ def counted(session: Session, id: str, one: Said) -> Draft:
     return draft(id, one.turn, one.ts, tokens, session.meter.name)
 
 
-def as_draft(entry: Entry) -> Draft:
-    return Draft(**{one.name: getattr(entry, one.name) for one in fields(Draft)})
+def as_draft(entry: Entry, terms: bytes = b"") -> Draft:
+    return Draft(**{one.name: getattr(entry, one.name) for one in fields(Draft)} | {"terms": terms})
 
 
 @cache

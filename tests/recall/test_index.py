@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable, StoreError
 from recto.recall.index import bm25, vectors
+from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
@@ -157,13 +158,13 @@ def expected(
 
 def scores(lane: WordIndex, query: dict[int, float], session: str = MAIN) -> dict[int, tuple[float, float]]:
     scored = lane.score(session, query, lane.statistics(session, list(query)))
-    assert list(scored.seqs) == sorted(scored.seqs)
-    return by_seq(scored)
+    return by_seq(scored, lane.attributes(session))
 
 
-def by_seq(scored: WordScores) -> dict[int, tuple[float, float]]:
-    bm25, coverage = scored.at(scored.seqs.astype(np.int64))
-    return dict(zip(scored.seqs.tolist(), zip(bm25.tolist(), coverage.tolist(), strict=True), strict=True))
+def by_seq(scored: WordScores, attributes: AttributeTable) -> dict[int, tuple[float, float]]:
+    at = np.flatnonzero(scored.bm25)
+    values = zip(scored.bm25[at].tolist(), scored.coverage(at).tolist(), strict=True)
+    return dict(zip(attributes.seqs[at].tolist(), values, strict=True))
 
 
 def same(found: dict, wanted: dict) -> None:
@@ -236,7 +237,11 @@ def test_what_is_known_of_a_message_comes_back(index, small):
         assert (known.ts, known.role, known.marks) == (one.ts, one.role, one.marks)
         assert known.length == sum(one.terms.values())
     assert attributes.of(60) is attributes.of(0) is attributes.of(2**32 - 1) is None
-    assert list(attributes.between(4 * 10**12, 9 * 10**12)) == [4, 6, 8]
+    opened = [
+        max((other for other in range(1, one.seq + 1) if roles[other % 5] == "user"), default=0) for one in documents
+    ]
+    assert list(attributes.openings(np.arange(59))) == opened
+    assert lane.attributes("none").openings(np.empty(0, np.intp)).tolist() == []
     assert list(attributes.marked(Mark.CORRECTION, after=50)) == [59, 57, 55, 53, 51]
     assert list(attributes.marked(Mark.CORRECTION | Mark.CONSTRAINT, after=55)) == [59, 58, 57]
 
@@ -275,26 +280,27 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
     )
     assert (statistics.documents, statistics.length, statistics.df) == (31, 40 + 44, {1: 31, 2: 11, 15: 1})
     scored = lane.score(MAIN, {1: 1.0, 15: 1.0}, statistics)
-    same(by_seq(scored), expected(ours, {1: 1.0, 15: 1.0}, lane, statistics))
-    assert len(lane.score("none", {1: 1.0}, statistics).seqs) == 0
+    same(by_seq(scored, lane.attributes(MAIN)), expected(ours, {1: 1.0, 15: 1.0}, lane, statistics))
+    assert len(lane.score("none", {1: 1.0}, statistics).bm25) == 0
 
 
 def test_the_best_are_the_best_and_of_equals_the_newest(index):
     lane = over(index)
     add(lane, *[document(seq, {1: 1 + seq % 3}) for seq in range(1, 31)])
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
-    everything = sorted(zip(scored.bm25.tolist(), scored.seqs.tolist(), strict=True), reverse=True)
+    everything = sorted(zip(scored.bm25.tolist(), range(30), strict=True), reverse=True)
+    is_odd = np.arange(30) % 2 == 1
     for most in (0, 1, 5, 12, 30, 99):
-        assert scored.seqs[scored.best(most)].tolist() == [seq for _, seq in everything[:most]]
+        assert scored.best(most).tolist() == [at for _, at in everything[:most]]
+        assert scored.best(most, is_odd).tolist() == [at for _, at in everything if at % 2][:most]
 
 
 def test_what_has_no_term_of_the_query_scores_nothing(index):
     lane = over(index)
     add(lane, document(2, {1: 1}), document(3, {2: 1}), document(5, {1: 2}))
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
-    bm25, coverage = scored.at(np.array([1, 2, 3, 5, 9]))
-    assert (bm25 > 0).tolist() == (coverage > 0).tolist() == [False, True, False, True, False]
-    assert len(WordScores.empty().at(np.array([1]))[0]) == 1
+    assert (scored.bm25 > 0).tolist() == (scored.coverage(np.arange(3)) > 0).tolist() == [True, False, True]
+    assert WordScores.none(3).coverage(np.arange(3)).tolist() == [0, 0, 0]
 
 
 def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small):
@@ -434,7 +440,7 @@ def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
                 scored = lane.score(MAIN, {1: 1.0}, TermStatistics(10, 30, {1: 5}))
                 assert (np.diff(attributes.seqs.astype(int)) > 0).all()
                 assert (attributes.lengths == 3).all()
-                assert len(scored.seqs) >= len(attributes)
+                assert np.count_nonzero(scored.bm25) >= len(attributes)
         except BaseException as error:  # noqa: BLE001  # shown below
             failures.append(error)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.recall._term_sets import shared_terms, similarities
+from recto.recall._message_rows import shared_terms, similarities
 from recto.recall.ranking import (
     ASSISTANT_WEIGHT,
     CALIBRATIONS,

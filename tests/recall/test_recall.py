@@ -12,7 +12,10 @@ import pytest
 import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
 from recto.formats.validation import problems
+from recto.recall._message_rows import MessageRows
 from recto.recall.quoting import FOOTER, HEADER
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.term_rows import signature_of
 from recto.recall.types import Query
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session
@@ -163,14 +166,20 @@ def test_a_long_statement_is_not_shown_without_its_short_correction():
         assert hits[right.seq].supersedes == (wrong.seq,)
 
 
-def test_terms_of_messages_are_the_same_from_their_rows_and_from_their_texts():
+def test_rows_of_messages_are_the_same_where_they_are_stored_and_where_they_are_missing():
     with opened() as session:
         said = session.append({"role": "user", "content": "The lighthouse of Arkadia has 99 steps."})
         session.recall("lighthouse")
-        terms = session.window._recall.recall.searcher.terms
-        (row,) = terms.of([(session.key, said.seq)]).values()
-        assert row.tolist() == terms._of_entry(said).tolist()
-        assert terms.of([(session.key, 999)]) == {}
+        rows = session.window._recall.recall.searcher.rows
+        key = session.key, said.seq
+        (stored,) = rows.of([key]).values()
+        store = session.store
+        unsigned = stored.replace(signature_of(stored), bytes(3))
+        for other in (b"of another version", unsigned):
+            store.add_terms(session.key, [replace(said, terms=other)])
+            assert store.pick_terms(session.key, [said.seq]) == {said.seq: other}
+            assert MessageRows(store, PorterLexicon()).of([key]) == {key: stored}
+        assert rows.of([(session.key, 999)]) == {}
 
 
 def test_the_same_transcript_gives_the_same_prompt_after_a_restart(tmp_path):
@@ -481,6 +490,52 @@ def test_what_is_asked_every_day_leaves_room_for_what_was_said_once():
         assert len({hit.text for hit in found.hits}) == 24
         assert sum("much alike" in hit.parts for hit in found.hits) == 21
         assert all(hit.score == pytest.approx(sum(hit.parts.values())) for hit in found.hits)
+
+
+def test_of_copies_one_is_shown_and_the_others_are_not_read(monkeypatch):
+    with opened(recall=WORDS) as session:
+        for number in range(40):
+            session.append({"role": "user", "content": f"The ferry Aurelia leaves from quay {number % 4}."})
+        texts_read = reads_of(session, monkeypatch)
+        found = session.recall("From which quay does the ferry Aurelia leave?", most=12)
+        assert sorted(hit.seq for hit in found.hits) == [37, 38, 39, 40]
+        assert set(texts_read) == {37, 38, 39, 40}
+
+
+def test_messages_with_the_same_terms_but_other_words_are_all_shown():
+    with opened(recall=WORDS) as session:
+        session.append({"role": "user", "content": "Deploy the harbour crane on Fridays."})
+        session.append({"role": "user", "content": "Do not deploy the harbour crane on Fridays."})
+        assert {1, 2} == {hit.seq for hit in session.recall("harbour crane").hits}
+
+
+def test_a_long_text_that_differs_in_a_word_is_shown_once():
+    with opened(recall=WORDS) as session:
+        words = " ".join(f"{chr(97 + n % 26) * 3}{n}" for n in range(60))
+        for number in range(3):
+            session.append({"role": "user", "content": f"Reading {number} of the barometer: {words}"})
+        assert [hit.seq for hit in session.recall("barometer reading").hits] == [3]
+
+
+def test_where_nothing_is_relevant_no_message_is_read(monkeypatch):
+    with opened(recall=WORDS) as session:
+        say(session, "The ferry Aurelia leaves from quay 9.")
+        chatter(session, 40)
+        session.append({"role": "user", "content": "Explain photosynthesis in plants to a colleague."})
+        texts_read = reads_of(session, monkeypatch)
+        prompt = session.prompt()
+        assert not prompt.recalled
+        assert texts_read == []
+        (miss,) = [json.loads(e.content) for e in session.read() if e.kind == "recall_miss"][-1:]
+        assert 0 <= miss["best"] < miss["threshold"]
+
+
+def reads_of(session, monkeypatch):
+    """The entries whose texts recall reads from now on."""
+    store, read = session.window._recall.recall.searcher.store, []
+    pick = store.pick
+    monkeypatch.setattr(store, "pick", lambda key, seqs: read.extend(seqs) or pick(key, seqs))
+    return read
 
 
 def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):

@@ -17,7 +17,7 @@ from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
 from recto.engine.recall_query import TurnText, turn_text
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
-from recto.transcript.entries import Entry
+from recto.transcript.entries import MESSAGE, Entry
 
 if TYPE_CHECKING:
     from recto.recall.recall import RecallService
@@ -79,6 +79,8 @@ class RecallInjection:
         self._scheduled = -_SEAL_EVERY
         """The entry up to which the background thread was last told to index."""
         self._failure: Confirmation | None = None
+        self._stored_at: dict[int, int] = {}
+        """When the messages of the last append were said."""
 
     @cached_property
     def recall(self) -> RecallService:
@@ -98,6 +100,7 @@ class RecallInjection:
 
     def note_stored(self, entries: Sequence[Entry]) -> None:
         """Takes entries that were just stored, so that their words are known to be indexed."""
+        self._stored_at = {entry.seq: entry.ts for entry in entries if entry.kind == MESSAGE} or self._stored_at
         if entries and "recall" in self.__dict__:
             self.recall.indexer.note_stored(self.recall.session, entries)
 
@@ -215,8 +218,7 @@ class RecallInjection:
                 ],
             }
         elif turn.result is not None:
-            best = max((hit.chance for hit in turn.result.hits), default=0.0)
-            payload |= {"best": round(best, 4), "threshold": self.recall.rules.threshold}
+            payload |= {"best": round(turn.result.best, 4), "threshold": self.recall.rules.threshold}
         kind = MISSED if turn.injection is None else INJECTED
         self._events.record(kind, payload, _event_key(turn.anchor))
 
@@ -262,7 +264,9 @@ class RecallInjection:
         return _RecalledTurn(question=question, anchor=anchor, injection=injection)
 
     def _query(self, turn: TurnText, question: int, anchor: int) -> Query:
-        asked_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
+        asked_at = self._stored_at.get(question)
+        if asked_at is None:
+            asked_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
         return Query(
             text=turn.text,
             task=turn.task,

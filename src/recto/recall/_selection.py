@@ -1,7 +1,8 @@
 """Selects the messages to show from a ranking: the best ones without duplicates, with related messages.
 
 The output of a tool call is placed next to the call, and a corrected statement always comes with its correction.
-Messages are compared by their terms; texts are read of those that are shown, and to confirm a duplicate.
+Messages are compared by their rows in the word index; texts are read of those that are shown, and to confirm that two
+are nearly the same.
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.context.facts.classifier import RELOCATION, supersession_score
-from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
-from recto.recall._term_sets import EntryKey, TermSet, TermSets, shared_terms, similarities
+from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, similarities, terms_of
 from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher
-from recto.recall.term_rows import ROLES
+from recto.recall.term_rows import ROLES, identity_of, role_of, signature_of, text_signature, words_hash
 from recto.recall.types import Hit
 from recto.text.lazy_re import lazy_re
 from recto.text.similarity import Vector, cosine, text_vector
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
-_NO_TERMS = np.empty(0, np.uint32)
 _USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
 _MAX_QUESTION_DISTANCE = 16
 """Largest distance of a question from its answer: one that is further away says little about it."""
@@ -46,6 +45,11 @@ _MAX_CLAUSES_CHARACTERS = 600
 _CLAUSE_END = lazy_re(r"[.;:!?]\s+|\n+|,\s+(?:and|but|so|und|aber|et|mais|y|pero)\s+|[。；！？]")
 _MAYBE_DUPLICATES = 0.9
 """Share of common terms from which the texts of two messages are compared."""
+_MIN_NEARLY_SAME_TERMS = 20
+"""Distinct terms from which on two texts with different words can be duplicates.
+
+Of a shorter one, a single word and the pairs it is part of are more than a twentieth.
+"""
 _DUPLICATE_SIMILARITY = 0.95
 """Word similarity from which two texts are duplicates."""
 _MAX_VECTORS = 256
@@ -64,7 +68,7 @@ class MessageReader:
     """Reads messages from the store, skipping retired or unapproved memory."""
 
     def __init__(self, searcher: Searcher, authority: Authority | None) -> None:
-        self.terms: TermSets = searcher.terms
+        self.rows: MessageRows = searcher.rows
         self.lexicon = searcher.indexer.lexicon
         self.vector_of = lru_cache(_MAX_VECTORS)(text_vector)
         self._store = searcher.store
@@ -130,58 +134,87 @@ class Selection:
         self._superseded_weight = superseded_weight
         self._shown = shown
         self._hidden = hidden
-        self._query = fold_words(query)
-        self._query_terms = np.fromiter(messages.lexicon.terms(query), np.uint32) if self._query else _NO_TERMS
+        self._query_words = words_hash(text_signature(query)) if query.strip() else -1
+        self._query_terms = messages.lexicon.terms(query).keys() if query else set[int]()
         self._sessions = {one.key: one for one in ranking.sessions}
-        self._sets: dict[EntryKey, TermSet] = dict(ranking.term_sets)
+        self._rows: dict[EntryKey, bytes] = dict(ranking.rows)
         self._notes: dict[EntryKey, str] = {}
         self._entries: dict[EntryKey, Entry] = {}
         self._texts: dict[EntryKey, str] = {}
 
-    def hits(self, limit: int, *, own_session_only: bool) -> list[Hit]:
-        """Return the best hits. With `own_session_only` other sessions contribute approved memory only."""
-        best = self._ranking.best(MAX_RANKED)
-        self._notes = self._messages.notes([_key_of(one) for one in best])
-        best = [
-            one
-            for one in best
-            if (note := self._notes.get(_key_of(one))) is not None
-            and (note or not own_session_only or one.session == self._session)
-        ]
-        outputs = self._outputs_of(best)
-        self._compare([*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())])
-        answers = self._answers_of(best)
-        self._compare([(key[0], seq) for key, seq in answers.items() if seq])
-        chosen = _Chosen(self._sets, self._texts, self._read, self._messages.vector_of)
+    def hits(self, limit: int, *, own_session_only: bool, least: float = 0.0) -> list[Hit]:
+        """Return the best hits.
+
+        With `own_session_only` other sessions contribute approved memory only. What is below the `least` relevance is
+        not looked at.
+        """
+        places = self._ranking.places(MAX_RANKED, least)
+        self._notes = self._messages.notes(places)
+        keys = [key for key in places if self._may_show(key, own_session_only=own_session_only)]
+        self._load(keys)
+        answers = {key: (key[0], self._answer_to(key)) for key in keys if self._repeats_query(key)}
+        self._load([answer for answer in answers.values() if answer[1]])
+        keys = self._without_copies(keys, answers)
+        best = self._ranking.ranked(np.array([places[key] for key in keys], np.intp))
+        outputs = self._outputs_of([one for one in best if _key_of(one) not in answers])
+        self._load(outputs.values())
+        keys = [*(answers.get(key, key) for key in keys), *outputs.values()]
+        rows = {key: row for key in keys if (row := self._rows.get(key)) is not None}
+        chosen = _Chosen(rows, self._texts, self._read, self._messages.vector_of)
         for ranked in best:
             if chosen.in_place >= limit:
                 break
-            if (answer := answers.get(_key_of(ranked))) is not None:
+            key = _key_of(ranked)
+            if key in answers:
                 # The query was asked before: the answer of that time is a hit, the question is none.
-                if answer and (in_place := self._rank_with(ranked, answer)) is not None:
-                    self._choose(chosen, in_place)
-                continue
-            added = self._choose(chosen, ranked)
-            if added is not None and (seq := outputs.get(_key_of(ranked))) is not None:
-                output = self._rank_with(added, seq)
-                if output is not None:
-                    self._choose(chosen, output)
+                self._choose_with(chosen, ranked, answers[key])
+            elif (added := self._choose(chosen, ranked)) is not None and key in outputs:
+                self._choose_with(chosen, added, outputs[key])
         shown = chosen.best(limit)
         self._read([_key_of(one) for one in shown])
         shown = [one for one in shown if _key_of(one) in self._entries]
         contexts = self._contexts_of(shown)
         return self._with_corrections([self._hit(one, contexts[_key_of(one)]) for one in shown])
 
+    def _may_show(self, key: EntryKey, *, own_session_only: bool) -> bool:
+        note = self._notes.get(key)
+        return note is not None and (bool(note) or not own_session_only or key[0] == self._session)
+
+    def _repeats_query(self, key: EntryKey) -> bool:
+        """Whether a message of the user has the words of the query."""
+        row = self._rows.get(key)
+        if row is None or words_hash(signature_of(row)) != self._query_words or role_of(row) != "user":
+            return False
+        # What has the same words has the same terms, or more: a path is a term of its own beside those of its parts.
+        terms = set(terms_of(row).tolist())
+        return terms <= self._query_terms or terms >= self._query_terms
+
+    def _without_copies(self, keys: Sequence[EntryKey], answers: Mapping[EntryKey, EntryKey]) -> list[EntryKey]:
+        """Leave out messages with the text of a better one, but memory. Of a repeated question, its answer counts."""
+        first: dict[bytes, EntryKey] = {}
+        return [
+            key
+            for key in keys
+            if (row := self._rows.get(answers.get(key, key))) is not None
+            and (first.setdefault(identity_of(row), key) == key or self._notes[key])
+        ]
+
+    def _choose_with(self, chosen: _Chosen, parent: Ranked, key: EntryKey) -> None:
+        """Add an output or an answer in the place of the message it belongs to."""
+        if not chosen.has(key) and (ranked := self._rank_with(parent, key[1])) is not None:
+            self._choose(chosen, ranked)
+
     def _choose(self, chosen: _Chosen, ranked: Ranked) -> Ranked | None:
         """Add a message that may be shown."""
-        key = _key_of(ranked)
-        if key not in self._notes:
-            self._notes |= self._messages.notes([key])
-        return chosen.add(ranked, is_memory=bool(self._notes[key])) if key in self._notes else None
+        note = self._notes.get(_key_of(ranked))
+        return chosen.add(ranked, is_memory=bool(note)) if note is not None else None
 
-    def _compare(self, keys: Sequence[EntryKey]) -> None:
-        """Read the terms of messages that are compared with each other."""
-        self._sets |= self._messages.terms.of([key for key in keys if key not in self._sets])
+    def _load(self, keys: Collection[EntryKey]) -> None:
+        """Read the rows and notes of messages that are compared with each other."""
+        if missing := [key for key in keys if key not in self._rows]:
+            self._rows |= self._messages.rows.of(missing)
+        if missing := [key for key in keys if key not in self._notes]:
+            self._notes |= self._messages.notes(missing)
 
     def _read(self, keys: Collection[EntryKey]) -> None:
         """Read messages that were not read yet."""
@@ -190,45 +223,27 @@ class Selection:
             self._entries |= found
             self._texts |= {key: entry_text(entry) for key, entry in found.items()}
 
-    def _answers_of(self, best: Sequence[Ranked]) -> dict[EntryKey, int]:
-        """Return the messages that repeat the query, each with the answer that ends its exchange.
-
-        The answer is 0 if there is none that may be shown.
-        """
-        asked = [one for one in best if one.role == "user" and _key_of(one) in self._sets] if self._query else []
-        sets = [self._sets[_key_of(one)] for one in asked]
-        # What has the same words has the same terms, or more: a path is a term of its own beside those of its parts.
-        sizes = np.array([len(terms) for terms in sets], np.intp)
-        is_likely = shared_terms(sets, self._query_terms) == np.minimum(sizes, len(self._query_terms))
-        asked = [asked[at] for at in np.flatnonzero(is_likely).tolist()]
-        self._read([_key_of(one) for one in asked])
-        asked = [one for one in asked if fold_words(self._texts.get(_key_of(one), "")) == self._query]
-        return {key: next(iter(context), 0) for key, context in self._contexts_of(asked).items()}
-
-    def _outputs_of(self, best: Sequence[Ranked]) -> dict[EntryKey, int]:
+    def _outputs_of(self, best: Sequence[Ranked]) -> dict[EntryKey, EntryKey]:
         """Return the tool outputs that belong to messages: of a call one makes, or of a call it led to.
 
         The tools that a user message led to may have been about anything, so such an output must match the query.
         """
-        outputs: dict[EntryKey, int] = {}
+        outputs: dict[EntryKey, EntryKey] = {}
         for session in self._ranking.sessions:
             own = [one for one in best if one.session == session.key and one.role in {"user", "assistant"}]
             if not own:
                 continue
-            seqs, roles, follows = _exchanges_after(session, [one.seq for one in own])
-            is_output = follows & (roles == _TOOL)
+            places, follows = _exchanges_after(session, [one.seq for one in own])
+            is_output = follows & (session.attributes.roles[places] == _TOOL)
             is_call = np.array([one.role == "assistant" for one in own])
             # The outputs of a call come directly after it.
             is_output[is_call] = np.logical_and.accumulate(is_output[is_call], axis=1)
-            scores = np.full(seqs.shape, -1.0, np.float32)
-            scores[is_output], _ = session.scores.at(seqs[is_output])
-            if len(session.hidden):
-                scores[np.isin(seqs, session.hidden)] = -1.0
+            scores = np.where(is_output & session.is_visible[places], session.scores.bm25[places], np.float32(-1.0))
             at = scores.argmax(axis=1)
             values = scores[np.arange(len(own)), at]
             least = np.where(is_call, -0.5, _MIN_OUTPUT_SHARE * np.array([one.bm25 for one in own]))
             for row in np.flatnonzero(values > least).tolist():
-                outputs[_key_of(own[row])] = int(seqs[row, at[row]])
+                outputs[_key_of(own[row])] = session.key, int(session.attributes.seqs[places[row, at[row]]])
         return outputs
 
     def _rank_with(self, parent: Ranked, seq: int) -> Ranked | None:
@@ -277,22 +292,25 @@ class Selection:
     def _contexts_of(self, some: Sequence[Ranked]) -> dict[EntryKey, tuple[int, ...]]:
         """Return the question of each answer or output, and the answer to each question, unless hidden."""
         contexts: dict[EntryKey, tuple[int, ...]] = {}
-        questions: dict[str, list[int]] = {}
         for one in some:
             if one.role == "user":
-                questions.setdefault(one.session, []).append(one.seq)
-            is_near = 0 < one.exchange < one.seq <= one.exchange + _MAX_QUESTION_DISTANCE
-            is_shown = is_near and one.exchange not in self._hidden_of(one.session)
-            contexts[_key_of(one)] = (one.exchange,) if is_shown else ()
-        for session, asked in questions.items():
-            seqs, roles, follows = _exchanges_after(self._sessions[session], asked)
-            lasts = follows.sum(axis=1) - 1
-            rows = np.arange(len(asked))
-            ends = seqs[rows, lasts].tolist(), (roles[rows, lasts] == _ASSISTANT).tolist(), lasts.tolist()
-            for seq, answer, is_answer, last in zip(asked, *ends, strict=True):
-                is_whole = is_answer and 0 <= last < _MAX_LOOK_AHEAD - 1
-                contexts[session, seq] = (answer,) if is_whole and answer not in self._hidden_of(session) else ()
+                context = self._answer_to(_key_of(one))
+            else:
+                context = one.exchange if 0 < one.exchange < one.seq <= one.exchange + _MAX_QUESTION_DISTANCE else 0
+                context = context if context not in self._hidden_of(one.session) else 0
+            contexts[_key_of(one)] = (context,) if context else ()
         return contexts
+
+    def _answer_to(self, question: EntryKey) -> int:
+        """Return the assistant message that ends the exchange of a question; 0 if it is hidden, not near or missing."""
+        session = self._sessions[question[0]]
+        table = session.attributes
+        start = table.count_through(question[1])
+        roles = table.roles[start : min(start + _MAX_LOOK_AHEAD, session.end)].tolist()
+        last = (roles.index(_USER) if _USER in roles else len(roles)) - 1
+        is_whole = 0 <= last < _MAX_LOOK_AHEAD - 1 and roles[last] == _ASSISTANT
+        answer = int(table.seqs[start + last]) if is_whole else 0
+        return answer if answer not in self._hidden_of(question[0]) else 0
 
     def _hidden_of(self, session: str) -> Collection[int]:
         return self._hidden if session == self._session else ()
@@ -373,9 +391,9 @@ class Selection:
     def _sharing_terms(self, hits: Sequence[Hit], corrections: Sequence[EntryKey]) -> dict[int, list[EntryKey]]:
         """Return, by hit, the corrections that have a term in common with it: others have no common subject."""
         lexicon = self._messages.lexicon
-        self._compare(corrections)
-        sets = [self._sets.get((hit.session, hit.seq), _NO_TERMS) for hit in hits]
-        later = [self._sets.get(key, _NO_TERMS) for key in corrections]
+        self._load(corrections)
+        sets = [terms_of(self._rows.get((hit.session, hit.seq))) for hit in hits]
+        later = [terms_of(self._rows.get(key)) for key in corrections]
         moved = np.fromiter(lexicon.terms(" ".join(sorted(RELOCATION))), np.uint32)
         common = similarities(sets, later, most=None) > 0
         common |= np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
@@ -395,17 +413,13 @@ def _supersedes(correction: str, hit: Hit) -> bool:
     return any(supersession_score(correction, clause) >= _MIN_SUPERSEDES_CLAUSE for clause in clauses)
 
 
-def _exchanges_after(
-    session: SearchedSession, seqs: Sequence[int]
-) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.bool]]:
-    """Return what comes after some messages, up to the look-ahead limit, and whether it belongs to their exchange."""
+def _exchanges_after(session: SearchedSession, seqs: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.bool]]:
+    """Return the positions after some messages, up to the look-ahead limit, and which belong to their exchange."""
     table = session.attributes
-    places = table.seqs.searchsorted(seqs, side="right")[:, None] + np.arange(_MAX_LOOK_AHEAD)
-    exists = places < len(table)
+    places = table.seqs.searchsorted(np.array(seqs, np.uint32), side="right")[:, None] + np.arange(_MAX_LOOK_AHEAD)
+    exists = places < session.end
     places = np.minimum(places, len(table) - 1)
-    later, roles = table.seqs[places], table.roles[places]
-    follows = exists & (roles != _USER) & (later <= session.upto)
-    return later, roles, np.logical_and.accumulate(follows, axis=1)
+    return places, np.logical_and.accumulate(exists & (table.roles[places] != _USER), axis=1)
 
 
 def _key_of(ranked: Ranked) -> EntryKey:
@@ -417,40 +431,56 @@ class _Chosen:
 
     def __init__(
         self,
-        terms: Mapping[EntryKey, TermSet],
+        rows: Mapping[EntryKey, bytes],
         texts: Mapping[EntryKey, str],
         read: Callable[[Collection[EntryKey]], None],
         vector_of: Callable[[str], Vector],
     ) -> None:
-        """Compare messages by their terms, and read those that may be duplicates of another one."""
-        keys, sets = list(terms), list(terms.values())
+        """Compare messages by their rows, and read those that may be nearly the same as another one.
+
+        Messages with the same text have one place.
+        """
+        identities = {key: identity_of(row) for key, row in rows.items()}
+        keys = {identity: key for key, identity in identities.items()}
+        places = {identity: place for place, identity in enumerate(keys)}
+        self._places = {key: places[identity] for key, identity in identities.items()}
+        sets = [terms_of(rows[key]) for key in keys.values()]
         sizes = np.array([len(one) for one in sets], np.intp)
+        words = np.array([words_hash(signature_of(rows[key])) for key in keys.values()], np.intp)
         self._similarity = similarities(sets, sets)
         is_short = sizes <= _MAX_SHORT_TERMS
         alike = (self._similarity >= _SIMILAR_FORM) & is_short & is_short[:, None]
-        maybe = (self._similarity >= _MAYBE_DUPLICATES) | ((sizes == 0) & (sizes == 0)[:, None])
+        is_long = sizes >= _MIN_NEARLY_SAME_TERMS
+        maybe = (self._similarity >= _MAYBE_DUPLICATES) & is_long & is_long[:, None]
+        maybe |= (words == words[:, None]) & (sizes == sizes[:, None])
         self._alike, self._maybe = _masks(alike), _masks(maybe)
-        self._places = {key: place for place, key in enumerate(keys)}
         self._ranked: dict[int, Ranked] = {}
         """By place, in the order in which they were added."""
         self._mask = 0
         """The places of those, as bits."""
-        read([key for key, others in zip(keys, self._maybe, strict=True) if others])
-        self._texts = [texts.get(key) for key in keys]
+        read([key for key, others in zip(keys.values(), self._maybe, strict=True) if others])
+        self._texts = [texts.get(key) for key in keys.values()]
         self._vector_of = vector_of
         self.in_place = 0
         """Number of messages without a penalty."""
 
+    def has(self, key: EntryKey) -> bool:
+        """Whether a message with the same text was added."""
+        return self._places.get(key) in self._ranked
+
     def add(self, ranked: Ranked, *, is_memory: bool) -> Ranked | None:
-        """Add a message and return it with its penalty; None if it cannot be shown or is a duplicate."""
+        """Add a message and return it with its penalty; None if it cannot be shown or is a duplicate.
+
+        Approved memory takes the place of the message it was made from.
+        """
         place = self._places.get(_key_of(ranked))
-        if place is None or place in self._ranked:
+        if place is None or (self._maybe[place] and self._texts[place] is None):
             return None
-        if self._maybe[place] and self._texts[place] is None:
+        if place in self._ranked:
+            if is_memory:
+                self._ranked[place] = ranked
             return None
         if self._is_duplicate(place, self._maybe[place] & self._mask):
-            if is_memory:
-                self._replace_source(place, ranked)
             return None
         similar = (self._alike[place] & self._mask).bit_count()
         if similar < _MAX_SIMILAR_HITS:
@@ -468,12 +498,11 @@ class _Chosen:
         return sorted(self._ranked.values(), key=lambda one: (-one.score, one.session, -one.seq))[:limit]
 
     def _is_duplicate(self, place: int, maybe: int) -> bool:
-        """Whether the text is that of another one, or nearly that of the one with the most similar terms."""
+        """Whether the text is nearly that of the one with the most similar terms."""
         if not maybe:
             return False
-        text, others = self._texts[place], [other for other in self._ranked if maybe >> other & 1]
-        if any(self._texts[other] == text for other in others):
-            return True
+        others = [other for other in self._ranked if maybe >> other & 1]
+        text = self._texts[place]
         compared = self._texts[max(others, key=self._similarity[place].tolist().__getitem__)]
         if text is None or compared is None:
             return False
@@ -481,12 +510,6 @@ class _Chosen:
         if shorter <= _DUPLICATE_SIMILARITY * longer:
             return False
         return cosine(self._vector_of(text), self._vector_of(compared)) >= _DUPLICATE_SIMILARITY
-
-    def _replace_source(self, place: int, memory: Ranked) -> None:
-        """Put approved memory in the place of the message it was made from."""
-        for other in list(self._ranked):
-            if self._maybe[place] >> other & 1 and self._texts[other] == self._texts[place]:
-                self._ranked[other] = memory
 
 
 def _masks(matrix: NDArray[np.bool]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recto.recall.search import MAX_RANKED, Ranking
 from recto.recall.types import Hit, SearchResult
 
 SPARE_TOKENS = 300
@@ -33,6 +34,24 @@ def relevant_hits(result: SearchResult, threshold: float, *, spare: bool) -> lis
     if not spare or best < threshold - _UNSURE_MARGIN or not _stands_out(result):
         return []
     return [hit for hit in result.hits if hit.chance >= _CLOSE_TO_BEST * best][:_MAX_UNSURE]
+
+
+def least_relevance(ranking: Ranking, threshold: float, *, spare: bool) -> float | None:
+    """Return the relevance below which no hit of a ranking would be quoted; None if nothing would be.
+
+    Known before any text is read. `relevant_hits` decides about the hits that are left.
+    """
+    best = ranking.order[:MAX_RANKED]
+    chance = ranking.best_chance
+    if chance >= threshold:
+        return threshold - _COMPANION_MARGIN
+    if not spare or chance < threshold - _UNSURE_MARGIN:
+        return None
+    parts = ranking.scores.parts
+    can_be_told = len(ranking.candidates) >= _MIN_CANDIDATES and not parts["meaning"][best].any()
+    if can_be_told and parts["words"][best].max() < _STANDS_OUT:
+        return None
+    return _CLOSE_TO_BEST * chance
 
 
 def _stands_out(result: SearchResult) -> bool:

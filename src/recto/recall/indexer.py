@@ -20,7 +20,7 @@ from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
-from recto.recall.term_rows import entry_row, is_document, row_version
+from recto.recall.term_rows import entry_row, is_document, is_row_of, row_version
 from recto.recall.types import Confirmation
 from recto.recall.vector_worker import BackgroundWorker, EmbeddingRules, VectorWriter
 from recto.transcript.entries import MESSAGE, Entry
@@ -242,9 +242,9 @@ class Indexer:
         deadline = Deadline.after(seconds)
         return not self._error_of(lambda: self._index_words(session, 1, last, deadline), "late")
 
-    def backlog(self, session: str) -> tuple[int, int]:
-        """Return how many entries are missing in the word index, and how many have no vectors."""
-        head = self.store.head(session).seq
+    def backlog(self, session: str, head: int | None = None) -> tuple[int, int]:
+        """Return how many entries up to the head are missing in the word index, and how many have no vectors."""
+        head = self.store.head(session).seq if head is None else head
         return len(self.words.backlog(session, head)), _count(self.vectors.missing(session, 1, head))
 
     def sessions(self, prefix: str) -> Iterator[str]:
@@ -263,6 +263,7 @@ class Indexer:
 
     def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
         """Take entries that this process has just stored: messages with their rows are indexed already."""
+        self.words.note_stored(session, entries)
         version, known = self.words.version, self.indexed_through(session)
         if entries[0].seq <= known + 1 and all(
             entry.kind != MESSAGE or entry.terms.startswith(version) for entry in entries
@@ -287,7 +288,7 @@ class Indexer:
         if not row.startswith(self.words.version):
             return True
         indexed = self.words.attributes(entry.session).of(entry.seq)
-        if row != entry_row(entry, self.lexicon):
+        if not is_row_of(row, entry, self.lexicon):
             return False
         return (indexed is not None) == is_document(row, self.words.version)
 

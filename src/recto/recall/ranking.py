@@ -101,7 +101,9 @@ class RelevanceCalibration:
         factor = np.where(candidates.roles == _ASSISTANT, self.assistant, 1.0)
         lexical = self.base + self.strength * factor * candidates.strength
         lexical += self.matched * np.minimum(candidates.matched, _MAX_MATCHED)
-        chances: Floats = 1 / (1 + np.exp(-(lexical + self.likeness * np.nan_to_num(candidates.likeness))))
+        if self.likeness:
+            lexical += self.likeness * np.nan_to_num(candidates.likeness)
+        chances: Floats = 1 / (1 + np.exp(-lexical))
         return chances
 
 
@@ -148,11 +150,11 @@ _SIMILARITY_PARTS = ("words", "meaning")
 
 def score_candidates(candidates: Candidates, weights: RankingWeights, curve: RelevanceCalibration) -> Scores:
     """Score candidates. Similarity is standardized over all of them."""
-    like = candidates.likeness
-    known = ~np.isnan(like)
+    known = ~np.isnan(candidates.cosines)
     share = weights.meaning if known.any() else 0.0
     meaning = np.zeros(len(candidates))
-    meaning[known] = standardized(like[known])
+    if share:
+        meaning[known] = standardized(candidates.likeness[known])
     parts = {"words": (1 - share) * standardized(candidates.words), "meaning": share * meaning}
     if candidates.in_span.any():
         # The query names these days, so they count whatever the relevance.
@@ -160,7 +162,7 @@ def score_candidates(candidates: Candidates, weights: RankingWeights, curve: Rel
     chances: Floats = WORDS_ONLY.chances(candidates)
     if curve is not WORDS_ONLY:
         chances = np.where(known, curve.chances(candidates), chances)
-    total: Floats = np.sum(list(parts.values()), axis=0)
+    total: Floats = sum(parts.values(), np.zeros(len(candidates)))
     return Scores(parts=parts, total=total, chances=chances)
 
 

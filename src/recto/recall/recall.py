@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 from recto.context.facts.classifier import classify
 from recto.errors import InputError
 from recto.formats.entry_text import entry_text
+from recto.recall._message_rows import EntryKey
 from recto.recall._selection import MessageReader, Selection
-from recto.recall._term_sets import EntryKey
 from recto.recall.documents import excerpt
-from recto.recall.gate import SPARE_TOKENS, relevant_hits
+from recto.recall.gate import SPARE_TOKENS, least_relevance, relevant_hits
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
 from recto.recall.quoting import Excerpt, format_minute, frame_quotation, render_excerpt
 from recto.recall.search import Ranking, Searcher
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
+from recto.text.identifiers import TermCache
 from recto.text.identifiers import find_terms as references
 from recto.transcript.entries import Entry
 from recto.transcript.events import refused_key
@@ -116,6 +117,7 @@ class RecallService:
         hidden_memories: Collection[int] = (),
         shown: Collection[int] = (),
         repeats: bool = True,
+        least: Callable[[Ranking], float | None] = lambda ranking: 0.0,
     ) -> SearchResult:
         """Search for messages that match a query.
 
@@ -127,6 +129,7 @@ class RecallService:
             hidden_memories: entries of the agent's memory session to leave out.
             shown: entries of this session that are in the prompt; hits among them are marked.
             repeats: whether a message that says the same as the query is a hit; otherwise its answer is one.
+            least: returns the relevance that a hit must have, and None if there need not be any.
         """
         scope = scope or self.rules.scope
 
@@ -134,6 +137,9 @@ class RecallService:
             self.indexer.discard_foreign_rows(self.session)
             unseen = {memory_session(self.session): hidden_memories, self.session: hidden}
             ranking = self.searcher.find(query, self._sessions(scope), unseen)
+            relevance = least(ranking)
+            if relevance is None:
+                return ranking, []
             chosen = Selection(
                 self._messages,
                 ranking,
@@ -143,10 +149,10 @@ class RecallService:
                 hidden=hidden,
                 query="" if repeats else query.text,
             )
-            return ranking, chosen.hits(limit, own_session_only=scope == "session")
+            return ranking, chosen.hits(limit, own_session_only=scope == "session", least=relevance)
 
         ranking, hits = self.indexer.with_repair(find, after=self.catch_up)
-        behind, without_vectors = self.indexer.backlog(self.session)
+        behind, without_vectors = self.indexer.backlog(self.session, ranking.sessions[0].view.fresh.head.seq)
         notes = [*ranking.notes]
         notes += [f"'{span.words}' is read as {_format_days(span.start, span.end)}" for span in ranking.spans]
         if error := self.indexer.last_error(self.session):
@@ -157,6 +163,7 @@ class RecallService:
             hits=tuple(hits),
             searched=ranking.searched,
             candidates=len(ranking.candidates),
+            best=ranking.best_chance,
             behind=behind,
             # Both numbers count from the head of the transcript: what has no words yet has no vectors either.
             without_vectors=max(without_vectors - behind, 0),
@@ -173,10 +180,16 @@ class RecallService:
         hidden_memories: Collection[int] = (),
     ) -> tuple[Injection | None, SearchResult]:
         """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough."""
+        threshold, spare = self.rules.threshold, budget >= SPARE_TOKENS
         result = self.search(
-            query, limit=self.rules.most * 2, hidden=hidden, hidden_memories=hidden_memories, repeats=False
+            query,
+            limit=self.rules.most * 2,
+            hidden=hidden,
+            hidden_memories=hidden_memories,
+            repeats=False,
+            least=partial(least_relevance, threshold=threshold, spare=spare),
         )
-        relevant = relevant_hits(result, self.rules.threshold, spare=budget >= SPARE_TOKENS)
+        relevant = relevant_hits(result, threshold, spare=spare)
         relevant = [hit for hit in relevant if not self._is_refused(hit)]
         return self._fit_to_budget(query, relevant, budget, count), result
 
@@ -201,11 +214,13 @@ class RecallService:
 
     def used_entries(self, injection: Injection, question: str, answers: Sequence[str]) -> list[int]:
         """Return the recalled entries that the answers used: they repeat names or numbers found only there."""
-        repeated = frozenset().union(*(references(answer) for answer in answers)) - references(question)
+        known: TermCache = {}
+        find = partial(references, cache=known)
+        repeated = frozenset().union(*map(find, answers)) - find(question)
         return [
             hit.seq
             for hit in injection.hits
-            if hit.session == self.session and len(repeated & references(hit.text)) >= _MIN_REPEATED_TERMS
+            if hit.session == self.session and len(repeated & find(hit.text)) >= _MIN_REPEATED_TERMS
         ]
 
     def _sessions(self, scope: Scope) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
 from recto.errors import RectoError
-from recto.recall._term_sets import EntryKey, TermSet, TermSets, shared_terms
+from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, terms_of
 from recto.recall.documents import passages
 from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import SessionView, TermStatistics, WordScores
@@ -48,11 +48,11 @@ MAX_RANKED = 50
 """Best candidates that are compared with the task and with each other."""
 _MAX_TASK_CHARACTERS = 4000
 _TERMS_PER_PASSAGE, _MAX_PASSAGES = 90, 6
-_NO_TERMS = np.empty(0, np.uint32)
 CONTEXT_WEIGHT = 0.3
 """Weight of a term that occurs only in the context of a query."""
 
-Seqs: TypeAlias = NDArray[np.int64]
+Positions: TypeAlias = NDArray[np.intp]
+"""Positions of messages in the attributes of their session."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,25 +62,43 @@ class SearchedSession:
     key: str
     view: SessionView
     statistics: TermStatistics
-    upto: int
-    """The last entry that counts."""
-    hidden: Seqs
-    scores: WordScores = field(default_factory=WordScores.empty)
-    proposed: list[Seqs] = field(default_factory=list)
-    vectors: tuple[Seqs, NDArray[np.float64]] = field(
-        default_factory=lambda: (np.empty(0, np.int64), np.empty(0, np.float64))
+    is_visible: NDArray[np.bool]
+    """Which messages may be proposed, by position."""
+    end: int
+    """Number of messages that count: the others were stored after the query."""
+    scores: WordScores = field(default_factory=WordScores.none)
+    proposed: list[Positions] = field(default_factory=list)
+    vectors: tuple[Positions, NDArray[np.float64]] = field(
+        default_factory=lambda: (np.empty(0, np.intp), np.empty(0, np.float64))
     )
-    """Entries in ascending order with their cosines."""
+    """Messages in ascending order with their cosines."""
+
+    @classmethod
+    def of(
+        cls, key: str, view: SessionView, statistics: TermStatistics, upto: int, hidden: Collection[int]
+    ) -> SearchedSession:
+        """Prepare the search of a session, up to an entry and without hidden ones."""
+        table = view.attributes
+        end = table.count_through(upto)
+        is_visible = np.ones(len(table), np.bool)
+        is_visible[end:] = False
+        if hidden:
+            at, exists = _positions(table.seqs, np.fromiter(hidden, np.uint32, len(hidden)))
+            is_visible[at[exists]] = False
+        return cls(key=key, view=view, statistics=statistics, is_visible=is_visible, end=end)
 
     @property
     def attributes(self) -> AttributeTable:
         """The attributes of every message."""
         return self.view.attributes
 
-    def visible(self, seqs: Seqs) -> NDArray[np.bool]:
-        """Return which entries may be proposed."""
-        may_be: NDArray[np.bool] = seqs <= self.upto
-        return may_be & ~np.isin(seqs, self.hidden) if len(self.hidden) else may_be
+
+def _positions(sorted_values: NDArray[Any], values: NDArray[Any]) -> tuple[Positions, NDArray[np.bool]]:
+    """Return where values are in a sorted column of the same type, and which of them are in it."""
+    at = sorted_values.searchsorted(values)
+    exists = at < len(sorted_values)
+    exists[exists] = sorted_values[at[exists]] == values[exists]
+    return at, exists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,25 +132,43 @@ class Ranking:
     spans: Sequence[DateSpan]
     searched: int
     notes: tuple[str, ...]
-    term_sets: Mapping[EntryKey, TermSet]
-    """Terms of the messages that were compared with the task."""
+    rows: Mapping[EntryKey, bytes]
+    """Rows of the messages that were compared with the task."""
 
     def best(self, limit: int | None = None) -> list[Ranked]:
         """Return the best candidates, best first; all of them without a limit."""
-        return self._ranked(self.order[:limit])
+        return self.ranked(self.order[:limit])
+
+    def places(self, limit: int, least: float = 0.0) -> dict[EntryKey, int]:
+        """Return the places of the best candidates, best first, without those below the `least` relevance."""
+        best = self.order[:limit]
+        best = best[self.scores.chances[best] >= least]
+        return dict(zip(self.keys(best), best.tolist(), strict=True))
+
+    def keys(self, places: NDArray[np.intp]) -> list[EntryKey]:
+        """Return which entries the candidates at some places are."""
+        numbers = self.candidates.sessions[places].tolist()
+        return [
+            (self.sessions[number].key, seq)
+            for number, seq in zip(numbers, self.candidates.seqs[places].tolist(), strict=True)
+        ]
+
+    @property
+    def best_chance(self) -> float:
+        """The highest relevance among the best candidates."""
+        return float(self.scores.chances[self.order[:MAX_RANKED]].max(initial=0.0))
 
     def find(self, session: str, seq: int) -> Ranked | None:
         """Return an entry if it is a candidate."""
-        place = self._places.get((session, seq))
-        return self._ranked(np.array([place]))[0] if place is not None else None
+        found = self.candidates
+        number = next((number for number, one in enumerate(self.sessions) if one.key == session), -1)
+        # Candidates are in the order of their sessions, and of their entries in each.
+        start, end = found.sessions.searchsorted([number, number + 1]).tolist()
+        place = start + int(found.seqs[start:end].searchsorted(seq))
+        return self.ranked(np.array([place]))[0] if place < end and found.seqs[place] == seq else None
 
-    @cached_property
-    def _places(self) -> dict[EntryKey, int]:
-        keys = [session.key for session in self.sessions]
-        rows = zip(self.candidates.sessions.tolist(), self.candidates.seqs.tolist(), strict=True)
-        return {(keys[number], seq): place for place, (number, seq) in enumerate(rows)}
-
-    def _ranked(self, at: NDArray[np.intp]) -> list[Ranked]:
+    def ranked(self, at: NDArray[np.intp]) -> list[Ranked]:
+        """Return the candidates at some places."""
         found = self.candidates
         columns = (found.sessions, found.seqs, found.ts, found.roles, found.marks, found.exchanges, found.bm25)
         rows = zip(*(column[at].tolist() for column in (*columns, self.scores.total, self.scores.chances)), strict=True)
@@ -169,7 +205,7 @@ class Searcher:
         self.indexer = indexer
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
-        self.terms = TermSets(self.store, indexer.lexicon)
+        self.rows = MessageRows(self.store, indexer.lexicon)
         # The task is the same for many queries.
         self._task_terms = lru_cache(8)(lambda task: np.fromiter(indexer.lexicon.terms(task), np.uint32))
         self.patience = patience
@@ -190,13 +226,13 @@ class Searcher:
         candidates = _columns(searched, spans, best, len(weights))
         scores = score_candidates(candidates, self.weights, self.curve)
         order = best_first(candidates, scores.total)
-        sets: dict[EntryKey, TermSet] = {}
+        rows: dict[EntryKey, bytes] = {}
         if query.task and len(order):
             top = order[:MAX_RANKED]
             numbers = zip(candidates.sessions[top].tolist(), candidates.seqs[top].tolist(), strict=True)
             keys = [(searched[number].key, seq) for number, seq in numbers]
-            sets = self.terms.of(keys)
-            scores = self._with_task(query.task, scores, top, keys, sets)
+            rows = self.rows.of(keys)
+            scores = self._with_task(query.task, scores, top, [rows.get(key) for key in keys])
             order = best_first(candidates, scores.total)
         return Ranking(
             candidates=candidates,
@@ -207,7 +243,7 @@ class Searcher:
             spans=spans,
             searched=statistics.documents,
             notes=tuple(notes),
-            term_sets=sets,
+            rows=rows,
         )
 
     def _by_words(
@@ -225,18 +261,15 @@ class Searcher:
             view = words.view(session, terms)
             found = words.statistics(session, terms, upto=upto, view=view)
             statistics = statistics + found if searched else found
-            unseen = np.fromiter(hidden.get(session, ()), np.int64)
-            searched.append(SearchedSession(key=session, view=view, statistics=found, upto=upto, hidden=unseen))
+            searched.append(SearchedSession.of(session, view, found, upto, hidden.get(session, ())))
         # The statistics of all sessions together score every session, so that scores of two sessions are comparable.
         rarest = sorted(weights, key=lambda term: (-weights[term], statistics.df.get(term, 0), term))[:_MAX_TERMS]
         chosen = {term: weights[term] for term in rarest}
-        best: list[tuple[int, Seqs, NDArray[np.float32]]] = []
+        best: list[tuple[int, Positions, NDArray[np.float32]]] = []
         for number, one in enumerate(searched):
             one.scores = words.score(one.key, chosen, statistics, view=one.view)
-            at = one.scores.best(MAX_CANDIDATES + len(one.hidden))
-            seqs = one.scores.seqs[at].astype(np.int64)
-            is_visible = one.visible(seqs)
-            best.append((number, seqs[is_visible], one.scores.bm25[at[is_visible]]))
+            at = one.scores.best(MAX_CANDIDATES, one.is_visible)
+            best.append((number, at, one.scores.bm25[at]))
         _propose_best(searched, best)
         return searched, statistics, chosen
 
@@ -255,118 +288,117 @@ class Searcher:
                 continue
             near = [(number, *_nearest(searched[number], index, vectors)) for number in numbers]
             _propose_best(searched, near)
-            for number, seqs, cosines in near:
+            for number, at, cosines in near:
                 # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
-                _keep_cosines(searched[number], seqs, cosines.astype(np.float64), replace=position == 0)
+                _keep_cosines(searched[number], at, cosines.astype(np.float64), replace=position == 0)
 
-    def _with_task(
-        self,
-        task: str,
-        scores: Scores,
-        best: NDArray[np.intp],
-        keys: Sequence[EntryKey],
-        sets: Mapping[EntryKey, TermSet],
-    ) -> Scores:
+    def _with_task(self, task: str, scores: Scores, best: NDArray[np.intp], rows: Sequence[bytes | None]) -> Scores:
         """Add the share of the terms of the task that the best candidates have, times their relevance."""
         terms = self._task_terms(task[:_MAX_TASK_CHARACTERS])
         if not len(terms):
             return scores
-        shares = shared_terms([sets.get(key, _NO_TERMS) for key in keys], terms) / len(terms)
+        shares = shared_terms(list(map(terms_of, rows)), terms) / len(terms)
         return scores.with_part("task", best, self.weights.task * shares * scores.chances[best])
 
 
-def _propose_best(searched: Sequence[SearchedSession], found: Sequence[tuple[int, Seqs, NDArray[np.floating]]]) -> None:
-    """Propose the entries with the highest values over all sessions; newer ones first among equals."""
+def _propose_best(
+    searched: Sequence[SearchedSession], found: Sequence[tuple[int, Positions, NDArray[np.floating]]]
+) -> None:
+    """Propose the messages with the highest values over all sessions; newer ones first among equals."""
     if len(found) == 1:
-        number, seqs, values = found[0]
-        searched[number].proposed.append(seqs[np.lexsort((-seqs, -values))[:MAX_CANDIDATES]])
+        number, at, values = found[0]
+        few = len(at) <= MAX_CANDIDATES
+        searched[number].proposed.append(at if few else at[np.lexsort((-at, -values))[:MAX_CANDIDATES]])
         return
-    sizes = [len(seqs) for _, seqs, _ in found]
+    sizes = [len(at) for _, at, _ in found]
     numbers = np.repeat([number for number, _, _ in found], sizes)
     names = np.argsort(np.argsort([one.key for one in searched]))
-    seqs, values = np.concatenate([part[1] for part in found]), np.concatenate([part[2] for part in found])
-    best = np.lexsort((-seqs, names[numbers], -values))[:MAX_CANDIDATES]
+    positions, values = np.concatenate([part[1] for part in found]), np.concatenate([part[2] for part in found])
+    best = np.lexsort((-positions, names[numbers], -values))[:MAX_CANDIDATES]
     for number in np.unique(numbers[best]).tolist():
-        searched[number].proposed.append(seqs[best[numbers[best] == number]])
+        searched[number].proposed.append(positions[best[numbers[best] == number]])
 
 
 def _nearest(
     session: SearchedSession, index: VectorIndex, vectors: Sequence[Matrix]
-) -> tuple[Seqs, NDArray[np.float32]]:
-    """Return the entries of a session that are near to one of the vectors, in ascending order, with their cosines."""
-    proposed = np.unique(np.concatenate([np.empty(0, np.int64), *session.proposed])).tolist()
+) -> tuple[Positions, NDArray[np.float32]]:
+    """Return the messages of a session that are near to one of the vectors, in ascending order, with their cosines."""
+    column = session.attributes.seqs
+    proposed = column[_joined(session.proposed)].tolist()
+    hidden = int(session.end - np.count_nonzero(session.is_visible))
     found = []
     for vector in vectors:
-        found.append(index.nearest(session.key, vector, MAX_CANDIDATES + len(session.hidden)))
+        found.append(index.nearest(session.key, vector, MAX_CANDIDATES + hidden))
         # The second search gives a cosine to what words proposed, even if it is not among the nearest.
         found.append(index.nearest(session.key, vector, len(proposed), only=proposed))
-    seqs = np.concatenate([np.empty(0, np.int64), *(near.seqs.astype(np.int64) for near in found)])
+    seqs = np.concatenate([np.empty(0, np.uint32), *(near.seqs.astype(np.uint32) for near in found)])
     cosines = np.concatenate([np.empty(0, np.float32), *(near.cosines for near in found)])
-    is_visible = session.visible(seqs)
-    seqs, cosines = seqs[is_visible], cosines[is_visible]
-    order = np.lexsort((-cosines, seqs))
-    seqs, firsts = np.unique(seqs[order], return_index=True)
-    return seqs, cosines[order][firsts]
+    at, known = _positions(column, seqs)
+    known[known] = session.is_visible[at[known]]
+    at, cosines = at[known], cosines[known]
+    order = np.lexsort((-cosines, at))
+    at, firsts = np.unique(at[order], return_index=True)
+    return at, cosines[order][firsts]
 
 
-def _keep_cosines(session: SearchedSession, seqs: Seqs, cosines: NDArray[np.float64], *, replace: bool) -> None:
+def _joined(proposed: Sequence[Positions]) -> Positions:
+    """Return what was proposed, in ascending order."""
+    return np.unique(np.concatenate([np.empty(0, np.intp), *proposed]))
+
+
+def _keep_cosines(session: SearchedSession, at: Positions, cosines: NDArray[np.float64], *, replace: bool) -> None:
     known, values = session.vectors
-    new = (seqs, cosines) if replace else (known, values)
-    old = (known, values) if replace else (seqs, cosines)
+    new = (at, cosines) if replace else (known, values)
+    old = (known, values) if replace else (at, cosines)
     both = np.concatenate([new[0], old[0]])
     merged, firsts = np.unique(both, return_index=True)  # the first of two equal ones is that of `new`
     session.vectors = merged, np.concatenate([new[1], old[1]])[firsts]
 
 
 def _by_date(searched: Sequence[SearchedSession], spans: Sequence[DateSpan]) -> None:
-    """Propose entries of the days named in the query, best words first, even if few words match."""
+    """Propose messages of the days named in the query, best words first, even if few words match."""
     for session in searched if spans else ():
+        ts = session.attributes.ts
         for span in spans:
-            seqs = session.attributes.between(span.start, span.end).astype(np.int64)
-            seqs = seqs[session.visible(seqs)]
-            bm25, _ = session.scores.at(seqs)
-            session.proposed.append(seqs[np.lexsort((seqs, -bm25))[: MAX_CANDIDATES // 4]])
+            at = np.flatnonzero((ts >= span.start) & (ts < span.end) & session.is_visible)
+            order = np.argsort(-session.scores.bm25[at], kind="stable")
+            session.proposed.append(at[order[: MAX_CANDIDATES // 4]])
 
 
 def _columns(searched: Sequence[SearchedSession], spans: Sequence[DateSpan], best: float, terms: int) -> Candidates:
     """Return what was proposed, with the columns of the index that ranking needs."""
     tables = [_session_columns(number, session, spans) for number, session in enumerate(searched) if session.proposed]
-    names = tables[0].keys() if tables else _EMPTY.keys()
-    joined = {name: np.concatenate([_EMPTY[name], *(table[name] for table in tables)]) for name in names}
+    if len(tables) == 1:
+        joined = tables[0]
+    else:
+        joined = {name: np.concatenate([none, *(table[name] for table in tables)]) for name, none in _EMPTY.items()}
     coverage = joined.pop("coverage")
     return Candidates(**joined, strength=joined["bm25"] / best, matched=np.rint(coverage * terms))
 
 
 def _session_columns(number: int, session: SearchedSession, spans: Sequence[DateSpan]) -> dict[str, NDArray[Any]]:
     table = session.attributes
-    seqs = np.unique(np.concatenate(session.proposed))
-    at = table.seqs.searchsorted(seqs)
-    known = at < len(table)
-    known[known] = table.seqs[at[known]] == seqs[known]
-    seqs, at = seqs[known], at[known]
-    bm25, coverage = session.scores.at(seqs)
-    ts, (with_vectors, values) = table.ts[at], session.vectors
-    cosines, near = np.full(len(seqs), np.nan), with_vectors.searchsorted(seqs)
-    has_vector = near < len(with_vectors)
-    has_vector[has_vector] = with_vectors[near[has_vector]] == seqs[has_vector]
-    cosines[has_vector] = values[near[has_vector]]
-    openings = np.concatenate([[0], table.spoken_by("user")])
-    in_span = np.zeros(len(seqs), np.bool)
+    at = _joined(session.proposed)
+    seqs, ts = table.seqs[at].astype(np.int64), table.ts[at]
+    cosines, (with_vectors, values) = np.full(len(at), np.nan), session.vectors
+    if len(with_vectors):
+        near, has_vector = _positions(with_vectors, at)
+        cosines[has_vector] = values[near[has_vector]]
+    in_span = np.zeros(len(at), np.bool)
     for span in spans:
         in_span |= (ts >= span.start) & (ts < span.end)
+    passages = np.clip(-(-table.lengths[at].astype(np.int64) // _TERMS_PER_PASSAGE), 1, _MAX_PASSAGES)
     return {
-        "sessions": np.full(len(seqs), number, np.intp),
+        "sessions": np.full(len(at), number, np.intp),
         "seqs": seqs,
         "ts": ts,
         "roles": table.roles[at],
         "marks": table.marks[at],
-        "exchanges": openings[openings.searchsorted(seqs, side="right") - 1].astype(np.int64),
-        "bm25": bm25.astype(np.float64),
-        "coverage": coverage.astype(np.float64),
+        "exchanges": table.openings(at),
+        "bm25": session.scores.bm25[at].astype(np.float64),
+        "coverage": session.scores.coverage(at).astype(np.float64),
         "cosines": cosines,
-        "passages": np.clip(-(-table.lengths[at].astype(np.int64) // _TERMS_PER_PASSAGE), 1, _MAX_PASSAGES).astype(
-            np.float64
-        ),
+        "passages": passages.astype(np.float64),
         "in_span": in_span,
     }
 

@@ -16,6 +16,7 @@ from sys import byteorder
 from zlib import crc32
 
 from recto.context.facts.classifier import classify
+from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
 from recto.recall.documents import is_repetition
@@ -27,9 +28,15 @@ ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "event")
 _PLACES = {role: place for place, role in enumerate(ROLES)}
 MAX_TF = 255
 VERSION_BYTES = 4
-HEAD = struct.Struct("<4sqIIIB3x")
-"""Version, time, length, number of distinct terms, marks, role; then the terms, four bytes each, then their
+HEAD = struct.Struct("<4sqIIIB3s")
+"""Version, time, length, number of distinct terms, marks, role, signature; then the terms, four bytes each, then their
 frequencies, one byte each."""
+SIGNATURE_BYTES = 3
+_SIGNATURE_AT = HEAD.size - SIGNATURE_BYTES
+NO_SIGNATURE = bytes(SIGNATURE_BYTES)
+"""In rows that an older version made."""
+_MAX_FOLDED = 4000
+"""Characters of a text up to which the signature also tells whether another text has the same words."""
 _FORMAT = "rows/1"
 
 
@@ -48,7 +55,51 @@ def message_row(text: str, role: Role, ts: int, meta: bytes, lexicon: Lexicon) -
     version = row_version(lexicon)
     if is_repetition(meta):
         return version
-    return pack_row(version, ts, role, classify(text, role), lexicon.terms(text))
+    return pack_row(version, ts, role, classify(text, role), lexicon.terms(text), text_signature(text))
+
+
+def text_signature(text: str) -> bytes:
+    """Return two hashes of 12 bits: of the text, and of its words in lower case without punctuation."""
+    exact = crc32(text.encode("utf-8", "surrogatepass"))
+    folded = crc32(fold_words(text).encode("utf-8", "surrogatepass")) if len(text) <= _MAX_FOLDED else exact
+    return ((exact & 0xFFF) << 12 | folded & 0xFFF).to_bytes(SIGNATURE_BYTES, "big")
+
+
+def signature_of(row: bytes) -> bytes:
+    """Return the signature in a row that has a document."""
+    return row[_SIGNATURE_AT : HEAD.size]
+
+
+def role_of(row: bytes) -> Role:
+    """Return who said a message, from its row."""
+    return ROLES[row[_SIGNATURE_AT - 1]]
+
+
+def has_signature(row: bytes) -> bool:
+    """Whether a row that has a document has a signature too."""
+    return row[_SIGNATURE_AT : HEAD.size] != NO_SIGNATURE
+
+
+def words_hash(signature: bytes) -> int:
+    """Return the hash of the words: equal for two texts with the same words in the same order."""
+    return int.from_bytes(signature, "big") & 0xFFF
+
+
+def identity_of(row: bytes) -> bytes:
+    """Return what is equal in the rows of two messages with the same text, whoever said it and when."""
+    return row[_SIGNATURE_AT:]
+
+
+def with_signature(row: bytes, entry: Draft) -> bytes:
+    """Return a row that has a document with the signature of its entry."""
+    return row[:_SIGNATURE_AT] + text_signature(entry_text(entry)) + row[HEAD.size :]
+
+
+def is_row_of(row: bytes, entry: Draft, lexicon: Lexicon) -> bool:
+    """Whether a row is the one of an entry. A signature may be missing: older versions made none."""
+    if is_document(row, row_version(lexicon)) and not has_signature(row):
+        row = with_signature(row, entry)
+    return row == entry_row(entry, lexicon)
 
 
 def entry_row(entry: Draft, lexicon: Lexicon) -> bytes:
@@ -63,13 +114,15 @@ def with_row(draft: Draft, lexicon: Lexicon) -> Draft:
     return replace(draft, terms=entry_row(draft, lexicon))
 
 
-def pack_row(version: bytes, ts: int, role: Role, marks: Mark, terms: Mapping[int, int]) -> bytes:
+def pack_row(
+    version: bytes, ts: int, role: Role, marks: Mark, terms: Mapping[int, int], signature: bytes = NO_SIGNATURE
+) -> bytes:
     """Encode a row."""
     if min(terms.values(), default=1) < 1:
         terms = {term: tf for term, tf in terms.items() if tf > 0}
     frequencies = terms.values()
     length = min(sum(frequencies), 2**32 - 1)
-    head = HEAD.pack(version, ts, length, len(terms), int(marks), _PLACES[role])
+    head = HEAD.pack(version, ts, length, len(terms), int(marks), _PLACES[role], signature)
     try:
         tf = bytes(frequencies)
     except ValueError:
@@ -84,5 +137,5 @@ def is_document(row: bytes, version: bytes) -> bool:
     """Whether a row has a document that can be read."""
     if len(row) < HEAD.size or not row.startswith(version):
         return False
-    _, _, _, count, _, role = HEAD.unpack_from(row)
+    _, _, _, count, _, role, _ = HEAD.unpack_from(row)
     return len(row) == HEAD.size + 5 * int(count) and role < len(ROLES)

@@ -105,6 +105,8 @@ class SearchResult:
     """Number of messages searched."""
     candidates: int = 0
     """Number of messages that were ranked."""
+    best: float = 0.0
+    """The highest relevance among the best of them."""
     behind: int = 0
     """Entries that are not in the word index yet."""
     without_vectors: int = 0

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
 from recto.recall.term_rows import ROLES
-from recto.transcript.entries import Role
+from recto.transcript.entries import MAX_SEQ, Role
 
 _COLUMNS = {"seqs": "<u4", "ts": "<i8", "lengths": "<u4", "marks": "<u4", "roles": "u1"}
 BYTES_PER_MESSAGE = sum(np.dtype(kind).itemsize for kind in _COLUMNS.values())
 _MIN_SPARE = 1024
+_USER = ROLES.index("user")
 
 BlockPositions: TypeAlias = "int | NDArray[np.intp]"
 """Positions of a block's messages in the session: the first one if they are contiguous, else one each."""
@@ -54,19 +55,20 @@ class AttributeTable:
         role = ROLES[self.roles[at]]
         return MessageAttributes(int(self.ts[at]), role, Mark(int(self.marks[at])), int(self.lengths[at]))
 
-    def between(self, start: int, end: int) -> NDArray[np.uint32]:
-        """Return the messages from `start` up to but excluding `end`, in microseconds."""
-        is_between: NDArray[np.bool] = (self.ts >= start) & (self.ts < end)
-        return self.seqs[is_between]
+    def count_through(self, seq: int) -> int:
+        """Return how many messages there are up to and including an entry."""
+        # A Python number would have the whole column converted first.
+        return int(self.seqs.searchsorted(np.uint32(min(max(seq, 0), MAX_SEQ)), side="right"))
 
-    def spoken_by(self, role: Role) -> NDArray[np.uint32]:
-        """Return the messages of one role."""
-        by_role: NDArray[np.uint32] = self.seqs[self.roles == ROLES.index(role)]
-        return by_role
+    def openings(self, positions: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Return the user message that opened the exchange of each message; 0 if there is none."""
+        opened = np.flatnonzero(self.roles == _USER)
+        seqs = np.concatenate([np.zeros(1, np.int64), self.seqs[opened]])
+        return seqs[opened.searchsorted(positions, side="right")]
 
     def marked(self, mark: Mark, *, after: int = 0) -> NDArray[np.uint32]:
         """Return the messages after an entry that have one of these marks, newest first."""
-        at = int(self.seqs.searchsorted(np.uint32(after), side="right"))
+        at = self.count_through(after)
         is_marked: NDArray[np.bool] = (self.marks[at:] & np.uint32(mark)) != 0
         return self.seqs[at:][is_marked][::-1]
 

@@ -30,7 +30,7 @@ from recto.recall.index.cache import BoundedCache, decoding
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.unsealed_rows import TermColumns, Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.protocols import RecallIndex
-from recto.transcript.entries import MAX_SEQ
+from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
 
 BLOCK_BITS = (5, 9, 12, 15)
@@ -52,6 +52,13 @@ class TermPostings(NamedTuple):
 
     at: NDArray[np.uint16]
     tf: NDArray[np.uint8]
+
+
+class JoinedPostings(NamedTuple):
+    """The messages of all blocks that have a term: their positions in the session, and its frequency in each."""
+
+    at: NDArray[np.intp]
+    tf: NDArray[np.float32]
 
 
 def posting_keys(terms: NDArray[np.uint32], at: NDArray[np.integer], tf: NDArray[np.uint8]) -> PostingKeys:
@@ -316,40 +323,54 @@ class TermStatistics:
         return math.log(1 + (max(self.documents, count) - count + 0.5) / (count + 0.5))
 
 
+_BEST_STEPS = 8
+"""Steps for each message that is wanted, in which the scores of a long session are looked through for the best."""
+
+
 @dataclass(frozen=True, slots=True)
 class WordScores:
-    """Scores of all messages that have a term of the query, in ascending order of entries."""
+    """Scores of the messages of a session, by their positions in its attributes."""
 
-    seqs: NDArray[np.uint32]
     bm25: NDArray[np.float32]
-    """Without the constant factor k1 + 1, so the sum of all term weights is an upper bound."""
-    coverage: NDArray[np.float32]
-    """Share of the total term weight that is in the message, including terms that no message has."""
+    """0 for a message without a term of the query.
+
+    Without the constant factor k1 + 1, so the sum of all term weights is an upper bound.
+    """
+    matches: Sequence[tuple[np.float32, NDArray[np.intp]]]
+    """Weights of the terms that were scored, with ascending positions of messages in blocks that have them."""
+    fresh_matched: NDArray[np.float32]
+    """The weight that is in each of the last messages, which are in no block."""
+    total: float
+    """The weight of all terms, including those that were not scored and those that no message has."""
 
     @classmethod
-    def empty(cls) -> WordScores:
-        """Return the scores of no messages."""
-        return cls(np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.float32))
+    def none(cls, messages: int = 0) -> WordScores:
+        """Return the scores of messages that have no term of the query."""
+        return cls(np.zeros(messages, np.float32), (), np.empty(0, np.float32), 1.0)
 
-    def at(self, seqs: NDArray[np.integer]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the scores and the coverage of these messages; 0 for those that have no term of the query."""
-        places = self.seqs.searchsorted(seqs)
-        scored = places < len(self.seqs)
-        scored[scored] = self.seqs[places[scored]] == seqs[scored]
-        bm25, coverage = np.zeros(len(seqs), np.float32), np.zeros(len(seqs), np.float32)
-        bm25[scored], coverage[scored] = self.bm25[places[scored]], self.coverage[places[scored]]
-        return bm25, coverage
-
-    def best(self, limit: int) -> NDArray[np.intp]:
+    def best(self, limit: int, among: NDArray[np.bool] | None = None) -> NDArray[np.intp]:
         """Return the positions of the best messages, best first; newer ones first among equals."""
-        limit = max(limit, 0)
-        chosen = np.arange(len(self.seqs))
-        # A partition finds the candidates in linear time; only they are sorted.
-        if 0 < limit < len(chosen):
-            edge = np.partition(self.bm25, -limit)[-limit]
-            above, at_edge = np.flatnonzero(self.bm25 > edge), np.flatnonzero(self.bm25 == edge)
-            chosen = np.concatenate([above, at_edge[len(at_edge) - (limit - len(above)) :]])
-        return chosen[np.lexsort((self.seqs[chosen], self.bm25[chosen]))[::-1]][:limit]
+        values, limit = self.bm25 if among is None else self.bm25 * among, max(limit, 0)
+        least = np.float32(0)
+        if len(values) > _BEST_STEPS * limit > 0:
+            # As many steps as messages are wanted have a maximum of at least this, so the best ones are not below it.
+            step = len(values) // (_BEST_STEPS * limit)
+            maxima = np.maximum.reduceat(values, np.arange(0, len(values), step))
+            least = np.partition(maxima, -limit)[-limit]
+        found = np.flatnonzero(values >= least if least else values)
+        return found[np.lexsort((found, values[found]))[::-1]][:limit]
+
+    def coverage(self, positions: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the share of the total weight that is in each of some messages, given in ascending order."""
+        matched = np.zeros(len(positions), np.float32)
+        start = len(self.bm25) - len(self.fresh_matched)
+        split = int(positions.searchsorted(start))
+        matched[split:] = self.fresh_matched[positions[split:] - start]
+        in_blocks, sealed = matched[:split], positions[:split]
+        for weight, at in self.matches if split else ():
+            in_blocks += weight * (at.take(at.searchsorted(sealed), mode="clip") == sealed)
+        matched /= np.float32(self.total)
+        return np.minimum(matched, np.float32(1))
 
 
 __all__ = ["AttributeTable", "TermStatistics", "WordIndex", "WordScores"]
@@ -359,7 +380,10 @@ SEAL_AT = 512
 MERGE_AT = (16, 8)
 """Blocks of the first size class merged into one of the second, and of the second into one of the third."""
 CACHE_BYTES = 192 * 2**20
-"""Cache over all sessions: 21 bytes per message, and 3 per posting of a term that was searched."""
+"""Cache over all sessions: 21 bytes per message, and 3 per posting of a term that was searched.
+
+A quarter of it as much again: 12 bytes per posting of terms that are in many messages.
+"""
 
 
 @dataclass(frozen=True)
@@ -380,7 +404,7 @@ class SessionView:
     @cached_property
     def counts(self) -> dict[int, int]:
         """The number of messages that have each term."""
-        fresh = np.bincount(self._fresh_postings.terms, minlength=len(self.postings)).tolist()
+        fresh = np.bincount(self.fresh_columns.terms, minlength=len(self.postings)).tolist()
         return {
             term: count + sum([len(found.at) for found in known.values()])
             for (term, known), count in zip(self.postings.items(), fresh, strict=True)
@@ -388,7 +412,7 @@ class SessionView:
 
     def occurrences(self) -> dict[int, int]:
         """Return how often each term occurs, without terms that do not."""
-        fresh = self._fresh_postings
+        fresh = self.fresh_columns
         sums = np.bincount(fresh.terms, fresh.tf, minlength=len(self.postings)).tolist()
         totals = {
             term: int(count) + sum([int(found.tf.sum(dtype=np.int64)) for found in known.values()])
@@ -398,8 +422,8 @@ class SessionView:
 
     def counts_from(self, layout: BlockLayout, start: int) -> dict[int, int]:
         """Return the number of messages from a position on that have each term."""
-        fresh = self._fresh_postings
-        late = self._fresh_positions(layout)[fresh.at] >= start
+        fresh = self.fresh_columns
+        late = fresh.at >= start - self.fresh_start
         counts = dict(zip(self.postings, np.bincount(fresh.terms[late], minlength=len(self.postings)), strict=True))
         for block in self.blocks:
             positions = layout.positions[block.number]
@@ -408,34 +432,15 @@ class SessionView:
                 counts[term] += np.count_nonzero(session_positions(positions, known[block.number].at) >= start)
         return {term: int(count) for term, count in counts.items()}
 
-    def all_postings(
-        self, layout: BlockLayout, terms: Sequence[int]
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.uint8]]:
-        """Return the postings of these terms as columns: the term's place, the message's position, the frequency."""
-        fresh, places = self._fresh_postings, {term: place for place, term in enumerate(terms)}
-        owners = np.array([places.get(term, -1) for term in self.postings], np.intp)[fresh.terms]
-        is_searched = owners >= 0
-        found = [
-            (place, session_positions(layout.positions[number], known.at), known.tf)
-            for term, place in places.items()
-            for number, known in self.postings[term].items()
-            if len(known.at)
-        ]
-        return (
-            np.concatenate([owners[is_searched], np.repeat([one[0] for one in found], [len(one[1]) for one in found])])
-            if found
-            else owners[is_searched],
-            np.concatenate([self._fresh_positions(layout)[fresh.at[is_searched]], *(one[1] for one in found)]),
-            np.concatenate([fresh.tf[is_searched], *(one[2] for one in found)]),
-        )
+    @property
+    def fresh_start(self) -> int:
+        """The position of the first message that is in no block: those of all blocks come before it."""
+        return len(self.attributes) - len(self.fresh.attributes)
 
     @cached_property
-    def _fresh_postings(self) -> TermColumns:
+    def fresh_columns(self) -> TermColumns:
+        """The postings of messages that are in no block."""
         return self.fresh.columns(list(self.postings))
-
-    def _fresh_positions(self, layout: BlockLayout) -> NDArray[np.intp]:
-        positions: NDArray[np.intp] = layout.attributes.seqs.searchsorted(self.fresh.attributes.seqs)
-        return positions
 
 
 class _PostingsReader:
@@ -480,6 +485,7 @@ class WordIndex:
         """What the rows of this index begin with; others count as missing."""
         self._layouts: BoundedCache[BlockLayout] = BoundedCache(CACHE_BYTES // 2)
         self._postings: BoundedCache[dict[int, TermPostings]] = BoundedCache(CACHE_BYTES // 2)
+        self._joined: BoundedCache[tuple[tuple[tuple[int, int], ...], JoinedPostings]] = BoundedCache(CACHE_BYTES // 4)
         self._blocks: BoundedCache[list[WordBlock]] = BoundedCache(CACHE_BYTES // 16)
         self._unsealed = UnsealedRows(store, version)
 
@@ -504,6 +510,10 @@ class WordIndex:
         """Return the entry up to which every message has a row, as far as this process knows. Reads nothing."""
         known = self._unsealed.known(session)
         return known.head.seq if known is not None and known.complete else 0
+
+    def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
+        """Take entries that this process has just stored, so that their rows are not read back."""
+        self._unsealed.note_stored(session, entries)
 
     def forget(self, session: str) -> None:
         """Drop what this process knows of a session's rows."""
@@ -532,7 +542,7 @@ class WordIndex:
         df = view.counts
         if view.layout is not None:
             attributes = view.layout.attributes
-            count = int(attributes.seqs.searchsorted(upto, side="right"))
+            count = attributes.count_through(upto)
             if count < len(attributes):
                 length -= int(attributes.lengths[count:].sum(dtype=np.uint64))
                 documents = count
@@ -552,21 +562,54 @@ class WordIndex:
         weights = {term: weight * statistics.idf(term) for term, weight in query.items() if weight > 0}
         view = view or self._view(session, list(weights), with_attributes=True)
         if view.layout is None or not weights:
-            return WordScores.empty()
+            return WordScores.none(len(view.attributes))
         with decoding(self.index.location):
-            attributes = view.layout.attributes
+            lengths = view.layout.attributes.lengths
             average = max(statistics.length / max(statistics.documents, 1), 1.0)
-            terms = self._affordable(view, weights)
-            owners, at, tf = view.all_postings(view.layout, terms)
-            weight = np.array([weights[term] for term in terms], np.float32)[owners]
-            norm = attributes.lengths[at].astype(np.float32)
+            norm = lengths.astype(np.float32)
             norm *= np.float32(self.k1 * self.b / average)
             norm += np.float32(self.k1 * (1 - self.b))
-            bm25 = np.bincount(at, weight * tf / (tf + norm), len(attributes))
-            matched = np.bincount(at, weight, len(attributes))
-            found = np.flatnonzero(matched)  # the weight of a term is never 0
-            coverage = np.minimum(matched[found] / sum(weights.values()), 1)
-            return WordScores(attributes.seqs[found], bm25[found].astype(np.float32), coverage.astype(np.float32))
+            bm25 = np.zeros(len(lengths), np.float32)
+            terms, matches = self._affordable(view, weights), []
+            for term, (at, tf) in zip(terms, self._sealed_postings(session, view, view.layout, terms), strict=True):
+                if len(at):
+                    weight = np.float32(weights[term])
+                    # A message has one posting of a term, so no position is added to twice.
+                    bm25[at] += weight * tf / (tf + norm[at])
+                    matches.append((weight, at))
+            fresh, start = view.fresh_columns, view.fresh_start
+            scored = set(terms)
+            by_place = [weights[term] if term in scored else 0.0 for term in view.postings]
+            weight_of = np.array(by_place, np.float32)[fresh.terms]
+            values = weight_of * fresh.tf / (fresh.tf + norm[start + fresh.at])
+            bm25[start:] = np.bincount(fresh.at, values, len(bm25) - start)
+            fresh_matched = np.bincount(fresh.at, weight_of, len(bm25) - start).astype(np.float32)
+            return WordScores(bm25, matches, fresh_matched, sum(weights.values()))
+
+    def _sealed_postings(
+        self, session: str, view: SessionView, layout: BlockLayout, terms: Iterable[int]
+    ) -> Iterator[JoinedPostings]:
+        """Yield the postings of each term over all blocks. Those of frequent terms are cached for the next query."""
+        blocks = [(block.number, layout.positions[block.number]) for block in view.blocks]
+        # Blocks are in the order of their messages, unless some were indexed late.
+        key = tuple((number, at) for number, at in blocks if isinstance(at, int))
+        for term in terms:
+            known = self._joined.get((session, term))
+            if known is not None and known[0] == key:
+                yield known[1]
+                continue
+            of_blocks = [(at, view.postings[term][number]) for number, at in blocks]
+            parts = [(session_positions(at, found.at), found.tf) for at, found in of_blocks if len(found.at)]
+            at = np.concatenate([np.empty(0, np.intp), *(part[0] for part in parts)])
+            tf = np.concatenate([np.empty(0, np.float32), *(part[1] for part in parts)], dtype=np.float32)
+            if len(key) < len(blocks):
+                order = np.argsort(at, kind="stable")
+                yield JoinedPostings(at[order], tf[order])
+                continue
+            joined = JoinedPostings(at, tf)
+            if len(at) >= OWN_ROW_AT:
+                self._joined.put((session, term), (key, joined), 200 + at.nbytes + tf.nbytes)
+            yield joined
 
     def attributes(self, session: str) -> AttributeTable:
         """Return the attributes of every message of a session."""

@@ -6,8 +6,8 @@ session and read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ from recto.recall.index.attributes import AttributeTable, merge_attributes
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.term_rows import HEAD, is_document
-from recto.transcript.entries import Head
+from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import TranscriptStore
 
 _SEGMENT_ROWS = 64
-"""Rows that are decoded again when one is added."""
+"""Rows that are sorted again when some are added."""
 _MAX_SEGMENTS = 64
 """Segments from which all rows are decoded together again: only where nobody seals."""
 _CACHE_BYTES = 64 * 2**20
@@ -76,6 +76,16 @@ def unpack_rows(rows: Sequence[IndexRow]) -> FreshPostings:
     return FreshPostings(attributes, terms[order], np.repeat(np.arange(len(rows)), counts)[order], tf[order])
 
 
+def _join(parts: Sequence[FreshPostings]) -> FreshPostings:
+    """Join decoded rows, given in ascending order of entries."""
+    starts = np.cumsum([0, *(len(part.attributes) for part in parts[:-1])]).tolist()
+    terms = np.concatenate([part.terms for part in parts])
+    at = np.concatenate([part.at + start for part, start in zip(parts, starts, strict=True)])
+    order = np.argsort(terms, kind="stable")
+    tf = np.concatenate([part.tf for part in parts])
+    return FreshPostings(merge_attributes([part.attributes for part in parts]), terms[order], at[order], tf[order])
+
+
 @dataclass(frozen=True)
 class Unsealed:
     """The rows behind the sealed blocks of a session. Immutable."""
@@ -87,31 +97,39 @@ class Unsealed:
     complete: bool
     """Whether every message from `first` to the head has a row."""
     segments: tuple[FreshPostings, ...]
-    """Decoded rows, in ascending order of entries."""
-    tail: tuple[IndexRow, ...]
-    """The rows after the segments."""
+    """Decoded rows, in ascending order of entries. The last segment grows, the others do not."""
     weight: float
     """Number of rows; a large one counts as several."""
+    added: tuple[IndexRow, ...] = ()
+    """Rows after the segments that are not decoded yet."""
 
-    @cached_property
-    def parts(self) -> tuple[FreshPostings, ...]:
-        """All rows, decoded."""
-        return (*self.segments, unpack_rows(self.tail)) if self.tail else self.segments
+    def decoded(self) -> Unsealed:
+        """Return this with all rows decoded."""
+        if not self.added:
+            return self
+        *full, last = (*self.segments, unpack_rows(self.added))
+        if full and len(full[-1].attributes) < _SEGMENT_ROWS:
+            last = _join([full.pop(), last])
+        return replace(self, segments=(*full, last), added=())
 
     @cached_property
     def attributes(self) -> AttributeTable:
         """The attributes of all messages."""
-        return merge_attributes([part.attributes for part in self.parts])
+        return merge_attributes([part.attributes for part in self.segments])
 
     def columns(self, terms: Sequence[int]) -> TermColumns:
-        """Return the postings of some terms; positions are those in `attributes`."""
+        """Return the postings of some terms, by term and position; positions are those in `attributes`."""
         keys, offset, found = np.array(terms, np.uint32), 0, [_NO_COLUMNS]
-        for part in self.parts:
+        for part in self.segments:
             columns = part.columns(keys)
             if len(columns.at):
                 found.append(columns._replace(at=columns.at + offset))
             offset += len(part.attributes)
-        return found[-1] if len(found) <= 2 else TermColumns(*map(np.concatenate, zip(*found, strict=True)))
+        if len(found) <= 2:
+            return found[-1]
+        joined = TermColumns(*map(np.concatenate, zip(*found, strict=True)))
+        order = np.argsort(joined.terms, kind="stable")
+        return TermColumns(joined.terms[order], joined.at[order], joined.tf[order])
 
     @property
     def size(self) -> int:
@@ -119,16 +137,13 @@ class Unsealed:
         return (
             500
             + sum(13 * len(part.terms) + 21 * len(part.attributes) for part in self.segments)
-            + sum(200 + 4 * len(row.data) for row in self.tail)
+            + sum(200 + 4 * len(row.data) for row in self.added)
         )
 
-    def extended(self, head: Head, rows: Iterable[IndexRow], *, complete: bool) -> Unsealed:
+    def extended(self, head: Head, rows: Sequence[IndexRow], *, complete: bool) -> Unsealed:
         """Return this with more rows at its end."""
-        tail = (*self.tail, *rows)
-        segments, weight = self.segments, self.weight + sum(row_weight(row.data) for row in tail[len(self.tail) :])
-        if len(tail) >= _SEGMENT_ROWS:
-            segments, tail = (*segments, unpack_rows(tail)), ()
-        return Unsealed(self.first, head, self.complete and complete, segments, tail, weight)
+        weight = self.weight + sum([row_weight(row.data) for row in rows])
+        return replace(self, head=head, complete=self.complete and complete, added=(*self.added, *rows), weight=weight)
 
 
 _NO_COLUMNS = TermColumns(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0, np.uint8))
@@ -153,18 +168,30 @@ class UnsealedRows:
         """Return the rows of all entries behind the covered ones."""
         first, head = covered[-1].last + 1 if covered else 1, self._store.head(session)
         known = self._known.get(session)
-        if known is not None and known.first == first and known.head == head and known.complete:
+        if known is not None and known.first == first and known.head == head and known.complete and not known.added:
             return known
         if not self._is_prefix(known, first, head):
             known = None
         if known is None:
-            known = Unsealed(first, EMPTY_HEAD if first == 1 else Head(first - 1, b""), True, (), (), 0.0)
-        start = known.head.seq + 1
-        rows = self.rows(session, start, head.seq)
-        complete = not self._store.lacking_terms(session, self._version, start, head.seq, 1)
-        known = known.extended(head, rows, complete=complete)
+            known = Unsealed(first, EMPTY_HEAD if first == 1 else Head(first - 1, b""), True, (), 0.0)
+        if known.head != head:
+            start = known.head.seq + 1
+            rows = self.rows(session, start, head.seq)
+            complete = not self._store.lacking_terms(session, self._version, start, head.seq, 1)
+            known = known.extended(head, rows, complete=complete)
+        known = known.decoded()
         self._known.put(session, known, known.size)
         return known
+
+    def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
+        """Take entries that this process has just stored, so that their rows are not read back."""
+        known = self._known.get(session)
+        if known is None or not known.complete or entries[0].prev != known.head.hash:
+            return
+        if all(entry.kind != MESSAGE or entry.terms.startswith(self._version) for entry in entries):
+            rows = [IndexRow(entry.seq, entry.terms) for entry in entries if is_document(entry.terms, self._version)]
+            known = known.extended(Head(entries[-1].seq, entries[-1].hash), rows, complete=True)
+            self._known.put(session, known, known.size)
 
     def _is_prefix(self, known: Unsealed | None, first: int, head: Head) -> bool:
         """Whether what is known is still there, and everything before the last of it was there too."""
@@ -172,7 +199,7 @@ class UnsealedRows:
             known is not None
             and known.complete
             and known.first == first
-            and known.head.seq < head.seq
+            and (known.head.seq < head.seq or known.head == head)
             and len(known.segments) <= _MAX_SEGMENTS
         )
 

@@ -1,7 +1,7 @@
-"""The terms of messages, to compare messages with each other without reading their texts.
+"""The rows of messages in the word index, to compare messages with each other without reading their texts.
 
-They come from the rows of the word index that are stored with the messages. A message without a row, which an older
-version stored, is read and analyzed.
+They are stored with the messages. A message whose row is missing or has no signature, which an older version stored,
+is read and analyzed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.formats.entry_text import entry_text
 from recto.recall.index.cache import BoundedCache
 from recto.recall.protocols import Lexicon
-from recto.recall.term_rows import HEAD, is_document, row_version
+from recto.recall.term_rows import HEAD, entry_row, has_signature, is_document, row_version, with_signature
 from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
 
@@ -26,56 +25,57 @@ _MAX_COMPARED = 256
 TermSet: TypeAlias = NDArray[np.uint32]
 EntryKey: TypeAlias = tuple[str, int]
 """A session key and the number of an entry in it."""
+_NO_TERMS = np.empty(0, np.uint32)
 
 
-class TermSets:
-    """The distinct terms of messages. Thread-safe."""
+class MessageRows:
+    """Reads the rows of messages. Thread-safe."""
 
     def __init__(self, store: TranscriptStore, lexicon: Lexicon) -> None:
         self._store = store
         self._lexicon = lexicon
         self._version = row_version(lexicon)
-        self._known: BoundedCache[TermSet] = BoundedCache(_CACHE_BYTES)
+        self._made: BoundedCache[bytes] = BoundedCache(_CACHE_BYTES)
 
-    def of(self, keys: Iterable[EntryKey]) -> dict[EntryKey, TermSet]:
-        """Return the terms of messages, as far as they exist, with one read per session."""
+    def of(self, keys: Iterable[EntryKey]) -> dict[EntryKey, bytes]:
+        """Return the rows of messages, as far as they exist, with one read per session."""
         by_session: dict[str, list[int]] = {}
         for session, seq in dict.fromkeys(keys):
             by_session.setdefault(session, []).append(seq)
         return {
-            (session, seq): terms
+            (session, seq): row
             for session, seqs in by_session.items()
-            for seq, terms in self._of_session(session, seqs).items()
+            for seq, row in self._of_session(session, seqs).items()
         }
 
-    def _of_session(self, session: str, seqs: Sequence[int]) -> dict[int, TermSet]:
+    def _of_session(self, session: str, seqs: Sequence[int]) -> dict[int, bytes]:
         rows = self._store.pick_terms(session, seqs)
-        decoded = ((seq, terms_of(row, self._version)) for seq, row in rows.items())
-        sets = {seq: terms for seq, terms in decoded if terms is not None}
-        if missing := [seq for seq in seqs if seq not in sets]:
-            sets |= {entry.seq: self._of_entry(entry) for entry in self._store.pick(session, missing)}
-        return sets
+        found = {seq: row for seq, row in rows.items() if is_document(row, self._version) and has_signature(row)}
+        if missing := [seq for seq in seqs if seq not in found]:
+            for entry in self._store.pick(session, missing):
+                row = self._made_row(entry, rows.get(entry.seq, b""))
+                if is_document(row, self._version):
+                    found[entry.seq] = row
+        return found
 
-    def _of_entry(self, entry: Entry) -> TermSet:
-        known = self._known.get(entry.hash)
+    def _made_row(self, entry: Entry, stored: bytes) -> bytes:
+        """Make a row that is missing, or add the signature to one."""
+        known = self._made.get(entry.hash)
         if known is None:
-            known = np.sort(np.fromiter(self._lexicon.terms(entry_text(entry)), np.uint32))
-            self._known.put(entry.hash, known, 200 + known.nbytes)
+            is_whole = is_document(stored, self._version)
+            known = with_signature(stored, entry) if is_whole else entry_row(entry, self._lexicon)
+            self._made.put(entry.hash, known, 200 + len(known))
         return known
 
 
-def terms_of(row: bytes, version: bytes) -> TermSet | None:
-    """Return the terms in a row of the word index, in ascending order; None if it has no document."""
-    if not is_document(row, version):
-        return None
-    terms = np.frombuffer(row, "<u4", (len(row) - HEAD.size) // 5, HEAD.size).copy()
-    terms.sort()
-    return terms
+def terms_of(row: bytes | None) -> TermSet:
+    """Return the terms in the row of a message; none without a row."""
+    return np.frombuffer(row, "<u4", (len(row) - HEAD.size) // 5, HEAD.size) if row else _NO_TERMS
 
 
 def shared_terms(sets: Sequence[TermSet], terms: TermSet) -> NDArray[np.intp]:
     """Return how many of these terms each set has."""
-    flat = np.concatenate([np.empty(0, np.uint32), *sets])
+    flat = np.concatenate([_NO_TERMS, *sets])
     owners = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
     return np.bincount(owners[np.isin(flat, terms)], minlength=len(sets))
 
@@ -87,9 +87,9 @@ def similarities(
 
     Of larger sets the `most` smallest terms are compared; all of them if it is None.
     """
-    sets = [terms[:most] for terms in (*left, *right)]
+    sets = [terms if most is None or len(terms) <= most else np.sort(terms)[:most] for terms in (*left, *right)]
     sizes = np.array([len(terms) for terms in sets], np.int64)
-    vocabulary, columns = np.unique(np.concatenate([np.empty(0, np.uint32), *sets]), return_inverse=True)
+    vocabulary, columns = np.unique(np.concatenate([_NO_TERMS, *sets]), return_inverse=True)
     occurs = np.zeros((len(sets), len(vocabulary)), np.float32)
     occurs[np.repeat(np.arange(len(sets)), sizes), columns] = 1
     # Sums of ones are exact in any order, so the result does not depend on how the product is computed.

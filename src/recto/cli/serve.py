@@ -36,6 +36,13 @@ _TRY = (
 """A question, one that continues it through another protocol, and what the model saw."""
 
 
+_LOCAL = (
+    "No key is needed: every program on this machine may ask. Keys and subscriptions of clients are passed on:",
+    "  ANTHROPIC_BASE_URL={url}/to/https://api.anthropic.com claude",
+    "  OPENAI_BASE_URL={url}/to/https://api.openai.com/v1 your-agent",
+)
+
+
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", metavar="PORT", type=click.IntRange(0, 65535), help="The port. 0: any. [default: 8642]")
@@ -45,6 +52,7 @@ _TRY = (
     shell_complete=complete_models,
     help="The model whose window counts where a request names none.",
 )
+@click.option("--local", is_flag=True, help="Need no key: every program on this machine may ask. Loopback only.")
 @click.option("--key", "lend_key", is_flag=True, help="Lend a key for this run: print it, the page and lines to try.")
 @click.option("--sample", is_flag=True, help="Store a long session to look at, if it is not there yet.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is a screen.")
@@ -54,6 +62,7 @@ def serve_command(
     host: str | None,
     port: int | None,
     model: str | None,
+    local: bool,
     lend_key: bool,
     sample: bool,
     open_page: bool,
@@ -66,6 +75,7 @@ def serve_command(
     Examples:
       recto serve --key
       recto serve --key --sample --open
+      recto serve --local
       recto serve --port 9000
       recto --config gateway.yaml serve --host 0.0.0.0
     """
@@ -75,6 +85,7 @@ def serve_command(
 
     options = settings.gateway
     options = replace(options, host=host or options.host, port=options.port if port is None else port)
+    options = replace(options, local=local or options.local)
     settings = replace(settings, gateway=options, model=model or settings.model)
     with closing(open_store(settings)) as store:
         gateway = Gateway(settings, store)
@@ -90,6 +101,8 @@ def serve_command(
             _print_lines(f"Recto listens on {address}", f"Transcripts: {store.location}")
             if page:
                 _print_lines(f"Page: {page}")
+            if options.local:
+                _print_lines(*(line.format(url=address) for line in _LOCAL))
             if secret:
                 _print_examples(address, secret, next(iter(gateway.upstreams.by_name)))
             out.file.flush()

@@ -445,6 +445,12 @@ class GatewaySettings:
     """Host names accepted besides loopback's own: `gateway.example.com`."""
     origins: tuple[str, ...] = ()
     """Web origins accepted besides the gateway's own: `https://chat.example.com`."""
+    local: bool = False
+    """Whether requests need no key, and clients may name their provider's address themselves: every program on this
+    machine may then ask. Only on loopback."""
+    targets: tuple[str, ...] = ()
+    """Hosts that clients may name besides the known vendors, where `local` is on: `llm.example.com`, or an origin that
+    is meant literally, such as `http://127.0.0.1:8000`."""
     upstreams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Upstreams by name: `{main: {url: https://api.openai.com/v1, wire: openai.responses, key_env: OPENAI_API_KEY,
     models: [gpt-*]}}`. None: the embedded model."""

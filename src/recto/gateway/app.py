@@ -31,7 +31,7 @@ from recto.gateway.known_requests import KnownRequests
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.mcp import GatewayMcp
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATH, TABLE, AccessPolicy, Guard
+from recto.gateway.middleware.auth import API_ROOTS, PASSED_METHODS, PASSED_PATH, TABLE, AccessPolicy, Guard
 from recto.gateway.models_api import ModelsApi
 from recto.gateway.passthrough import Passthrough
 from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
@@ -43,6 +43,7 @@ from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
 from recto.gateway.static import StaticFiles
+from recto.gateway.targets import Targets
 from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
 from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, make_upstreams
@@ -84,7 +85,11 @@ class Gateway:
         self._known = KnownRequests()
         self.retries = Retries()
         empty = Starlette(routes=[], lifespan=self._lifespan)
-        self.guard = Guard(empty, settings.gateway, self.keys, self.authority, self._known)
+        local = Key(id="local", name="this machine", rights=frozenset({"ask"}), tenant=settings.tenant)
+        targets = (
+            Targets(settings.gateway, local, self.upstreams.open_target, API_ROOTS) if settings.gateway.local else None
+        )
+        self.guard = Guard(empty, settings.gateway, self.keys, self.authority, self._known, targets)
         self.requests = RequestMetrics(
             self.metrics,
             lambda: self.guard.limits.in_flight,

@@ -56,7 +56,7 @@ class ModelsApi:
         if not await on_a_thread(self._sessions.knows, *name):
             at, task = self._lists.get(upstream.name, (0.0, None))
             if task is None or now >= at + _LIST_LIFETIME:
-                task = asyncio.ensure_future(self._models_of(upstream.name, headers))
+                task = asyncio.ensure_future(self._models_of(upstream, headers))
                 self._lists[upstream.name] = now, task
             await asyncio.wait({task}, timeout=_LOOK_UP_SECONDS)
         known = await on_a_thread(self._sessions.knows, *name)
@@ -65,12 +65,13 @@ class ModelsApi:
     async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
         """List the models that a key can use, in the client's format."""
         names = [key.upstream] if key.upstream else list(self._upstreams.by_name)
-        pending = [self._models_of(name, headers) for name in names if name in self._upstreams.by_name]
+        upstreams = [upstream for name in names if (upstream := self._upstreams.named(name))]
+        pending = [self._models_of(upstream, headers) for upstream in upstreams]
         found = {str(one["id"]): one for many in await asyncio.gather(*pending) for one in many}
         return format_of_client(headers).api.model_list(list(found.values()))
 
-    async def _models_of(self, name: str, headers: Mapping[str, str]) -> list[dict[str, Any]]:
-        upstream = self._upstreams.by_name[name]
+    async def _models_of(self, upstream: Upstream, headers: Mapping[str, str]) -> list[dict[str, Any]]:
+        name = upstream.name
         listed = [pattern for pattern, owner in self._upstreams.patterns if owner == name and "*" not in pattern]
         found = [{"id": model, "owned_by": name} for model in listed]
         if not isinstance(upstream, HttpUpstream):

@@ -477,6 +477,9 @@ def refuse_public(gateway: GatewaySettings, keys: Keys) -> None:
     """Raise `SettingsError` for an address that others can reach while no host name or no API key is configured."""
     if is_loopback(gateway.host):
         return
+    if gateway.local:
+        reason = f"others can reach {gateway.host!r}, and without keys everybody could use it"
+        raise SettingsError("gateway.local", f"{reason}; listen on 127.0.0.1, or serve with keys")
     if not gateway.hosts:
         reason = f"others can reach {gateway.host!r}, so name in 'gateway.hosts' what they call this gateway"
         raise SettingsError("gateway.host", f"{reason}; or listen on 127.0.0.1")

@@ -10,9 +10,10 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
@@ -29,6 +30,8 @@ from recto.gateway.known_requests import KnownPrefix, KnownRequests
 from recto.gateway.middleware._body import BodyReader
 from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
 from recto.gateway.middleware.rate_limit import RateLimits
+from recto.gateway.targets import PREFIX as TARGET_PREFIX
+from recto.gateway.targets import Targets
 
 Need: TypeAlias = Literal["open"] | Right
 """What a route requires: nothing, or a key with a right."""
@@ -116,7 +119,7 @@ BODY = "recto.body"
 """The body of a request in its scope; empty where it has none."""
 KNOWN = "recto.known"
 """Where handlers find the earlier request that the body begins with, or None."""
-_API_ROOTS = frozenset(
+API_ROOTS = frozenset(
     path.split("/")[2]
     for path in (*(rule.path for rule in TABLE), *OPEN_PATHS, *SHARED_PATHS)
     if path.startswith("/v1/")
@@ -157,6 +160,7 @@ class Guard:
         keys: Keys,
         authority: AccessPolicy | None = None,
         known: KnownRequests | None = None,
+        targets: Targets | None = None,
     ) -> None:
         self.app = app
         self.authority = authority or AccessPolicy()
@@ -166,6 +170,8 @@ class Guard:
         self._body_reader = BodyReader(gateway)
         self._max_bytes = gateway.body_bytes
         self._known = known or KnownRequests()
+        self._targets = targets
+        """Addresses that clients may name, and requests need no key: where the gateway serves this machine alone."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -203,6 +209,12 @@ class Guard:
         headers = parse_headers(scope["headers"])
         method, path = scope["method"], scope["path"]
         raw = scope.get("raw_path") or path.encode()
+        upstream = ""
+        if self._targets and raw.startswith(TARGET_PREFIX):
+            self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
+            upstream, raw = self._targets.resolve(raw)
+            path = unquote_to_bytes(raw).decode("utf-8", "replace")
+            scope = {**scope, "path": path, "raw_path": raw}
         refuse_ambiguous(method, raw, scope["query_string"], scope["http_version"], headers)
         if versioned := _versioned(path):
             path, raw = versioned, _versioned(raw.decode("ascii")).encode()
@@ -216,6 +228,8 @@ class Guard:
             await self._handle(scope, receive, answer, headers, None)
             return
         key = await self._key(headers)
+        if upstream:
+            key = replace(key, upstream=upstream)
         if not needs:
             raise self._unknown(path)
         if not needs - {"open"} <= key.rights:
@@ -227,6 +241,8 @@ class Guard:
     async def _key(self, headers: Mapping[bytes, bytes]) -> Key:
         secret = _secret(headers)
         found = await self._lookup.find(secret) if secret else None
+        if found is None and not secret and self._targets:
+            return self._targets.key
         if found is None:
             text = "no key, or one that opens nothing: bring one as 'Authorization: Bearer rk-…' or as 'x-api-key'"
             raise RequestRefused(401, UNAUTHORISED, text)
@@ -337,7 +353,7 @@ def _versioned(path: str) -> str:
     """Return a path of a provider's API below `/v1` where a client's base URL lacks it or has it twice; else empty."""
     if path.startswith("/v1/v1/"):
         return path[3:]
-    return f"/v1{path}" if path.split("/", 2)[1] in _API_ROOTS else ""
+    return f"/v1{path}" if path.split("/", 2)[1] in API_ROOTS else ""
 
 
 def _forwarded_headers(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from ipaddress import ip_address
 from typing import Literal, NamedTuple, Self, cast
 
 import anyio
@@ -241,6 +242,14 @@ def _target(url: str) -> Target:
     is_encrypted = parsed.scheme == "https"
     port = parsed.port or (443 if is_encrypted else 80)
     return Target(is_encrypted, parsed.raw_host.decode("ascii"), port, parsed.netloc, parsed.raw_path)
+
+
+def _is_public(address: str) -> bool:
+    """Whether an IP address is reachable by everybody."""
+    try:
+        return ip_address(address.partition("%")[0]).is_global
+    except ValueError:
+        return False
 
 
 class Upload(NamedTuple):
@@ -470,6 +479,8 @@ class UpstreamConnections:
 
     connect_seconds: float
     read_seconds: float
+    public_only: bool = False
+    """Whether a connection to a private address is refused, before a byte is sent."""
     _idle: list[_Connection] = field(default_factory=list, init=False)
     """The one used last is at the end and is reused first."""
     _active: set[_Connection] = field(default_factory=set, init=False)
@@ -532,12 +543,14 @@ class UpstreamConnections:
         tcp: _TcpStream | None = None
         try:
             async with asyncio.timeout(self.connect_seconds):
-                _, tcp = await loop.create_connection(
+                transport, tcp = await loop.create_connection(
                     partial(_TcpStream, self.read_seconds),
                     target.host,
                     target.port,
                     happy_eyeballs_delay=_HAPPY_EYEBALLS,
                 )
+                if self.public_only and not _is_public(str(transport.get_extra_info("peername")[0])):
+                    raise ConnectionRefusedError
                 stream: ByteStream = tcp
                 if self._ssl_context is not None and target.is_encrypted:
                     stream = await TLSStream.wrap(

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 from urllib.parse import urlsplit
 
 from recto.config import Settings
-from recto.errors import SettingsError, UpstreamsWrong
+from recto.errors import RequestRefused, SettingsError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
+from recto.formats.errors import RATE_LIMITED
 from recto.gateway.api_keys import Key
 from recto.text.unicode import has_half_characters
 
@@ -50,6 +51,8 @@ _NOT_FORWARDED: Final = frozenset(
         "idempotency-key",  # of the client's request: one of the gateway's may differ, and there may be several
     }
 )
+_MAX_TARGETS: Final = 256
+"""Different addresses that clients may name."""
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
 _OWN_PREFIXES: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
 
@@ -115,6 +118,8 @@ class HttpUpstream:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     connect_seconds: float = 10.0
     read_seconds: float = 600.0
+    public_only: bool = False
+    """Whether its name must not lead to a private address."""
     _connections: UpstreamConnections | None = field(default=None, init=False, repr=False)
 
     def counting_model(self, model: str) -> str:
@@ -206,7 +211,7 @@ class HttpUpstream:
 
         if self._connections is None:
             self._connections = UpstreamConnections(
-                connect_seconds=self.connect_seconds, read_seconds=self.read_seconds
+                connect_seconds=self.connect_seconds, read_seconds=self.read_seconds, public_only=self.public_only
             )
         return self._connections
 
@@ -247,12 +252,19 @@ class Upstreams:
     patterns: Sequence[tuple[str, str]]
     """Patterns of model names with their upstream; the first match wins."""
 
+    _targets: dict[str, Upstream] = field(default_factory=dict, init=False)
+    """Those at addresses that clients named."""
+
+    def named(self, name: str) -> Upstream | None:
+        """Return an upstream by its name, also one at an address that a client named."""
+        return self.by_name.get(name) or self._targets.get(name)
+
     def for_model(self, model: str, key: Key) -> Upstream:
         """Return the upstream of a model. Raises `UpstreamsWrong`, also for a name that cannot be encoded."""
         if has_half_characters(model):
             raise UpstreamsWrong("the model's name contains half a character")
         if key.upstream:
-            found = self.by_name.get(key.upstream)
+            found = self.named(key.upstream)
             if found is None:
                 raise UpstreamsWrong(f"the key's upstream '{key.upstream}' is not configured")
             return found
@@ -262,9 +274,20 @@ class Upstreams:
         known = ", ".join(sorted({pattern for pattern, _ in self.patterns})[:20])
         raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
 
+    def open_target(self, url: str, public_only: bool) -> str:
+        """Return the name of the upstream at an address that a client named. Raises `RequestRefused`."""
+        name = url.partition("://")[2]
+        if name not in self._targets:
+            if len(self._targets) >= _MAX_TARGETS:
+                raise RequestRefused(429, RATE_LIMITED, "too many different addresses were asked here already", 60)
+            self._targets[name] = HttpUpstream(
+                name=name, url=url, speaks=tuple(FORMATS.values()), auth="client", public_only=public_only
+            )
+        return name
+
     async def close(self) -> None:
         """Close all connections."""
-        for upstream in self.by_name.values():
+        for upstream in (*self.by_name.values(), *self._targets.values()):
             await upstream.close()
 
 

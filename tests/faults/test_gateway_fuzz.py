@@ -239,6 +239,76 @@ def test_bent_requests_are_answered_or_refused_and_no_upstream_gets_one_that_it_
     assert answered < many * 19 // 20
 
 
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "done"}
+HELLO = {"role": "user", "content": "hello"}
+DONE = {"role": "tool", "tool_call_id": "c1", "content": "done"}
+USE = [{"type": "tool_use", "id": "t1", "name": "run", "input": {}}]
+RESULT = [{"type": "tool_result", "tool_use_id": "t1", "content": "done"}]
+
+
+def response_call(**more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": "c1", "name": "run", "arguments": "{}", **more}
+
+
+IMPOSSIBLE: dict[str, list[list[dict[str, Any]]]] = {
+    CHAT: [
+        *(
+            [HELLO, {"role": role, "content": "x", "tool_calls": [CALL]}, DONE]
+            for role in ("user", "system", "developer")
+        ),
+        [HELLO, {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}, DONE],
+    ],
+    RESPONSES: [
+        *([HELLO, response_call(role=role), OUTPUT] for role in ("user", "system", "developer", "tool")),
+        [response_call(role="system"), OUTPUT, HELLO],
+        [HELLO, response_call(role="developer")],
+        [HELLO, {"type": "computer_call", "call_id": ""}],
+    ],
+    ANTHROPIC: [
+        [HELLO, {"role": "assistant", "content": USE}, {"role": "system", "content": RESULT}],
+        [HELLO, {"role": "assistant", "content": USE}, {"role": "developer", "content": RESULT}, HELLO],
+        [HELLO, {"role": "system", "content": USE}, {"role": "user", "content": RESULT}],
+        [HELLO, {"role": "system", "content": USE}],
+        [{"role": "system", "content": "Be brief."}, HELLO],
+        [HELLO, {"role": "assistant", "content": [*USE, *USE]}, {"role": "user", "content": RESULT}],
+        [HELLO, {"role": "assistant", "content": USE}, {"role": "user", "content": [*RESULT, *RESULT]}],
+    ],
+}
+"""Calls and results of the wrong role, two with one id in a message, and words before the user's first."""
+
+
+@pytest.mark.parametrize("wire", IMPOSSIBLE)
+def test_an_impossible_call_or_result_is_refused_before_it_is_stored(swift_folder, wire):
+    def body(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"model": "gpt-4o", "max_tokens": 9, "input" if wire == RESPONSES else "messages": messages}
+
+    async def work() -> None:
+        scripted = ScriptedUpstream(lambda asked: Says(text="An answer."))
+        async with Provider(scripted).listening() as provider, direct(swift_folder, provider.url) as gw:
+            for messages in IMPOSSIBLE[wire]:
+                answer = await gw.post(PATHS[wire], body(messages), x_recto_session_id="mine")
+                assert (answer.status, is_refusal(wire, answer)) == (400, True), messages
+            assert scripted.asked == []
+            answer = await gw.post(PATHS[wire], body([HELLO]), x_recto_session_id="mine")
+            assert answer.status == 200
+            assert [asked.messages for asked in scripted.asked] == [[HELLO]]
+
+    asyncio.run(work())
+
+
+def test_a_conversation_does_not_begin_with_an_impossible_call(swift_folder):
+    async def work() -> None:
+        scripted = ScriptedUpstream(lambda asked: Says(text="An answer."))
+        async with Provider(scripted).listening() as provider, direct(swift_folder, provider.url) as gw:
+            for items in IMPOSSIBLE[RESPONSES]:
+                answer = await gw.post("/v1/conversations", {"items": items})
+                assert (answer.status, is_refusal(RESPONSES, answer)) == (400, True), items
+            answer = await gw.post("/v1/conversations", {"items": [HELLO, response_call(role="assistant"), OUTPUT]})
+            assert answer.status == 200
+
+    asyncio.run(work())
+
+
 def test_a_gateway_that_sends_on_whatever_it_gets_is_caught(swift_folder, monkeypatch):
     monkeypatch.setattr(turn, "refuse_defects", lambda messages, wire: None)
     monkeypatch.setattr(turn, "_refuse_empty", lambda asked: None)

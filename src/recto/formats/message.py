@@ -134,7 +134,7 @@ _short_fields = lru_cache(maxsize=16_384)(_parse_fields)
 _medium_fields = lru_cache(maxsize=1024)(_parse_fields)
 
 
-def stated_role(fields: dict[str, Json]) -> Role:
+def stated_role(fields: Mapping[str, Json]) -> Role:
     """Returns the role in the member `role`. An unknown role counts as the user's, the least trusted one."""
     role = fields.get("role")
     if role is None:

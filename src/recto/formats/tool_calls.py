@@ -50,4 +50,6 @@ def call_defect(ids: ToolCallIds, role: str, answers_by: Sequence[str]) -> str:
         return "only an assistant can call tools"
     if answers and ROLES.get(role, "user") not in answers_by:
         return "only a user or a tool can give results"
-    return ""
+    if len(set(calls)) < len(calls):
+        return "two of its calls have one id"
+    return "two of its results are for one call" if len(set(answers)) < len(answers) else ""

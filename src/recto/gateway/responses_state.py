@@ -21,7 +21,7 @@ from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import COMPACTED, SessionHint, compacted_in
-from recto.gateway.turn import TurnRunner
+from recto.gateway.turn import TurnRunner, refuse_defects
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import event
 from recto.transcript.hidden import is_hidden
@@ -90,17 +90,17 @@ class ConversationState:
         metadata, items = fields.get("metadata") or {}, fields.get("items") or []
         if not isinstance(metadata, dict) or not isinstance(items, list) or len(items) > 20:
             raise InputError("a conversation has 'metadata' and at most 20 'items' to begin with")
+        messages = [json.dumps(item).encode() for item in items]
+        refuse_defects(messages, format)
         id = f"conv_{secrets.token_hex(16)}"
         name = f"agent:{key.agent}:{id}"
         store = self._sessions.view(key)
         session_key = store.key(name)
         payload = {"id": id, "metadata": metadata}
         opened = store.append(session_key, [event(self._clock, _OPENED, payload, _OPENED, surface="gateway")])[0]
-        if items:
+        if messages:
             with self._sessions.use(key, name) as session:
-                session.append_all(
-                    [json.dumps(item).encode() for item in items], surface=surface_of(format), wire=format.name
-                )
+                session.append_all(messages, surface=surface_of(format), wire=format.name)
         self._turns.resolver.lineage.record(store, f"conversation/{id}", LineagePoint(session=session_key, seq=0))
         return _conversation(id, opened.ts, metadata)
 

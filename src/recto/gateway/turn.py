@@ -302,7 +302,8 @@ class TurnRunner:
     ) -> None:
         """Store the new messages. Raises `AppendConflict` if the session has changed since it was resolved."""
         messages: Sequence[bytes] = resolved.new_messages
-        refuse_defects(messages, request.format)  # as they came: a plain message has a role that is known
+        # as they came: a plain message has a role that is known
+        refuse_defects((*request.front, *request.middle, *messages, *request.back), request.format)
         if resolved.is_serial:
             messages = [_plain(raw, request.format) for raw in messages]
         wire = None if resolved.is_serial else request.wire
@@ -499,7 +500,7 @@ def _refuse_empty(request: ClientRequest) -> None:
     names_history = format.request.names_history(request.fields)
     if not request.messages and not names_history and not (format.system_alone and request.front):
         raise MalformedMessage("nothing is said in it")
-    if format.user_first and 0 in request.replies:
+    if format.user_first and (request.front or 0 in request.replies):
         raise MalformedMessage("the user has to speak first")
 
 

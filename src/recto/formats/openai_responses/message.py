@@ -25,7 +25,7 @@ from recto.formats.message import (
     weight_in,
 )
 from recto.formats.openai_chat.message import has_chat_members
-from recto.formats.tool_calls import NO_CALLS, ToolCallIds, unanswered_calls
+from recto.formats.tool_calls import NO_CALLS, ToolCallIds, call_defect, unanswered_calls
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json, Member
@@ -56,7 +56,7 @@ def read(raw: bytes) -> Message:
     return Message(role=role, parts=tuple(_item_parts(str(kind), fields)))
 
 
-def role_of(fields: dict[str, Json]) -> Role:
+def role_of(fields: Mapping[str, Json]) -> Role:
     """Returns the role of an item: its own one, `tool` for outputs of calls, else `assistant`."""
     kind = fields.get("type")
     if kind is None or kind == "message":
@@ -204,7 +204,9 @@ def defect(fields: Mapping[str, Json]) -> str:
     if wrong := content_defect(fields):
         return wrong
     needs_id = text_in(fields.get("type")).removesuffix("_output") in ("function_call", "custom_tool_call")
-    return "its 'call_id' is no text" if needs_id and not text_in(fields.get("call_id")) else ""
+    if needs_id and not text_in(fields.get("call_id")):
+        return "its 'call_id' is no text"
+    return call_defect(tool_call_ids(fields), role_of(fields), ("tool",))
 
 
 def leads_on(fields: Mapping[str, Json]) -> bool:

@@ -30,6 +30,8 @@ class ProviderReply:
     usage: Usage | None
     id: str = ""
     """The id that the provider gave the response."""
+    alternatives: tuple[bytes, ...] = ()
+    """Further choices, where the client asked for several: one message each."""
 
 
 def usage_in(value: Json) -> Usage | None:

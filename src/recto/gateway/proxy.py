@@ -30,6 +30,7 @@ from recto.formats.message import object_in
 from recto.formats.streaming import code_in
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
+from recto.gateway.item_references import has_references
 from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
 from recto.gateway.middleware.auth import BODY, KNOWN
 from recto.gateway.recall_rounds import BufferedRounds, StreamedRounds
@@ -287,6 +288,8 @@ class Proxy:
     async def _handle(self, exchange: _Exchange, receive: Receive, send: Send, attempt: Attempt | None = None) -> None:
         scope, id, key, record = exchange.scope, exchange.id, exchange.key, exchange.record
         request = await self._open(scope[BODY], scope[KNOWN], key)
+        if has_references(request):
+            request = await on_a_thread(self._turns.with_items, key, request)
         record.model = request.model
         if attempt is not None:
             # SDKs send a request again before its answer has begun, so a stream ends with its client.

@@ -17,6 +17,7 @@ from recto.formats.json_spans import Json, apply_edits, member_at, set_member, t
 from recto.formats.message import fields_of, text_in
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
+from recto.gateway.item_references import has_references
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
@@ -42,6 +43,8 @@ class ConversationState:
 
     def tokens(self, key: Key, request: ClientRequest) -> int:
         """Count the prompt of a request: never more than the input budget, whatever its history."""
+        if has_references(request):
+            request = self._turns.with_items(key, request)
         store = self._sessions.view(key)
         point = self._find_history(key, store, request)
         name = store.name(point.session) if point else f"agent:{key.agent}:main"
@@ -55,6 +58,8 @@ class ConversationState:
 
     def compact(self, key: Key, request: ClientRequest, hint: SessionHint) -> dict[str, Any]:
         """Compact a history and give it an id. Its messages are stored first."""
+        if has_references(request):
+            request = self._turns.with_items(key, request)
         turn = self._turns.begin(key, request, hint)
         try:
             with self._sessions.use(key, turn.resolved.name, request.model) as session:

@@ -6,7 +6,10 @@ name, and the same request while the first is in flight each open a branch; noth
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
+import re
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -15,11 +18,14 @@ from recto.engine.fingerprints import Fingerprints
 from recto.engine.fork import BRANCH, fork
 from recto.engine.projection import REFUSED, RETRIED
 from recto.errors import IdempotencyKeyReused, InputError, NotHeld
+from recto.formats import read
 from recto.formats.message import fields_of, text_in
+from recto.gateway.alignment import aligned_entry
 from recto.gateway.api_keys import Key
 from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
 from recto.gateway.retry_key import RetryKey
+from recto.gateway.summaries import Summaries
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id, refused_key
 from recto.transcript.hidden import client_messages, content_as_sent, is_hidden
@@ -33,6 +39,23 @@ _RECENT_ENTRIES = 200
 """Entries at the end of a session that are searched for the last response."""
 _ENDING_MESSAGES = 4
 """Messages that identify the end of a history."""
+_WITH_TOOLS = b"tools_offered/"
+"""In the metadata of a response to a request with tools."""
+_MAX_ALIGNED_ENTRIES = 2_000
+"""Entries from the beginning of a session with which a rewritten history is compared."""
+_MAX_OPENINGS = 4_096
+_MAX_LIKE = 6
+"""Sessions with the same opening that are compared."""
+_SIDE_CALL_TEXT = 4_000
+"""Characters of a request's instructions and message in which its purpose is stated."""
+_MAX_SIDE_CALL_TOKENS = 16
+"""Output limit of requests that only try whether they are accepted."""
+_SIDE_CALL = re.compile(
+    r"\b(?:generat|writ|creat|produc|output|extract|suggest|giv|need)\w*\b[^.\n]{0,60}\btitles?\b"
+    r"|\btitle (?:generator|for|of)\b|\bconversation topic\b"
+    r"|\bsummar\w+\b[^.\n]{0,60}\b(?:conversation|session|chat|thread|transcript|discussion)s?\b",
+    re.IGNORECASE,
+)
 _MAX_COPIED_ENTRIES = 5_000
 """A branch copies a session of up to this many entries; of a longer one it starts with what the client sent."""
 
@@ -55,6 +78,10 @@ class ResolvedSession:
     """Start of the hash chain of the conversation."""
     chain: Sequence[bytes] = ()
     """Hash of the history up to each message; empty where the client does not send its history."""
+    is_aside: bool = False
+    """Whether the request is about a conversation and not part of it: often it has nothing but its first message."""
+    superseded: tuple[int, ...] = ()
+    """Entries of a response that the client does not go on from: it took another of the choices it was given."""
     is_serial: bool = False
     """Whether requests to this session wait for each other, because the client does not send its history."""
 
@@ -86,6 +113,8 @@ class SessionResolver:
         self.lineage = Lineage(clock)
         self.fingerprints = Fingerprints()
         self._clock = clock
+        self._openings = Openings()
+        self.summaries = Summaries()
 
     def resolve(
         self,
@@ -125,37 +154,37 @@ class SessionResolver:
             return self._next_turn(store, base, base_key, request, shared)
         if hint.is_explicit and not request.replies and store.head(base_key).seq:
             return self._next_turn(store, base, base_key, request, shared)
+        is_aside = not request.replies and is_side_call(request)
         seed = seed_of(key.tenant, key.agent, hint.name, request.wire)
         chain = self._chain(seed, request)
         last = chain[-1] if chain else seed
-        known = self._known_prefix(store, request, chain, seed)
-        if known is not None:
-            point, count = known
-            resolved = self._continue(store, point, request.messages[count:], request, busy, again)
-            return replace(resolved, history_hash=last, seed=seed, chain=chain)
-        if not hint.name:
-            name = f"agent:{key.agent}:{new_id(self._clock)}"
-            return ResolvedSession(
-                name=name,
-                key=store.key(name),
-                new_messages=request.messages,
-                expected_head=0,
-                history_hash=last,
-                seed=seed,
-                chain=chain,
-            )
-        if not store.head(base_key).seq and base_key not in busy:
-            return ResolvedSession(
-                name=base,
-                key=base_key,
-                new_messages=request.messages,
-                expected_head=0,
-                history_hash=last,
-                seed=seed,
-                chain=chain,
-            )
-        branch = self._branch(store, LineagePoint(session=base_key, seq=0), request.messages, request)
-        return replace(branch, history_hash=last, seed=seed, chain=chain)
+        known = self._known_prefix(store, request, chain, is_aside)
+        resolved = None
+        if request.replies and (known is None or known[1] <= request.replies[-1]):
+            resolved = self._other_choice(store, request, chain, busy)
+            if resolved is None:
+                known = self._aligned(store, request, chain, seed) or known or self._known_ending(store, request, seed)
+        if resolved is None and known is not None:
+            resolved = self._continue(store, known[0], request.messages[known[1] :], request, busy, again)
+        if resolved is None:
+            resolved = self._opened(key, store, request, hint, base, is_free=base_key not in busy and not is_aside)
+        if not is_aside and not resolved.superseded and (known is None or resolved.key != known[0].session):
+            self._openings.add(store, _opening(chain, seed, request), resolved.key)
+        return replace(resolved, history_hash=last, seed=seed, chain=chain, is_aside=is_aside)
+
+    def _opened(
+        self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint, base: str, *, is_free: bool
+    ) -> ResolvedSession:
+        """Open a session for a history that is not known, under the name that the client uses if that is free."""
+        if not hint.name and (summary := self.summaries.source(key, request)) is not None:
+            return self._linked(store, LineagePoint(session=summary.session, seq=summary.seq), request)
+        name = base if hint.name else f"agent:{key.agent}:{new_id(self._clock)}"
+        point = LineagePoint(session=store.key(name), seq=0)
+        if hint.name and (not is_free or store.head(point.session).seq):
+            return self._branch(store, point, request.messages, request)
+        return ResolvedSession(
+            name=name, key=point.session, new_messages=request.messages, expected_head=0, history_hash=None
+        )
 
     def lane(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
         """Return the lane of requests that wait for each other because the client does not send its history.
@@ -188,13 +217,13 @@ class SessionResolver:
         return [*before, *self.fingerprints.chain(before[-1] if before else seed, rest, request.wire)]
 
     def _known_prefix(
-        self, store: TenantStore, request: ClientRequest, chain: list[bytes], seed: bytes
+        self, store: TenantStore, request: ClientRequest, chain: list[bytes], is_aside: bool
     ) -> tuple[LineagePoint, int] | None:
-        """Find the longest prefix of a history that is stored, and its number of messages."""
+        """Find the longest prefix of a history that is stored as it was sent, and its number of messages."""
         if not request.messages:
             return None
         if not request.replies:
-            point = self.lineage.find(store, chain[-1])
+            point = self.lineage.find(store, question_name(chain[-1], is_aside=is_aside))
             return (point, len(chain)) if point else None
         newest = request.replies[-1]
         point = self.lineage.take_recent(store, chain[newest])
@@ -205,7 +234,29 @@ class SessionResolver:
             if point is not None:
                 return point, last + 1
         point = self.lineage.find(store, chain[-1])  # stored as a complete history, and not answered yet
-        return (point, len(chain)) if point else self._known_ending(store, request, seed)
+        return (point, len(chain)) if point else None
+
+    def _aligned(
+        self, store: TenantStore, request: ClientRequest, chain: Sequence[bytes], seed: bytes
+    ) -> tuple[LineagePoint, int] | None:
+        """Find the session of a history that the client has rewritten; None where several would do."""
+        history = request.messages[: request.replies[-1] + 1]
+        opening = _opening(chain, seed, request)
+        found: list[Entry] = []
+        for session in self._openings.sessions(store, opening, self.lineage):
+            stored = list(client_messages(store.read(session, 1, _MAX_ALIGNED_ENTRIES)))
+            entry = aligned_entry(stored, history, request.wire)
+            if entry is not None:
+                found.append(entry)
+        if len({entry.id for entry in found}) != 1:
+            return None
+        # a branch is a copy: of several the first one counts behind which nothing is stored
+        entry = next((entry for entry in found if self._is_last(store, entry)), found[0])
+        return LineagePoint(session=entry.session, seq=entry.seq), len(history)
+
+    def _is_last(self, store: TenantStore, entry: Entry) -> bool:
+        later = store.read(entry.session, entry.seq + 1, entry.seq + _RECENT_ENTRIES)
+        return next(client_messages(later), None) is None
 
     def _known_ending(self, store: TenantStore, request: ClientRequest, seed: bytes) -> tuple[LineagePoint, int] | None:
         """Find a history that ends with this one: its client has dropped the beginning itself."""
@@ -244,7 +295,7 @@ class SessionResolver:
             # a client that does not send a refused message again goes on without it
             later = _accepted(store.read(point.session, point.seq + 1, head))[: len(rest) + 1]
             same = self._common_prefix(later, rest, request.wire)
-        if same == len(later) and point.session not in busy:
+        if same == len(later) and point.session not in busy and not self._is_aside(store, point, request):
             return ResolvedSession(
                 name=store.name(point.session),
                 key=point.session,
@@ -256,6 +307,17 @@ class SessionResolver:
         if again and same == len(rest):
             self._refuse_stored(store, point.session, last)
         return self._branch(store, LineagePoint(session=point.session, seq=last), rest[same:], request)
+
+    def _is_aside(self, store: TenantStore, point: LineagePoint, request: ClientRequest) -> bool:
+        """Whether a request asks about the conversation of an agent with tools, which goes on without it.
+
+        An agent that takes its own tools away, to get an answer, keeps its instructions.
+        """
+        if request.body.tools or not request.replies or not is_side_call(request):
+            return False
+        answer = next(iter(store.read(point.session, point.seq, point.seq)), None)
+        instructions = hashlib.sha256(request.instructions).hexdigest()[:32].encode()
+        return answer is not None and _WITH_TOOLS in answer.meta and instructions not in answer.meta
 
     def _common_prefix(self, entries: Sequence[Entry], messages: Sequence[bytes], wire: str) -> int:
         """Return how many messages are the same from the beginning."""
@@ -345,16 +407,55 @@ class SessionResolver:
         self, store: TenantStore, point: LineagePoint, rest: tuple[bytes, ...], request: ClientRequest
     ) -> ResolvedSession:
         """Open a session that begins like another, up to an entry."""
-        name = f"{store.name(point.session).split('~')[0]}~{new_id(self._clock)[-12:]}"
+        name = self._branch_name(store, point)
         key = store.key(name)
         if 0 < point.seq <= _MAX_COPIED_ENTRIES:
             fork(store, point.session, key, clock=self._clock, at=point.seq)
             head = store.head(key).seq
             return ResolvedSession(name=name, key=key, new_messages=rest, expected_head=head, history_hash=None)
+        return self._linked(store, point, request, name)
+
+    def _linked(
+        self, store: TenantStore, point: LineagePoint, request: ClientRequest, name: str = ""
+    ) -> ResolvedSession:
+        """Open a session that says where it comes from, and begins with what the client sent."""
+        name = name or self._branch_name(store, point)
+        key = store.key(name)
         payload = {"from": point.session, "at": point.seq}
         entry = store.append(key, [event(self._clock, BRANCH, payload, surface="gateway")])[0]
         return ResolvedSession(
             name=name, key=key, new_messages=request.messages, expected_head=entry.seq, history_hash=None
+        )
+
+    def _branch_name(self, store: TenantStore, point: LineagePoint) -> str:
+        return f"{store.name(point.session).split('~')[0]}~{new_id(self._clock)[-12:]}"
+
+    def choice_names(self, history: bytes, choices: Sequence[bytes], wire: str) -> list[bytes | str]:
+        """Return the names of a history with each of the choices that were not stored as its response."""
+        chains = [self.fingerprints.chain(history, [choice], wire) for choice in choices]
+        return [f"choice/{chain[-1].hex()}" for chain in chains]
+
+    def _other_choice(
+        self, store: TenantStore, request: ClientRequest, chain: Sequence[bytes], busy: Collection[str]
+    ) -> ResolvedSession | None:
+        """Continue with another choice than the one that was stored as the response, in its place."""
+        newest = request.replies[-1] if request.replies else 0
+        point = self.lineage.find(store, f"choice/{chain[newest].hex()}") if request.replies else None
+        if point is None:
+            return None
+        entries = list(client_messages(store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)))
+        response = entries[_end_of_last(entries, is_reply=False) :]
+        rest = request.messages[newest:]
+        head = store.head(point.session).seq
+        if point.session in busy or next(client_messages(store.read(point.session, point.seq + 1, head)), None):
+            return self._branch(store, LineagePoint(session=point.session, seq=response[0].seq - 1), rest, request)
+        return ResolvedSession(
+            name=store.name(point.session),
+            key=point.session,
+            new_messages=rest,
+            expected_head=head,
+            history_hash=None,
+            superseded=tuple(entry.seq for entry in response),
         )
 
     def find_by_id(self, key: Key, store: TenantStore, name: str) -> LineagePoint | None:
@@ -387,6 +488,63 @@ class SessionResolver:
         if point is None:
             raise NotHeld(says)
         return point
+
+
+class Openings:
+    """The recent sessions of each opening: what precedes the first response. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[tuple[str, bytes], tuple[str, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, store: TenantStore, opening: bytes, session: str) -> None:
+        """Add a session that was opened."""
+        name = store.tenant, opening
+        with self._lock:
+            known = self._sessions.pop(name, ())
+            self._sessions[name] = known if session in known else (*known, session)[-_MAX_LIKE:]
+            if len(self._sessions) > _MAX_OPENINGS:
+                self._sessions.popitem(last=False)
+
+    def sessions(self, store: TenantStore, opening: bytes, lineage: Lineage) -> Sequence[str]:
+        """Return sessions with an opening: the first one that was recorded, and recent ones."""
+        with self._lock:
+            known = self._sessions.get((store.tenant, opening), ())
+        first = lineage.find(store, opening)
+        return tuple(dict.fromkeys((*((first.session,) if first else ()), *known)))
+
+
+def question_name(history: bytes, *, is_aside: bool) -> bytes | str:
+    """Return the lineage name of a history that is not answered."""
+    return f"aside/{history.hex()}" if is_aside else history
+
+
+def _opening(chain: Sequence[bytes], seed: bytes, request: ClientRequest) -> bytes:
+    """Return the hash of what precedes the first response in a history."""
+    if not request.replies:
+        return chain[-1] if chain else seed
+    return chain[request.replies[0] - 1] if request.replies[0] else seed
+
+
+def is_side_call(request: ClientRequest) -> bool:
+    """Whether an agent asks about a conversation instead of going on with it: for its title, topic or summary.
+
+    Such a request has no tools, and says what it is for in its instructions or its last message.
+    """
+    if request.body.tools:
+        return False
+    if 0 < request.max_output_tokens <= _MAX_SIDE_CALL_TOKENS:
+        return True
+    text = request.instructions.decode(errors="replace")[:_SIDE_CALL_TEXT]
+    return _SIDE_CALL.search(f"{text}\n{_last_question(request)}") is not None
+
+
+def _last_question(request: ClientRequest) -> str:
+    """Return the beginning of the last message, if it is the user's own."""
+    if not request.messages:
+        return ""
+    message = read(request.messages[-1], request.wire)
+    return message.text[:_SIDE_CALL_TEXT] if message.role == "user" and not message.results else ""
 
 
 def _accepted(entries: Iterable[Entry]) -> list[Entry]:

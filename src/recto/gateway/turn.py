@@ -23,6 +23,7 @@ from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import quoted
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
+from recto.gateway.item_references import ItemReferences, item_name, keeps_items
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.recall_tool import (
     RECALL_TOOL,
@@ -39,7 +40,8 @@ from recto.gateway.recall_tool import (
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.retry_key import RetryKey
 from recto.gateway.session_pool import SessionPool
-from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
+from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver, question_name
+from recto.gateway.summaries import asks_for_summary
 from recto.tokens.limits import ModelLimits
 from recto.transcript.entries import Entry
 from recto.transcript.events import event
@@ -100,6 +102,7 @@ class TurnRunner:
 
     def __init__(self, sessions: SessionPool, clock: Clock, recall_tool: RecallToolRules | None = None) -> None:
         self.resolver = SessionResolver(clock)
+        self._items = ItemReferences()
         self._recall_tool = recall_tool or RecallToolRules()
         self._sessions = sessions
         self._clock = clock
@@ -162,6 +165,10 @@ class TurnRunner:
                         raise  # its turn is lost; stored again after other messages it would be there twice
         raise AppendConflict(resolved.key, resolved.expected_head, -1, "others write to this session all the time")
 
+    def with_items(self, key: Key, request: ClientRequest) -> ClientRequest:
+        """Return a request with the items of earlier responses that it refers to."""
+        return self._items.resolve(key, self._sessions.view(key), self.resolver, request)
+
     def lane(self, key: Key, request: ClientRequest, hint: SessionHint) -> str:
         """Return the lane of requests that wait for each other because their history is stored here; empty without."""
         return self.resolver.lane(key, self._sessions.view(key), request, hint)
@@ -193,10 +200,16 @@ class TurnRunner:
         stored, metas = self._as_spoken(turn, reply)
         self._sessions.limits.accept(upstream, turn.model, stored.usage.prompt if stored.usage else turn.prompt.tokens)
         names = self._lineage_names(turn, reply)
+        if keeps_items(turn.request):
+            names += filter(None, map(item_name, reply.messages[-1:]))
         entries = self._store_reply(turn, stored, [{**(meta or {}), **own} for own in metas], names)
         if not _flush_events(turn) and entries and names and isinstance(names[0], bytes):
             point = LineagePoint(session=turn.resolved.key, seq=entries[-1].seq)
             self.resolver.lineage.keep_recent(turn.store, names[0], point)
+        if keeps_items(turn.request):
+            self._items.keep(turn.key, reply.messages)
+        if entries and asks_for_summary(turn.request):
+            self.resolver.summaries.keep(turn.key, entries[-1], reply.messages)
         self.end(turn)
 
     def answer_calls(self, turn: GatewayTurn, reply: ProviderReply) -> None:
@@ -307,7 +320,13 @@ class TurnRunner:
         if resolved.is_serial:
             messages = [_plain(raw, request.format) for raw in messages]
         wire = None if resolved.is_serial else request.wire
-        head = self._store_system(session, request, resolved.expected_head)
+        head = resolved.expected_head
+        if resolved.superseded:
+            if session.head.seq != head:
+                raise AppendConflict(resolved.key, head, session.head.seq)
+            session.window.refuse(resolved.superseded, {"upstream": "", "status": 200, "code": "choice_not_taken"})
+            head = session.head.seq
+        head = self._store_system(session, request, head)
         if messages:
             # the history up to a response is recorded already; one without a response would not be found again
             is_recorded = (
@@ -315,7 +334,8 @@ class TurnRunner:
             )
             records = None
             if resolved.history_hash is not None and not is_recorded:
-                records = self.resolver.lineage.records(store, [resolved.history_hash])
+                name = question_name(resolved.history_hash, is_aside=resolved.is_aside)
+                records = self.resolver.lineage.records(store, [name])
             surface = surface_of(request.format)
             session.append_all(messages, expect=head, surface=surface, wire=wire, also=records)
         elif head is not None and (last := session.head.seq) != head:
@@ -413,6 +433,7 @@ class TurnRunner:
                 self.resolver.fingerprints.chain(turn.resolved.history_hash, reply.messages, turn.request.wire)[-1]
             )
             history = (*turn.request.messages, *reply.messages)
+            names += self.resolver.choice_names(turn.resolved.history_hash, reply.alternatives, turn.request.wire)
             if len(history) >= _MIN_TRIMMED:
                 names.append(self.resolver.ending(turn.resolved.seed, history, turn.request.wire))
         if reply.id and turn.request.format.body.stored_history:  # clients of other formats cannot name a response

@@ -28,9 +28,10 @@ def names_history(fields: Mapping[str, Json]) -> bool:
 
 
 def read_response(text: str, fields: dict[str, Json]) -> ProviderReply:
-    """Reads a response body. Only the first choice counts."""
+    """Reads a response body. The first choice is the answer."""
     choices = fields.get("choices")
-    choice = object_in(choices[0]) if isinstance(choices, list) and choices else {}
+    listed = choices if isinstance(choices, list) else []
+    choice = object_in(listed[0]) if listed else {}
     if not isinstance(choice.get("message"), dict):
         raise MalformedMessage(f"the reply has no choices[0].message{provider_error(fields)}")
     return ProviderReply(
@@ -38,6 +39,11 @@ def read_response(text: str, fields: dict[str, Json]) -> ProviderReply:
         stop_reason=text_in(choice.get("finish_reason")),
         usage=usage_in(fields.get("usage")),
         id=text_in(fields.get("id")),
+        alternatives=tuple(
+            source_at(text, "choices", place, "message")
+            for place in range(1, len(listed))
+            if isinstance(object_in(listed[place]).get("message"), dict)
+        ),
     )
 
 

@@ -6,6 +6,7 @@ appended, list elements are appended or merged by `index`, and all other values 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from recto.formats.message import is_object, json_of, object_in, text_in
@@ -50,6 +51,7 @@ class ChatCapture:
         self._usage: Usage | None = None
         self._repeated: RepeatedEvent | None = None
         """The form of the last event that only added to a text."""
+        self._alternatives: dict[int, dict[str, _Growing]] = {}
 
     def take(self, event: SseEvent) -> None:
         """Records an event."""
@@ -80,6 +82,9 @@ class ChatCapture:
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict) and choice.get("index") in (None, 0):
                 self._choice(choice)
+            elif isinstance(choice, dict) and not self.overflowed:
+                place = index_of(choice.get("index")) or 0
+                _merge(self._alternatives.setdefault(place, {}), object_in(choice.get("delta")), vendor=True)
         key = _appended_key(data)
         self._repeated = RepeatedEvent.of(event.data, key) if key else None
 
@@ -87,7 +92,9 @@ class ChatCapture:
         """Returns the complete response."""
         if self._message is None:
             return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage, id=self.id)
-        return self._as_reply(_fields(self._message))
+        others = [self._alternatives[index] for index in sorted(self._alternatives)]
+        alternatives = tuple(json_of(_fields(other)).encode() for other in others)
+        return replace(self._as_reply(_fields(self._message)), alternatives=alternatives)
 
     def partial(self) -> ProviderReply:
         """Returns what can be stored of a response that was cut."""

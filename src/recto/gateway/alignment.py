@@ -1,0 +1,124 @@
+"""Compares a history with a stored session where the client does not send its messages as it got them.
+
+Clients strip reasoning from the assistant's messages, shorten them or wrap them, and clear old tool results. Such a
+history is aligned by its user and tool messages: all of them have to be there, in order. Messages of the assistant have
+to be derived from the stored ones: the same calls, and words that are contained in the other's. A history that an
+edit or another conversation explains as well is not aligned: a wrong session is worse than a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recto.formats import read
+from recto.formats.message import Message
+from recto.transcript.entries import Entry
+from recto.transcript.hidden import content_as_sent
+
+_WORD = re.compile(r"\w+")
+_MIN_WORDS = 3
+"""Words that two different texts have in common, at least, if one is derived from the other."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A message that is not the assistant's, and what the assistant said next."""
+
+    asked: Message | None
+    said: list[Message] = field(default_factory=list)
+    last: Entry | None = None
+    """The last stored message of the assistant."""
+
+
+def aligned_entry(stored: Sequence[Entry], sent: Sequence[bytes], wire: str) -> Entry | None:
+    """Return the stored message up to which a history is stored; None where it is not.
+
+    Args:
+        stored: The messages of a session, from its first one on.
+        sent: The history of a client, up to and with a message of the assistant.
+        wire: The format of the history.
+    """
+    if any(entry.wire != wire for entry in stored):
+        return None
+    history = _exchanges([(read(raw, wire), None) for raw in sent])
+    session = _exchanges([(read(content_as_sent(entry), wire), entry) for entry in stored])[: len(history)]
+    if len(session) < len(history) or not all(map(_matches, session, history)):
+        return None
+    return session[-1].last
+
+
+def _exchanges(messages: Sequence[tuple[Message, Entry | None]]) -> list[_Exchange]:
+    found: list[_Exchange] = []
+    for message, entry in messages:
+        if message.role != "assistant":
+            found.append(_Exchange(message))
+            continue
+        if not found:
+            found.append(_Exchange(None))
+        found[-1].said.append(message)
+        found[-1].last = entry
+    return found
+
+
+def _matches(stored: _Exchange, sent: _Exchange) -> bool:
+    if (stored.asked is None) != (sent.asked is None):
+        return False
+    if stored.asked is not None and sent.asked is not None and not _same_question(stored.asked, sent.asked):
+        return False
+    return _is_derived(stored.said, sent.said)
+
+
+def _same_question(stored: Message, sent: Message) -> bool:
+    """Whether two messages of the user or a tool are the same, except that results may have been cleared."""
+    if stored.role != sent.role or _parts(stored) != _parts(sent):
+        return False
+    pairs = zip(stored.results, sent.results, strict=False)
+    return len(stored.results) == len(sent.results) and all(
+        before.call_id == after.call_id and (before.text == after.text or len(after.text) < len(before.text))
+        for before, after in pairs
+    )
+
+
+def _parts(message: Message) -> list[tuple[str, str, int]]:
+    """Return what a message holds beside tool results, and beside the media of results."""
+    if message.results:
+        return [(part.kind, part.text, 0) for part in message.parts if part.kind == "text"]
+    return [(part.kind, part.text, part.weight) for part in message.parts if part.kind != "other" or part.text]
+
+
+def _is_derived(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
+    """Whether what a client sends as the assistant's is what the assistant said, or made from it."""
+    if _calls(stored) != _calls(sent):
+        return False
+    before, after = _words(stored), _words(sent)
+    if before == after:
+        return True
+    if not before or not after:
+        return bool(_calls(stored))
+    short, long = sorted((before, after), key=len)
+    return len(short) >= _MIN_WORDS and _contains(long, short)
+
+
+def _calls(messages: Sequence[Message]) -> list[tuple[str, str, str]]:
+    calls = [call for message in messages for call in message.calls]
+    return [(call.call_id, call.name, _arguments(call.text)) for call in calls]
+
+
+def _arguments(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text or "{}"), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _words(messages: Sequence[Message]) -> list[str]:
+    texts = [part.text for message in messages for part in message.parts if part.kind == "text"]
+    return [word for text in texts for word in _WORD.findall(text.lower())]
+
+
+def _contains(long: Sequence[str], short: Sequence[str]) -> bool:
+    """Whether the words are in the longer text, one after the other."""
+    return f" {' '.join(short)} " in f" {' '.join(long)} "

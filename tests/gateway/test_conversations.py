@@ -417,6 +417,38 @@ def test_a_compacted_history_is_gone_on_from_by_its_name(gw, upstream):
     assert sent.messages[-1]["content"] == "What were they?"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_compaction_trigger_is_answered_by_one_compaction_item_that_stands_for_the_history(gw, upstream, stream):
+    items = []
+    for number in range(30):
+        items.append(user(f"Please note the number {number} for ledger {stream}." + " More words." * 110))
+        items.append({"role": "assistant", "content": f"Noted {number}."})
+    tools = [{"type": "function", "name": "f"}]
+    body = {"model": "gpt-4o", "input": [*items, {"type": "compaction_trigger"}], "tools": tools, "stream": stream}
+    headers = {"authorization": f"Bearer {gw.secret}"}
+    asked = len(upstream.asked)
+    answer = httpx2.post(f"{gw.url}/v1/responses", json=body, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert len(upstream.asked) == asked, "the upstream knows nothing of it"
+    if stream:
+        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+        done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        response = events[-1]["response"]
+        assert [event["type"] for event in events][0::4] == ["response.created", "response.completed"]
+        assert response["output"] == done
+    else:
+        response = answer.json()
+        done = response["output"]
+    assert [item["type"] for item in done] == ["compaction"]
+    assert (response["status"], response["model"]) == ("completed", "gpt-4o")
+    assert response["usage"]["input_tokens"] > response["usage"]["output_tokens"] > 0
+    ask(gw, [*done, user("What were they?")], path="responses", tools=tools)
+    sent = upstream.asked[-1]
+    assert b"compaction" not in sent.raw
+    assert len(sent.messages) < len(items)
+    assert sent.messages[-1]["content"] == "What were they?"
+
+
 def test_no_more_cache_marks_are_sent_than_a_provider_takes(gw, upstream):
     mark = {"cache_control": {"type": "ephemeral"}}
     system = [{"type": "text", "text": "A", **mark}, {"type": "text", "text": "B", **mark}]

@@ -38,7 +38,6 @@ from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
 from recto.gateway.recall_tool import RecallToolRules
 from recto.gateway.request import open_request
 from recto.gateway.responses_state import ConversationState
-from recto.gateway.retries import Retries
 from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
@@ -83,7 +82,6 @@ class Gateway:
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
         self._mcp = GatewayMcp(Inspection(self.sessions, settings))
         self._known = KnownRequests()
-        self.retries = Retries()
         empty = Starlette(routes=[], lifespan=self._lifespan)
         local = Key(id="local", name="this machine", rights=frozenset({"ask"}), tenant=settings.tenant)
         targets = (
@@ -181,7 +179,7 @@ class Gateway:
                 self.upstreams,
                 lanes,
                 self._known,
-                self.retries,
+                self.conversations,
                 self.models_api.look_up,
                 self._report,
             ),

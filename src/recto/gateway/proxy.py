@@ -47,7 +47,13 @@ from recto.gateway.responses import (
     run_to_completion,
     unless_disconnected,
 )
-from recto.gateway.responses_state import HistoryIdStream, history_ids, with_history_ids
+from recto.gateway.responses_state import (
+    ConversationState,
+    HistoryIdStream,
+    history_ids,
+    wants_compaction,
+    with_history_ids,
+)
 from recto.gateway.retries import Attempt, Retries, UpstreamCall
 from recto.gateway.retry_key import RetryKey, may_come_again, retry_key
 from recto.gateway.scheduler import FairScheduler
@@ -222,7 +228,7 @@ class Proxy:
         upstreams: Upstreams,
         lanes: RequestLanes,
         known: KnownRequests,
-        retries: Retries,
+        conversations: ConversationState,
         look_up: Callable[[Upstream, str, Mapping[str, str]], Awaitable[None]],
         report: Callable[[RequestOutcome], None] = lambda outcome: None,
     ) -> None:
@@ -231,7 +237,8 @@ class Proxy:
         self._upstreams = upstreams
         self._lanes = lanes
         self._known = known
-        self._retries = retries
+        self._retries = Retries()
+        self._conversations = conversations
         self._look_up = look_up
         self._report = report
 
@@ -301,6 +308,11 @@ class Proxy:
             return
         headers = exchange.headers
         hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
+        if wants_compaction(request):
+            compacted = await on_a_thread(self._conversations.compact_on_trigger, key, request, hint)
+            record("ok")
+            await compacted(scope, receive, send)
+            return
         upstream = self._upstreams.for_model(request.model, key)
         record.upstream = upstream.name
         await self._look_up(upstream, request.model, headers)

@@ -9,17 +9,21 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from recto.errors import InputError, NotHeld
 from recto.formats import Format, read
+from recto.formats.convert.types import ResponseIds
 from recto.formats.json_spans import Json, apply_edits, member_at, set_member, text_of
 from recto.formats.message import fields_of, text_in
+from recto.formats.openai_responses.compaction import TRIGGER, compaction_response, compaction_stream
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
 from recto.gateway.item_references import has_references
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
+from recto.gateway.responses import BufferedResponse
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import COMPACTED, SessionHint, compacted_in
 from recto.gateway.turn import TurnRunner, refuse_defects
@@ -31,6 +35,12 @@ from recto.transcript.tenancy import TenantStore
 
 _OPENED = "conversation_opened"
 _MAX_PAGE = 100
+
+
+def wants_compaction(request: ClientRequest) -> bool:
+    """Whether a request ends with an item that asks for its history to be compacted."""
+    last = request.messages[-1] if request.messages and request.format.body.stored_history else b""
+    return TRIGGER.encode() in last and fields_of(last).get("type") == TRIGGER
 
 
 class ConversationState:
@@ -89,6 +99,18 @@ class ConversationState:
             "output": [*user_messages, item],
             "usage": usage,
         }
+
+    def compact_on_trigger(self, key: Key, request: ClientRequest, hint: SessionHint) -> BufferedResponse:
+        """Answer a request that ends with a compaction trigger: with the compaction item of its history alone."""
+        end = len(request.messages) - 1
+        replies = tuple(place for place in request.replies if place < end)
+        history = replace(request, messages=request.messages[:end], replies=replies, shared=min(request.shared, end))
+        compacted = self.compact(key, history, hint)
+        item, usage = compacted["output"][-1], compacted["usage"]
+        ids = ResponseIds(reply=compacted["id"], created=compacted["created_at"], request=request.body.raw)
+        write = compaction_stream if request.stream else compaction_response
+        kind = "text/event-stream; charset=utf-8" if request.stream else "application/json"
+        return BufferedResponse(200, write(item, usage, ids, request.model), [("content-type", kind)])
 
     def open_conversation(self, key: Key, fields: Mapping[str, Any], format: Format) -> dict[str, Any]:
         """Create a conversation with its first items."""

@@ -29,8 +29,8 @@ from recto.gateway.retry_key import RetryKey
 from recto.gateway.turn import GatewayTurn
 from recto.gateway.upstreams.http import UpstreamResponse
 
-_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Memory for all recordings, about."""
+_MAX_BYTES: Final = 12 * 1024 * 1024
+"""Memory for all recordings of one wire format, about."""
 _MAX_ANSWER: Final = 4 * 1024 * 1024
 """A longer answer is not recorded."""
 _MAX_ATTEMPTS: Final = 4_096
@@ -195,7 +195,7 @@ class KeptAnswer:
 
 
 class Retries:
-    """The attempts of one gateway."""
+    """The attempts of one wire format."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES, seconds: float = _SECONDS) -> None:
         self._max_bytes = max_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recto.config import Settings, load
+from recto.config.modes import floor_share
 from recto.errors import SettingsError
 
 
@@ -86,3 +87,20 @@ def test_a_yaml_file_cannot_make_objects(tmp_path):
     file.write_text("store: !!python/object/apply:os.getcwd []")
     with pytest.raises(SettingsError):
         load(path=file, environ={})
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "floor"),
+    [
+        (8_000, {}, 0.85),
+        (16_000, {}, 0.85),
+        (24_192, {}, 0.775),
+        (32_000, {}, 0.70),
+        (200_000, {}, 0.70),
+        (16_000, {"mode": "zones"}, 0.70),
+        (16_000, {"floor_percent": 60}, 0.60),
+        (16_000, {"ceiling_percent": 50}, 0.45),
+    ],
+)
+def test_a_cut_is_less_deep_in_a_small_window(size, window, floor):
+    assert floor_share(load(environ={}, arguments={"window": window}).window, size) == pytest.approx(floor)

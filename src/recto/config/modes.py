@@ -20,10 +20,24 @@ from recto.tokens.model_card import ModelCard
 
 _LAST_RESORT = 0.95
 """Share of the input budget from which the last policies of the cascade run and relief is no longer postponed."""
-_COLD_FLOOR = 0.5
-"""Share of the input budget to which relief goes where the provider's cache is cold: from 70 to 50 % a prompt loses few
-of the names that the next action needs, and the next cut, which rewrites a warm cache, comes much later. Measured by
-`python -m bench action_support`."""
+_FLOOR, _SMALL_FLOOR = 0.70, 0.85
+"""Shares of the input budget to which relief goes in a large and in a small window. In a small one the next action uses
+each token (`python -m bench likelihood`); in a large one a deep cut costs it little and saves rewriting the cache
+(`python -m bench action_support`)."""
+_SMALL_WINDOW, _LARGE_WINDOW = 16_384, 32_000
+"""Tokens up to which a window is small, and from which on it is large."""
+_COLD_DEPTH = 0.2
+"""How much further relief goes where the provider's cache is cold: the prompt is written to it anyway, and the next
+cut, which rewrites a warm cache, comes later."""
+
+
+def floor_share(window: WindowSettings, size: int) -> float:
+    """Return the share of the input budget to which relief goes in a window of this size."""
+    if window.floor_percent:
+        return window.floor_percent / 100
+    large = min(max((size - _SMALL_WINDOW) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
+    floor = _SMALL_FLOOR - (_SMALL_FLOOR - _FLOOR) * large if window.mode == "sliding_window" else _FLOOR
+    return min(floor, 0.9 * window.ceiling_percent / 100)
 
 
 def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> ReliefRules:
@@ -35,11 +49,12 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
         summary_tokens=max(min(settings.compress.summary_tokens, budget.input_budget // 8), 1),
         handoff_tokens=min(settings.compress.handoff_tokens, budget.input_budget // 20),
     )
+    floor = floor_share(window, budget.window)
     rules = ReliefRules(
         input_budget=budget.input_budget,
         ceiling=window.ceiling_percent / 100,
-        floor=window.floor_percent / 100,
-        cold_floor=_COLD_FLOOR,
+        floor=floor,
+        cold_floor=max(floor - _COLD_DEPTH, 0.1),
         protection=Protection(
             min_recent_messages=window.min_recent_messages,
             tools=frozenset(window.keep_tools),

@@ -13,6 +13,7 @@ from typing import Any
 from recto.config import Settings
 from recto.config.factory import model_card
 from recto.config.loader import override
+from recto.config.modes import floor_share
 from recto.context.window.budget import Budget
 from recto.context.window.pressure import Thresholds
 from recto.lab.isolation import isolated
@@ -95,14 +96,15 @@ class Subject:
             yield Dimension(name=WINDOW, current=self.budget.window, low=self.smallest, high=self.budget.window)
         yield from self._recall_dimensions(input_budget)
         highest = min(90, int(window.ceiling_percent) - 2) if mode == "sliding_window" else 74
-        yield _percent("window.floor_percent", window.floor_percent, 40, max(highest, int(window.floor_percent)))
+        floor = round(floor_share(window, self.budget.window) * 100)
+        yield _percent("window.floor_percent", floor, 40, max(highest, floor))
         if mode == "auto_compact":
             yield from self._compaction_dimensions(input_budget)
             return
         if mode == "zones":
             yield from self._zone_dimensions(input_budget)
         else:
-            lowest = min(max(75, int(window.floor_percent) + 2), int(window.ceiling_percent))
+            lowest = min(max(75, floor + 2), int(window.ceiling_percent))
             yield _percent("window.ceiling_percent", window.ceiling_percent, lowest, 98)
         yield _integer("window.min_recent_messages", window.min_recent_messages, 4, 48, 1)
         yield from self._policy_dimensions()

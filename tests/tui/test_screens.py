@@ -185,7 +185,7 @@ def test_the_gauge_fits_every_width(shown):
             for width in (24, 33, 40, 60, 80, 140):
                 await pilot.resize_terminal(width, 12)
                 gauge = pilot.app.screen.query_one(WindowGauge)
-                assert "% red" in gauge.render().plain
+                assert "% orange" in gauge.render().plain
                 assert gauge.render().cell_length <= gauge.size.width
 
     asyncio.run(tour())

@@ -100,6 +100,7 @@ class WindowGauge(Widget, can_focus=False):
         parts = _parts(now)
         while len(parts) > 1 and len(name) + 4 + _MIN_BAR + _width(parts) > width:
             parts.pop()
+        name = one_line(name, max(width - 2 - _width(parts), 1))
         free = width - len(name) - 4 - _width(parts)
         bar = _bar(now, min(free, 4 * _MIN_BAR)) if free >= _MIN_BAR else Content("")
         return Content("  ").join(part for part in (Content.styled(name, "bold"), bar, *parts) if part)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recto.formats.ordering import Adjacency
     from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import (
+        CompactionFormat,
         Converter,
         ErrorShapes,
         MessageEdits,
@@ -67,6 +68,8 @@ class HttpApi:
     """Where clients of the gateway count tokens; empty if the API cannot."""
     compact_path: str = ""
     """Where clients of the gateway compact their history; empty if the API cannot."""
+    compaction_trigger: str = ""
+    """Type of the last message of a request that asks for its history to be compacted; empty if the API has none."""
     conversations_path: str = ""
     """Where clients of the gateway manage conversations that the server stores; empty if the API cannot."""
     response_id_prefix: str
@@ -134,6 +137,8 @@ class Format:
     """Imports the format's converter: only a gateway between two formats needs it."""
     own_tool: Callable[[], OwnToolFormat]
     """Imports how the format writes a tool that the gateway answers itself: only a gateway needs it."""
+    compaction: Callable[[], CompactionFormat] | None = None
+    """Imports how the format writes a compacted history, if it can: only a gateway needs it."""
     read_response: Callable[[str, dict[str, Json]], ProviderReply]
     """Reads a complete response body: its text, and the same parsed. Raises `MalformedMessage`."""
     capture: Callable[[], Capture]

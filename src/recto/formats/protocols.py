@@ -154,6 +154,18 @@ class RequestReader(Protocol):
         ...
 
 
+class CompactionFormat(Protocol):
+    """How a format writes the response to a request that asks for its history to be compacted."""
+
+    def compaction_response(self, item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:
+        """Writes the response with a compaction item."""
+        ...
+
+    def compaction_stream(self, item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:
+        """Writes the same response as a stream."""
+        ...
+
+
 class Converter(Protocol):
     """Converts requests, responses and streams to the neutral types of `recto.formats.convert`, and back."""
 

@@ -17,7 +17,6 @@ from recto.formats import Format, read
 from recto.formats.convert.types import ResponseIds
 from recto.formats.json_spans import Json, apply_edits, member_at, set_member, text_of
 from recto.formats.message import fields_of, text_in
-from recto.formats.openai_responses.compaction import TRIGGER, compaction_response, compaction_stream
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
 from recto.gateway.item_references import has_references
@@ -39,8 +38,9 @@ _MAX_PAGE = 100
 
 def wants_compaction(request: ClientRequest) -> bool:
     """Whether a request ends with an item that asks for its history to be compacted."""
-    last = request.messages[-1] if request.messages and request.format.body.stored_history else b""
-    return TRIGGER.encode() in last and fields_of(last).get("type") == TRIGGER
+    trigger = request.format.api.compaction_trigger
+    last = request.messages[-1] if request.messages and trigger else b""
+    return trigger.encode() in last and bool(last) and fields_of(last).get("type") == trigger
 
 
 class ConversationState:
@@ -108,7 +108,10 @@ class ConversationState:
         compacted = self.compact(key, history, hint)
         item, usage = compacted["output"][-1], compacted["usage"]
         ids = ResponseIds(reply=compacted["id"], created=compacted["created_at"], request=request.body.raw)
-        write = compaction_stream if request.stream else compaction_response
+        if request.format.compaction is None:
+            raise InputError(f"{request.format.title} has no compaction item")
+        format = request.format.compaction()
+        write = format.compaction_stream if request.stream else format.compaction_response
         kind = "text/event-stream; charset=utf-8" if request.stream else "application/json"
         return BufferedResponse(200, write(item, usage, ids, request.model), [("content-type", kind)])
 

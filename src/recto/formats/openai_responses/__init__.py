@@ -12,7 +12,7 @@ from recto.formats.openai_responses.stream import ResponsesCapture
 
 if TYPE_CHECKING:
     from recto.formats.own_tool import OwnToolFormat
-    from recto.formats.protocols import Converter
+    from recto.formats.protocols import CompactionFormat, Converter
 
 RESPONSES: Final = "openai.responses"
 
@@ -31,6 +31,12 @@ def _own_tool() -> OwnToolFormat:
     from recto.formats.openai_responses import own_tool  # noqa: PLC0415  # start-up: only a gateway needs it
 
     return own_tool
+
+
+def _compaction() -> CompactionFormat:
+    from recto.formats.openai_responses import compaction  # noqa: PLC0415  # start-up: only a gateway needs it
+
+    return compaction
 
 
 OPENAI_RESPONSES: Final = Format(
@@ -52,6 +58,7 @@ OPENAI_RESPONSES: Final = Format(
         upstream_path="/responses",
         count_tokens_path="/v1/responses/input_tokens",
         compact_path="/v1/responses/compact",
+        compaction_trigger="compaction_trigger",
         conversations_path="/v1/conversations",
         response_id_prefix="resp",
         token_count=_token_count,
@@ -63,6 +70,7 @@ OPENAI_RESPONSES: Final = Format(
     request=request,
     converter=_converter,
     own_tool=_own_tool,
+    compaction=_compaction,
     read_response=read_response,
     capture=ResponsesCapture,
 )

@@ -6,16 +6,12 @@ Codex compacts this way, and stops with an error if there is any other number of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from recto.formats.convert.types import Ending, ResponseIds
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of
 from recto.formats.openai_responses.convert import envelope, finished
 from recto.formats.sse import sse
-
-TRIGGER: Final = "compaction_trigger"
-"""Type of the last item of a request that wants its history to be compacted."""
 
 
 def compaction_response(item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:

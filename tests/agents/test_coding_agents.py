@@ -8,6 +8,7 @@ import pytest
 from tests.agents.agents import PATHS
 from tests.agents.scripts import ANSWER, FACT, QUESTION, REPORT, Script, output_of
 
+from recto.engine.projection import DECISIONS
 from recto.engine.verification import verify
 from recto.formats import read
 from recto.formats.message import Message
@@ -112,7 +113,7 @@ def test_every_answer_of_the_model_stands_in_the_transcript_exactly_once_in_orde
 def test_the_model_is_told_what_left(run):
     told = [asked for asked in run.first.asked if MARKER in asked.raw]
     assert len(told) >= run.script.steps // 2
-    left = [entry for entry in run.first.entries if entry.kind == "context_window_pruned"]
+    left = [entry for entry in run.first.entries if entry.kind in DECISIONS]
     assert len(left) >= 3
 
 

@@ -209,6 +209,14 @@ def test_only_what_fills_the_budget_is_counted_and_the_next_call_counts_what_is_
     assert counting.texts < 10
 
 
+def test_of_a_list_that_grew_a_lot_only_the_end_is_counted():
+    counting, messages = Counting(), chat(5_000)
+    fit_messages(messages[:1_000], max_tokens=2_000, meter=counting.meter())
+    counting.texts = 0
+    fit_messages(messages, max_tokens=2_000, meter=counting.meter())
+    assert counting.texts < 200
+
+
 def test_equal_values_with_another_json_are_not_the_same_message():
     messages = [*chat(20), {"role": "user", "content": [{"type": "text", "text": "a", "n": 1}]}]
     other = [*chat(20), {"role": "user", "content": [{"type": "text", "text": "a", "n": True}]}]

@@ -97,6 +97,8 @@ def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, thresh
     return plan_relief(state, rules, builder)
 
 
+_FEW = 64
+"""Messages that are counted although they may not stay. Of more new ones than are known, the end is enough."""
 _STAND_IN = DEFAULT_FORMAT.text_message("assistant", "[earlier messages]")
 """The bytes of what stands for messages that are not read; they are never sent."""
 
@@ -269,9 +271,10 @@ class _ReadList:
     def _known_first(self, enough: int, latest: int) -> int | None:
         """What `_first_counted` returns, by what was counted for an earlier call; None if more has to be counted."""
         first, sums = self._counted_from, self._sums
-        if self._first_irregular < len(self.sent) or not first:
+        end = first + len(sums) - 1
+        if self._first_irregular < len(self.sent) or not first or len(self.sent) - end > max(len(sums), _FEW):
             return None
-        for place in range(first + len(sums) - 1, len(self.sent)):
+        for place in range(end, len(self.sent)):
             sums.append(sums[-1] + self._line(place).tokens)
         for place in reversed(self._users):
             if place < first:

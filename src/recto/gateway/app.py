@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -36,7 +35,7 @@ from recto.gateway.models_api import ModelsApi
 from recto.gateway.passthrough import Passthrough
 from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
 from recto.gateway.recall_tool import RecallToolRules
-from recto.gateway.request import open_request
+from recto.gateway.request import open_request, read_object
 from recto.gateway.responses_state import ConversationState
 from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
@@ -242,7 +241,7 @@ class Gateway:
         return JsonResponse(await on_a_thread(self.conversations.compact, _key(request), parsed, hint))
 
     async def _open_conversation(self, format: Format, request: Request) -> Response:
-        fields = _object(await request.body() or b"{}")
+        fields = read_object(await request.body() or b"{}")
         return JsonResponse(await on_a_thread(self.conversations.open_conversation, _key(request), fields, format))
 
     async def _conversation(self, request: Request) -> Response:
@@ -292,13 +291,3 @@ def _embedded(settings: Settings) -> Upstream:
 def _key(request: Request) -> Key:
     key: Key = request.scope["recto.key"]
     return key
-
-
-def _object(raw: bytes) -> dict[str, object]:
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise InputError("the body is not JSON") from None
-    if not isinstance(found, dict):
-        raise InputError("the body is not an object")
-    return found

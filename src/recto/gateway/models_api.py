@@ -14,6 +14,7 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import EmbedderFailed, InputError, UpstreamsWrong
 from recto.formats import format_of_client
 from recto.gateway.api_keys import Key
+from recto.gateway.request import read_object
 from recto.gateway.responses import BufferedResponse, read_body
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.upstreams.http import HttpUpstream, Upstream, Upstreams, UpstreamUnreachable
@@ -91,7 +92,7 @@ class ModelsApi:
 
     async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> BufferedResponse:
         """Embed texts with the upstream that has the model, or with the embedder in this process."""
-        fields = _object(body)
+        fields = read_object(body)
         upstream = self._upstreams.for_model(str(fields.get("model", "")), key)
         if isinstance(upstream, HttpUpstream):
             answer = await upstream.send("POST", "/embeddings", body, headers)
@@ -129,13 +130,3 @@ class ModelsApi:
 def _vector(vectors: Matrix, place: int, packed: bool) -> str | list[float]:
     one = vectors[place]
     return base64.b64encode(one.astype("<f4").tobytes()).decode() if packed else [float(value) for value in one]
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        raise InputError("the body is not JSON") from None
-    if not isinstance(found, dict):
-        raise InputError("the body is not an object")
-    return found

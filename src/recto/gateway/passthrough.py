@@ -8,21 +8,22 @@ responses) is shared by all keys that use the same upstream, so a key needs a pa
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from recto.errors import RequestRefused, UpstreamsWrong
+from recto.errors import InputError, RequestRefused, UpstreamsWrong
 from recto.formats import Format, format_of_client
 from recto.formats.errors import FORBIDDEN, NOT_FOUND, TIMED_OUT, TOO_LARGE, UPSTREAM_FAILED
+from recto.formats.message import text_in
 from recto.gateway.api_keys import OPEN_PATHS, SHARED_PATHS, Key
 from recto.gateway.errors import coded_response, denied, error_response
 from recto.gateway.middleware.auth import BODY, KEY, UPLOAD
 from recto.gateway.proxy import RequestOutcome
+from recto.gateway.request import read_object
 from recto.gateway.upstreams.http import HttpUpstream, Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 
 UPSTREAM_HEADER: Final = "x-recto-upstream"
@@ -158,11 +159,9 @@ def _refuse_path(path: str, key: Key) -> None:
 def _model_in(body: bytes) -> str:
     """The model that a JSON body names, if any."""
     try:
-        found: Any = json.loads(body) if body else None
-    except (ValueError, RecursionError):
+        return text_in(read_object(body).get("model")) if body else ""
+    except InputError:  # for the upstream to refuse
         return ""
-    model = found.get("model") if isinstance(found, dict) else None
-    return model if isinstance(model, str) else ""
 
 
 async def _send_on(answer: UpstreamResponse, send: Send) -> None:

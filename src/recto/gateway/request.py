@@ -6,10 +6,12 @@ are what the transcript stores.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from recto.errors import MalformedMessage
+from recto.errors import InputError, MalformedMessage
 from recto.formats import Body, Format, open_body, reopen_body
 from recto.formats.cache_control import newest_marks
 from recto.formats.json_spans import Json, TextEdit, apply_edits, members, quoted, removals, set_member
@@ -147,3 +149,14 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
         known=known,
         shared=shared,
     )
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Parse a body that is a JSON object. Raises `InputError`."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputError("the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise InputError("the body is not an object")
+    return found

@@ -248,7 +248,7 @@ class Retries:
         self._expire()
         running, ended = self._running.get(place, ()), self._ended.get(place, ())
         if key.name:
-            known = next((attempt for attempt in (*running, *reversed(ended))), None)
+            known = next(iter((*running, *reversed(ended))), None)
             if known is not None and known.key.body != key.body and (not known.has_ended or known.is_ok):
                 raise IdempotencyKeyReused
             return known if known is not None and known.key.body == key.body else None

@@ -200,6 +200,24 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
         same(scores(over(lane.index), query), expected(there, query, lane))
 
 
+def test_sealing_a_message_changes_no_bit_of_its_score(monkeypatch):
+    rng = np.random.default_rng(7)
+    drawn = [np.unique((40 * rng.random(30) ** 2).astype(int), return_counts=True) for _ in range(40)]
+    documents = [
+        document(seq, dict(zip(terms.tolist(), often.tolist(), strict=True)))
+        for seq, (terms, often) in enumerate(drawn, 1)
+    ]
+    query = {term: 0.3 + term / 7 for term in range(0, 40, 3)}
+    fresh = over(MemoryIndex())
+    add(fresh, *documents)
+    make_small(monkeypatch)
+    sealed = over(MemoryIndex())
+    add(sealed, *documents)
+    assert not fresh.sealed(MAIN)
+    assert sealed.sealed(MAIN)
+    assert scores(fresh, query) == scores(sealed, query)
+
+
 def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(index):
     rng = np.random.default_rng(1)
     lane = over(index)

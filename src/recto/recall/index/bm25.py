@@ -578,12 +578,15 @@ class WordIndex:
                     bm25[at] += weight * tf / (tf + norm[at])
                     matches.append((weight, at))
             fresh, start = view.fresh_columns, view.fresh_start
-            scored = set(terms)
-            by_place = [weights[term] if term in scored else 0.0 for term in view.postings]
-            weight_of = np.array(by_place, np.float32)[fresh.terms]
-            values = weight_of * fresh.tf / (fresh.tf + norm[start + fresh.at])
-            bm25[start:] = np.bincount(fresh.at, values, len(bm25) - start)
-            fresh_matched = np.bincount(fresh.at, weight_of, len(bm25) - start).astype(np.float32)
+            # Added in the same order and precision as in blocks: sealing a message does not change its score.
+            rank = {term: place for place, term in enumerate(terms)}
+            ranks = np.array([rank.get(term, len(terms)) for term in view.postings], np.intp)[fresh.terms]
+            order = np.argsort(ranks, kind="stable")
+            places, counts = fresh.at[order], fresh.tf[order]
+            weight_of = np.array([*(weights[term] for term in terms), 0.0], np.float32)[ranks[order]]
+            fresh_matched = np.zeros(len(bm25) - start, np.float32)
+            np.add.at(bm25[start:], places, weight_of * counts / (counts + norm[start + places]))
+            np.add.at(fresh_matched, places, weight_of)
             return WordScores(bm25, matches, fresh_matched, sum(weights.values()))
 
     def _sealed_postings(

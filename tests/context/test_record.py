@@ -112,6 +112,12 @@ def test_names_fill_what_the_other_sections_leave():
     assert 118 <= padded(text) <= 120
 
 
+def test_durations_and_the_dots_of_a_test_runner_are_no_names():
+    output = "........E.. [ 40%]\nRan 11 tests in 0.004s (slowest 12.5ms)\nsee ./app/tax.py and v1.2.3 at 3.11.7"
+    record = extend_record(WorkingRecord(), [], step(2, "make test", output))
+    assert set(record.names) == {"./app/tax.py", "v1.2.3", "3.11.7"}
+
+
 def test_names_that_were_used_recently_come_before_those_of_old_outputs():
     old = step(2, "cat old.py", "\n".join(f"ancient_{number} = 1" for number in range(40)))
     new = step(90, "cat new.py", "\n".join(f"recent_{number} = 1" for number in range(40)))

@@ -40,10 +40,13 @@ _AGE_OFFSET = 20
 _FILE_WEIGHTS = {"edit": 120, "read": 40, "name": 0}
 """What a call adds to the weight of a file, by what it does with it."""
 _NAME = lazy_re(
-    r"(?<![\w./<$-])(?:[A-Za-z_~.]?[\w-]*(?:[./][\w.-]*\w)+|[A-Za-z]+_\w*\w|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+"
-    r"|\d{3,}(?:\.\d+)?)(?![\w/])"
+    r"(?<![\w./<$-])(?!\.{3}|[\d.]+m?s\b)(?:[A-Za-z_~.]?[\w-]*(?:[./][\w.-]*\w)+|[A-Za-z]+_\w*\w"
+    r"|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\d{3,}(?:\.\d+)?)(?![\w/])"
 )
-"""Paths, dotted names, identifiers with an underscore or an inner capital, and numbers of three digits or more."""
+"""Paths, dotted names, identifiers with an underscore or an inner capital, and numbers of three digits or more.
+
+Neither durations (`0.004s`) nor the dots of a test runner.
+"""
 
 _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4

@@ -35,7 +35,7 @@ from recto.context.compaction.layout import (
 )
 from recto.context.compaction.levels import level_for, render_level
 from recto.context.compaction.loss_report import Losses, find_losses
-from recto.context.compaction.writer import EXTRACTIVE, Attempt, SummaryWriter, WrittenSummary
+from recto.context.compaction.writer import EXTRACTIVE, SummaryWriter, WriterAttempt, WrittenSummary
 from recto.context.facts.extraction import extract_facts, lasting_sentences, missing_facts
 from recto.context.facts.files import track_files
 from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, message_views
@@ -158,7 +158,7 @@ class Compactor:
         if plan.writes.style == "levels":
             parts = self._parts_by_level(plan.evicts, state)
             written = WrittenSummary(
-                lines=(), engine=EXTRACTIVE, attempts=(Attempt(engine=EXTRACTIVE, outcome="used"),)
+                lines=(), engine=EXTRACTIVE, attempts=(WriterAttempt(engine=EXTRACTIVE, outcome="used"),)
             )
             source = replace(source, earlier=(*source.earlier, *parts))
             summary, fidelity = self._compose(source, written, plan.writes.max_tokens, _LEVELS)
@@ -284,7 +284,7 @@ class Compactor:
 
     def _shorten_results(self, plan: Plan, request: TextRequest, state: WindowState) -> ExecutedPlan:
         """Results are shortened by extraction already; a model may rewrite the largest, if that is not longer."""
-        attempts: list[Attempt] = []
+        attempts: list[WriterAttempt] = []
         invented: list[str] = []
         results = {result.seq: result for result in plan.shortens}
         goal = self._goal(state)

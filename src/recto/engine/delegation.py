@@ -14,7 +14,7 @@ from typing import Literal
 
 from recto.concurrency import BackgroundCall
 from recto.context.compaction.protocols import Delegated, Delegation, Dispatcher
-from recto.context.compaction.writer import Attempt, WrittenSummary, keep_grounded, source_texts
+from recto.context.compaction.writer import WriterAttempt, WrittenSummary, keep_grounded, source_texts
 from recto.context.facts.types import MessageView
 from recto.errors import DelegationFailed
 from recto.formats import DEFAULT_FORMAT
@@ -91,7 +91,7 @@ class Delegator:
         except DelegationFailed:
             return None
         written = keep_grounded(delegated.answer, source_texts(messages, goal))
-        attempt = Attempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began)
+        attempt = WriterAttempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began)
         return replace(written, engine=ENGINE, attempts=(attempt,)) if written.lines else None
 
     def _failed(self, child: str, reason: str) -> DelegationFailed:

@@ -24,11 +24,11 @@ _MIN_WORDS = 3
 
 
 @dataclass(slots=True)
-class _Exchange:
+class _Round:
     """A message that is not the assistant's, and what the assistant said next."""
 
-    asked: Message | None
-    said: list[Message] = field(default_factory=list)
+    prompt: Message | None
+    answers: list[Message] = field(default_factory=list)
     last: Entry | None = None
     """The last stored message of the assistant."""
 
@@ -43,32 +43,32 @@ def aligned_entry(stored: Sequence[Entry], sent: Sequence[bytes], wire: str) -> 
     """
     if any(entry.wire != wire for entry in stored):
         return None
-    history = _exchanges([(read(raw, wire), None) for raw in sent])
-    session = _exchanges([(read(content_as_sent(entry), wire), entry) for entry in stored])[: len(history)]
+    history = _rounds([(read(raw, wire), None) for raw in sent])
+    session = _rounds([(read(content_as_sent(entry), wire), entry) for entry in stored])[: len(history)]
     if len(session) < len(history) or not all(map(_matches, session, history)):
         return None
     return session[-1].last
 
 
-def _exchanges(messages: Sequence[tuple[Message, Entry | None]]) -> list[_Exchange]:
-    found: list[_Exchange] = []
+def _rounds(messages: Sequence[tuple[Message, Entry | None]]) -> list[_Round]:
+    found: list[_Round] = []
     for message, entry in messages:
         if message.role != "assistant":
-            found.append(_Exchange(message))
+            found.append(_Round(message))
             continue
         if not found:
-            found.append(_Exchange(None))
-        found[-1].said.append(message)
+            found.append(_Round(None))
+        found[-1].answers.append(message)
         found[-1].last = entry
     return found
 
 
-def _matches(stored: _Exchange, sent: _Exchange) -> bool:
-    if (stored.asked is None) != (sent.asked is None):
+def _matches(stored: _Round, sent: _Round) -> bool:
+    if (stored.prompt is None) != (sent.prompt is None):
         return False
-    if stored.asked is not None and sent.asked is not None and not _same_question(stored.asked, sent.asked):
+    if stored.prompt is not None and sent.prompt is not None and not _same_question(stored.prompt, sent.prompt):
         return False
-    return _is_derived(stored.said, sent.said)
+    return _is_derived(stored.answers, sent.answers)
 
 
 def _same_question(stored: Message, sent: Message) -> bool:

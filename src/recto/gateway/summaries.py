@@ -44,7 +44,7 @@ def asks_for_summary(request: ClientRequest) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class StoredSummary:
     """A summary, and where it is stored."""
 
     entry: Entry
@@ -55,7 +55,7 @@ class Summaries:
     """The recent summaries of each tenant and agent. Thread-safe."""
 
     def __init__(self) -> None:
-        self._recent: OrderedDict[tuple[str, str, str], Summary] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str, str], StoredSummary] = OrderedDict()
         self._lock = threading.Lock()
 
     def keep(self, key: Key, entry: Entry, messages: Sequence[bytes]) -> None:
@@ -65,7 +65,7 @@ class Summaries:
         if sum(map(len, lines)) < _MIN_QUOTED:
             return
         with self._lock:
-            self._recent[key.tenant, key.agent, entry.session] = Summary(entry, lines)
+            self._recent[key.tenant, key.agent, entry.session] = StoredSummary(entry, lines)
             if len(self._recent) > _MAX_SUMMARIES:
                 self._recent.popitem(last=False)
 
@@ -82,6 +82,6 @@ class Summaries:
         return next((one.entry for one in reversed(own) if _is_quoted(one, text)), None)
 
 
-def _is_quoted(summary: Summary, text: str) -> bool:
+def _is_quoted(summary: StoredSummary, text: str) -> bool:
     quoted = [line for line in summary.lines if line in text]
     return len(quoted) >= min(_LINES, len(summary.lines)) and sum(map(len, quoted)) >= _MIN_QUOTED

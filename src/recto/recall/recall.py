@@ -410,17 +410,17 @@ class _Quoting:
         self._empty = count("")
         """The tokens of a message without text."""
 
-    def tokens(self, pieces: Sequence[_Rendered]) -> int:
+    def tokens(self, pieces: Sequence[_QuotedExcerpt]) -> int:
         """Return the tokens that excerpts add to a quotation."""
         return sum(self._count(f"{piece.text}\n") - self._empty for piece in pieces)
 
-    def excerpt_tokens(self, pieces: Sequence[_Rendered]) -> int:
+    def excerpt_tokens(self, pieces: Sequence[_QuotedExcerpt]) -> int:
         """Return the same without the headings."""
         return sum(self._count(piece.text.partition("\n")[2]) - self._empty for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rendered:
+class _QuotedExcerpt:
     """An excerpt as it is quoted."""
 
     pointer: str
@@ -430,10 +430,10 @@ class _Rendered:
     is_hit: bool
 
 
-def _rendered(hit: Hit, excerpts: Sequence[Excerpt]) -> list[_Rendered]:
+def _rendered(hit: Hit, excerpts: Sequence[Excerpt]) -> list[_QuotedExcerpt]:
     last = len(excerpts) - 1
     return [
-        _Rendered(
+        _QuotedExcerpt(
             piece.pointer, piece.ts, hit.seq if place == last else hit.context[0], render_excerpt(piece), place == last
         )
         for place, piece in enumerate(excerpts)
@@ -447,13 +447,13 @@ class _QuotedHit:
     hit: Hit
     characters: int
     """As in `Injection.characters`."""
-    pieces: Sequence[_Rendered]
+    pieces: Sequence[_QuotedExcerpt]
     tokens: int
 
 
 def _injection(chosen: Sequence[_QuotedHit], count: Callable[[str], int]) -> Injection:
     """Make the quotation in transcript order; a message that is a hit and a question of another is quoted once."""
-    by_pointer: dict[str, _Rendered] = {}
+    by_pointer: dict[str, _QuotedExcerpt] = {}
     for piece in (piece for one in chosen for piece in one.pieces):
         if piece.is_hit or piece.pointer not in by_pointer:
             by_pointer[piece.pointer] = piece

@@ -68,7 +68,7 @@ def render_level(messages: Sequence[MessageView], level: Level, count: CountText
         flat = collapse_spaces(_full_text(messages))
         if count(flat) <= limits[level]:
             return flat
-    exchange = _Exchange(messages, count)
+    exchange = _AgedExchange(messages, count)
     rendered = _FittedText(exchange.key_points(), KEY_POINT_TOKENS, count)
     if level != "key_points":
         rendered = rendered.next(exchange.line(), ONE_LINE_TOKENS, count)
@@ -102,7 +102,7 @@ class _FittedText:
         return below
 
 
-class _Exchange:
+class _AgedExchange:
     """The request, the actions and the outcome of an exchange."""
 
     def __init__(self, messages: Sequence[MessageView], count: CountText) -> None:

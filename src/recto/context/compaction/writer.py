@@ -42,7 +42,7 @@ _FRAME_TOKENS = 700
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class WriterAttempt:
     """One attempt to write a text."""
 
     engine: str
@@ -64,7 +64,7 @@ class WrittenSummary:
 
     lines: tuple[str, ...]
     engine: str
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[WriterAttempt, ...]
     claims: int = 0
     invented: tuple[str, ...] = ()
     """Claims of the model that are not in its sources; they were removed."""
@@ -117,7 +117,7 @@ class SummaryWriter:
 
     def write_narrative(self, messages: Sequence[MessageView], *, goal: str, focus: str, tokens: int) -> WrittenSummary:
         """Describe what happened in these messages, as lines, in about `tokens` tokens."""
-        attempts: list[Attempt] = []
+        attempts: list[WriterAttempt] = []
         if self.has_model and tokens >= _MIN_MODEL_TOKENS:
             written = self._write_with_model(messages, goal, focus, tokens, attempts)
             if written is not None:
@@ -127,7 +127,7 @@ class SummaryWriter:
             messages, goal=goal, focus=focus, tokens=tokens, count=lambda text: self._count(bullet(text, _TYPICAL_SEQ))
         )
         lines = tuple(bullet(sentence.text, sentence.seq) for sentence in picked)
-        attempts.append(Attempt(engine=EXTRACTIVE, outcome="used"))
+        attempts.append(WriterAttempt(engine=EXTRACTIVE, outcome="used"))
         return WrittenSummary(lines=lines, engine=EXTRACTIVE, attempts=tuple(attempts))
 
     def shorten_result(self, result: ToolResult, *, goal: str, max_tokens: int) -> WrittenSummary | None:
@@ -136,13 +136,13 @@ class SummaryWriter:
             return None
         shown = digest_result(result, self._max_shown_tokens(max_tokens), self._count)
         request = result_request(shown, tool=result.tool, goal=goal, max_tokens=max_tokens, seconds=self.rules.seconds)
-        attempts: list[Attempt] = []
+        attempts: list[WriterAttempt] = []
         sources = [result.output, result.arguments, goal]
         written = self._request(request, sources, self._count(result.output), attempts)
         return None if written is None else replace(written, attempts=tuple(attempts))
 
     def _write_with_model(
-        self, messages: Sequence[MessageView], goal: str, focus: str, tokens: int, attempts: list[Attempt]
+        self, messages: Sequence[MessageView], goal: str, focus: str, tokens: int, attempts: list[WriterAttempt]
     ) -> WrittenSummary | None:
         model = self._chat_model()
         tokens = min(tokens, model.window // _ANSWER_DIVISOR) if model and model.window else tokens
@@ -152,7 +152,7 @@ class SummaryWriter:
         return None if written is None else replace(written, attempts=tuple(attempts))
 
     def _request(
-        self, request: ModelRequest, sources: Sequence[str], source_tokens: int, attempts: list[Attempt]
+        self, request: ModelRequest, sources: Sequence[str], source_tokens: int, attempts: list[WriterAttempt]
     ) -> WrittenSummary | None:
         """Request a text and check it; None if it is unusable, with the reason in the attempt."""
         model = self._chat_model()
@@ -174,7 +174,7 @@ class SummaryWriter:
         if self._failures >= _MAX_FAILURES:
             self._failures, self._paused_until = 0, time.monotonic() + _PAUSE_SECONDS
         attempts.append(
-            Attempt(
+            WriterAttempt(
                 engine=model.name,
                 outcome=mask_secrets(problem)[:300] or "used",
                 seconds=time.monotonic() - started,

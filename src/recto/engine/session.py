@@ -305,12 +305,13 @@ class Session:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
         return self.window.recall(query, most=most, scope=scope)
 
-    def compact(self, focus: str = "") -> tuple[Entry, ...]:
+    def compact(self, focus: str = "", *, below: int | None = None) -> tuple[Entry, ...]:
         """Compacts the prompt now: replaces all but the newest messages by a checked summary.
 
+        With `below`, a number of tokens, fewer of the newest messages stay if they would take more than half of it.
         Returns the decision, which `restore` undoes; nothing where there is too little to be worth it.
         """
-        return self.window.compact(focus)
+        return self.window.compact(focus, below=below)
 
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
         """Stores a note for later; notes are in the prompt once messages have been evicted from it."""

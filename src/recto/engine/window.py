@@ -362,9 +362,16 @@ class Window:
         return self.events.append(decision.kind, original | {"left": undone["left"], "reason": reason})
 
     @_locked
-    def compact(self, focus: str = "") -> tuple[Entry, ...]:
-        """Compacts now: evicts all but the newest messages and puts a summary in their place."""
-        rules = at_once(self.rules, replace(self.rules.compact, focus=focus), recent=2)
+    def compact(self, focus: str = "", *, below: int | None = None) -> tuple[Entry, ...]:
+        """Compacts now: evicts all but the newest messages and puts a summary in their place.
+
+        With `below`, a number of tokens, at most half of it are the newest messages and a quarter the summary.
+        """
+        policy = replace(self.rules.compact, focus=focus)
+        if below is not None:
+            recent, summary = min(policy.keep_recent_tokens, below // 2), min(policy.summary_tokens, below // 4)
+            policy = replace(policy, keep_recent_tokens=recent, summary_tokens=max(summary, 1))
+        rules = at_once(self.rules, policy, recent=2)
         return self._relieve(self.state, self.builder, rules)
 
     @_locked

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recto.formats.ordering import Adjacency
     from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import (
-        CompactionFormat,
+        ContextManagementFormat,
         Converter,
         ErrorShapes,
         MessageEdits,
@@ -137,8 +137,8 @@ class Format:
     """Imports the format's converter: only a gateway between two formats needs it."""
     own_tool: Callable[[], OwnToolFormat]
     """Imports how the format writes a tool that the gateway answers itself: only a gateway needs it."""
-    compaction: Callable[[], CompactionFormat] | None = None
-    """Imports how the format writes a compacted history, if it can: only a gateway needs it."""
+    context_management: Callable[[], ContextManagementFormat] | None = None
+    """Imports how the format asks for context management, if it can: only a gateway needs it."""
     read_response: Callable[[str, dict[str, Json]], ProviderReply]
     """Reads a complete response body: its text, and the same parsed. Raises `MalformedMessage`."""
     capture: Callable[[], Capture]

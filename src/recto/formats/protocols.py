@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from recto.formats.context_management import ContextPlan, ContextReport
 from recto.formats.convert.stream_types import StreamReader, StreamWriter
 from recto.formats.convert.types import Completion, CompletionRequest, Conversion, Cost, ResponseIds
 from recto.formats.json_spans import Json
 from recto.formats.message import Message
+from recto.formats.sse import SseEvent
 from recto.formats.tool_calls import NewToolCall, ToolCallIds
 from recto.transcript.entries import Role
 
@@ -154,11 +156,52 @@ class RequestReader(Protocol):
         ...
 
 
-class CompactionFormat(Protocol):
-    """How a format writes the response to a request that asks for its history to be compacted."""
+class ReportConverter(Protocol):
+    """Converts the events of one stream."""
+
+    def feed(self, event: SseEvent) -> list[bytes]:
+        """Converts an event."""
+        ...
+
+    def finish(self) -> list[bytes]:
+        """Returns what remains to be sent at the end."""
+        ...
+
+
+class ContextManagementFormat(Protocol):
+    """How a format asks for context management, and how a response reports it."""
+
+    @property
+    def BETAS(self) -> frozenset[str]:
+        """Values of the header that announces betas, for what is served here."""
+        ...
+
+    def read_plan(self, value: Json) -> ContextPlan:
+        """Reads the member of a request. Raises `InputError`, which names what is not known."""
+        ...
+
+    def local_tools(self, tools: bytes) -> bytes:
+        """Returns the tools of a request as any server of this format knows them."""
+        ...
+
+    def compaction_item(self, id: str, summary: str) -> dict[str, Json]:
+        """Writes the item or block that stands for a history."""
+        ...
+
+    def after_compaction(self, messages: Sequence[bytes]) -> tuple[str, tuple[bytes, ...]]:
+        """Returns the id of the last compaction made here, and the messages after it; no id without one."""
+        ...
+
+    def with_report(self, raw: bytes, report: ContextReport) -> bytes:
+        """Returns a response body that says what was done. Raises `MalformedJson`."""
+        ...
+
+    def report_stream(self, report: ContextReport) -> ReportConverter:
+        """Creates the converter that adds the same to one stream."""
+        ...
 
     def compaction_response(self, item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:
-        """Writes the response with a compaction item."""
+        """Writes a response that is only a compaction."""
         ...
 
     def compaction_stream(self, item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:

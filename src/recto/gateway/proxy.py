@@ -26,9 +26,11 @@ from recto.formats import Format, ProviderReply, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
 from recto.formats.convert.types import ResponseIds
 from recto.formats.errors import OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
+from recto.formats.json_spans import Json
 from recto.formats.message import object_in
 from recto.formats.streaming import code_in
 from recto.gateway.api_keys import Key
+from recto.gateway.context_management import ContextManagement, compaction_in, forwarded_headers, managed, mode_at
 from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
 from recto.gateway.item_references import has_references
 from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
@@ -50,6 +52,7 @@ from recto.gateway.responses import (
 from recto.gateway.responses_state import (
     ConversationState,
     HistoryIdStream,
+    compaction_response,
     history_ids,
     wants_compaction,
     with_history_ids,
@@ -58,7 +61,7 @@ from recto.gateway.retries import Attempt, Retries, UpstreamCall
 from recto.gateway.retry_key import RetryKey, may_come_again, retry_key
 from recto.gateway.scheduler import FairScheduler
 from recto.gateway.session_id import OWN_HEADER, named_session
-from recto.gateway.session_resolver import AlreadyAnswered, SessionHint, compacted_in
+from recto.gateway.session_resolver import AlreadyAnswered, SessionHint
 from recto.gateway.stored_answers import stored_answer
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
@@ -316,10 +319,14 @@ class Proxy:
         upstream = self._upstreams.for_model(request.model, key)
         record.upstream = upstream.name
         await self._look_up(upstream, request.model, headers)
+        request = managed(request, self._mode(upstream), upstream.name)
         lane = self._turns.lane(key, request, hint)
         async with self._lanes.turn(lane) if lane else _NO_LANE:
             response = await self._respond(receive, request, hint, upstream, exchange, attempt)
             await response(scope, receive, send)
+
+    def _mode(self, upstream: Upstream) -> ContextManagement:
+        return mode_at(upstream.context_management, is_converted=self._format not in upstream.speaks)
 
     async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
         """Parse a request: a small one, or a small addition to a known one, without leaving the event loop."""
@@ -344,7 +351,8 @@ class Proxy:
         retry = attempt.key if attempt is not None else None
         before = report.seconds
         if self._format not in upstream.speaks:  # what cannot be converted is refused before anything is stored
-            body = request.with_prompt(request.messages[compacted_in(request.messages)[0] + 1 :])
+            compacted, rest = compaction_in(request)
+            body = request.with_prompt(rest if compacted else request.messages)
             await on_a_thread(convert_request, body, self._format.name, upstream.speaks[0].name)
         model = upstream.counting_model(request.model)
         try:
@@ -355,9 +363,12 @@ class Proxy:
                 return response
             turn, waited = await self._begin(exchange, receive, request, hint, model, None)
         report.gateway_seconds = report.seconds - before - waited
+        if request.plan is not None and request.plan.pauses and turn.report is not None and turn.report.compaction:
+            return await self._paused(turn, turn.report.compaction, id, report)
         try:
             query = exchange.scope["query_string"].decode()
-            call: UpstreamCall = partial(self._send, turn, upstream, _joined(exchange.pairs), query)
+            headers = forwarded_headers(_joined(exchange.pairs), request, self._mode(upstream))
+            call: UpstreamCall = partial(self._send, turn, upstream, headers, query)
             if attempt is not None:
                 attempt.turn, call = turn, attempt.keeping(call)
             asking = self._ask(turn, upstream.name, call, id)
@@ -389,6 +400,15 @@ class Proxy:
             raise
         report("ok")
         return response
+
+    async def _paused(
+        self, turn: GatewayTurn, item: dict[str, Json], id: str, report: Callable[[str], None]
+    ) -> BufferedResponse:
+        """Return the compaction alone: the client goes on with its next request."""
+        report("ok")
+        await run_to_completion(on_a_thread(self._turns.end, turn))
+        usage: dict[str, Json] = {"input_tokens": turn.prompt.tokens, "output_tokens": 0}
+        return compaction_response(turn.request, item, usage, _ids(turn, id), encode_headers(turn.headers))
 
     async def _stored_answer(self, request: ClientRequest, answered: AlreadyAnswered) -> BufferedResponse | None:
         """Return the stored answer to a request; None where the transcript does not hold all of it."""
@@ -540,6 +560,7 @@ class Proxy:
             format=self._format,
             headers=[*kept, *encode_headers(turn.headers)],
             converter=converter,
+            decorator=_report_stream(turn),
             meta={"request": id},
             report=report,
         )
@@ -565,6 +586,8 @@ class Proxy:
             self._turns.refused(turn, upstream, 200, code)
         else:
             self._turns.finish(turn, reply, meta={"request": id}, upstream=upstream)
+        if turn.report is not None and self._format.context_management is not None:
+            raw = self._format.context_management().with_report(raw, turn.report)
         return raw
 
     async def _failed(
@@ -589,6 +612,13 @@ class Proxy:
             raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+
+
+def _report_stream(turn: GatewayTurn) -> StreamConverter | None:
+    """Return what adds a report of the context management to a stream; None where there is nothing to report."""
+    if turn.report is None or turn.request.format.context_management is None:
+        return None
+    return turn.request.format.context_management().report_stream(turn.report)
 
 
 async def _streamed_again(call: UpstreamCall, upstream: str) -> UpstreamResponse:

@@ -14,6 +14,7 @@ from typing import Any
 from recto.errors import InputError, MalformedMessage
 from recto.formats import Body, Format, open_body, reopen_body
 from recto.formats.cache_control import newest_marks
+from recto.formats.context_management import ContextPlan
 from recto.formats.json_spans import Json, TextEdit, apply_edits, members, quoted, removals, set_member
 from recto.formats.message import MAX_CACHE_MARKS
 from recto.gateway.known_requests import KnownPrefix
@@ -53,9 +54,13 @@ class ClientRequest:
     model: str
     """The requested model."""
     tools: bytes
-    """The tool schemas, as sent."""
+    """The tool schemas, as sent to the upstream."""
     instructions: bytes
     """The system text around the conversation, as sent."""
+    plan: ContextPlan | None = None
+    """The context management that is served here; None: the client asks for none, or its upstream serves it."""
+    dropped: frozenset[str] = frozenset()
+    """Members that are not forwarded."""
 
     @property
     def stream(self) -> bool:
@@ -79,14 +84,17 @@ class ClientRequest:
     def with_prompt(self, messages: tuple[bytes, ...], system: str = "") -> bytes:
         """Return the body for the upstream: as it came, with the messages of a prompt and additional system text."""
         body = self.body.with_messages((*self.front, *self._marked(messages), *self.back))
-        removed = self.format.body.stored_history & self.fields.keys()
-        if not removed and not system:
+        removed = (self.format.body.stored_history | self.dropped) & self.fields.keys()
+        has_own_tools = self.tools != (self.body.tools or b"")
+        if not removed and not system and not has_own_tools:
             return body
         text = body.decode()
         parsed = list(members(text))
         spans = [(member.start, member.value.end) for member in parsed]
         edits: list[TextEdit] = removals(spans, [member.key in removed for member in parsed])
         text = apply_edits(text, edits)
+        if has_own_tools:
+            text = apply_edits(text, [set_member(text, 0, "tools", self.tools.decode())])
         if system:
             text = apply_edits(text, [set_member(text, 0, "system", self._with_system(system))])
         return text.encode()

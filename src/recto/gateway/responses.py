@@ -72,6 +72,8 @@ class StreamedResponse:
     """The client's format, in which the response is stored."""
     headers: Sequence[tuple[str, str]]
     converter: StreamConverter | None = None
+    decorator: StreamConverter | None = None
+    """Adds what the client gets and the transcript does not store."""
     cleanup: FairScheduler = field(default_factory=FairScheduler)
     """Schedules the storing of partial responses."""
     upstream: str = ""
@@ -184,6 +186,7 @@ class StreamedResponse:
                 out = converter.feed(event)
                 for own_event in own.feed(b"".join(out)):
                     capture.take(own_event)
+            out = self._decorated(out)
             if capture.ended or withheld:
                 withheld += out
                 if event.data == DONE:
@@ -200,7 +203,14 @@ class StreamedResponse:
         out = self.converter.finish()
         for event in own.feed(b"".join(out)):
             self._capture.take(event)
-        return out
+        return self._decorated(out)
+
+    def _decorated(self, out: list[bytes]) -> list[bytes]:
+        """Return events with what the client gets besides them."""
+        decorator = self.decorator
+        if decorator is None:
+            return out
+        return [more for raw in out for event in SseReader().feed(raw) for more in decorator.feed(event)]
 
     async def _next(self, pieces: AsyncIterator[bytes], until: float | None) -> bytes | None:
         """Return the next chunk; None at the end of the stream, or after the deadline."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from recto.engine.prompt_builder import render_marker
 from recto.errors import InputError, NotHeld
 from recto.formats import Format, read
 from recto.formats.convert.types import ResponseIds
@@ -19,12 +20,13 @@ from recto.formats.json_spans import Json, apply_edits, member_at, set_member, t
 from recto.formats.message import fields_of, text_in
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
+from recto.gateway.context_management import compaction_in
 from recto.gateway.item_references import has_references
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.responses import BufferedResponse
 from recto.gateway.session_pool import SessionPool
-from recto.gateway.session_resolver import COMPACTED, SessionHint, compacted_in
+from recto.gateway.session_resolver import SessionHint
 from recto.gateway.turn import TurnRunner, refuse_defects
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import event
@@ -41,6 +43,22 @@ def wants_compaction(request: ClientRequest) -> bool:
     trigger = request.format.api.compaction_trigger
     last = request.messages[-1] if request.messages and trigger else b""
     return trigger.encode() in last and bool(last) and fields_of(last).get("type") == trigger
+
+
+def compaction_response(
+    request: ClientRequest,
+    item: dict[str, Json],
+    usage: Json,
+    ids: ResponseIds,
+    headers: Sequence[tuple[str, str]] = (),
+) -> BufferedResponse:
+    """Return a response, streamed or not, that is only a compaction. The upstream is not asked."""
+    if request.format.context_management is None:
+        raise InputError(f"{request.format.title} has no compaction")
+    format = request.format.context_management()
+    write = format.compaction_stream if request.stream else format.compaction_response
+    kind = "text/event-stream; charset=utf-8" if request.stream else "application/json"
+    return BufferedResponse(200, write(item, usage, ids, request.model), [("content-type", kind), *headers])
 
 
 class ConversationState:
@@ -77,14 +95,13 @@ class ConversationState:
                 session.compact(text_in(request.fields.get("instructions"))[:500])
                 after = session.report(json.loads(request.tools or b"[]")).tokens
                 point = LineagePoint(session=turn.resolved.key, seq=session.head.seq)
+                summary = render_marker(session.window.state)
         finally:
             self._turns.end(turn)
-        id = f"cmp_{secrets.token_hex(16)}"
-        self._turns.resolver.lineage.record(turn.store, f"compaction/{id}", point)
+        item = self._turns.record_compaction(turn.store, request, point, summary)
         user_messages = [
             json.loads(raw) for raw in request.messages if request.format.messages.role_of(fields_of(raw)) == "user"
         ]
-        item = {"id": id, "type": "compaction", "encrypted_content": f"{COMPACTED}{id}"}
         usage = {
             "input_tokens": before,
             "input_tokens_details": {"cached_tokens": 0},
@@ -108,12 +125,7 @@ class ConversationState:
         compacted = self.compact(key, history, hint)
         item, usage = compacted["output"][-1], compacted["usage"]
         ids = ResponseIds(reply=compacted["id"], created=compacted["created_at"], request=request.body.raw)
-        if request.format.compaction is None:
-            raise InputError(f"{request.format.title} has no compaction item")
-        format = request.format.compaction()
-        write = format.compaction_stream if request.stream else format.compaction_response
-        kind = "text/event-stream; charset=utf-8" if request.stream else "application/json"
-        return BufferedResponse(200, write(item, usage, ids, request.model), [("content-type", kind)])
+        return compaction_response(request, item, usage, ids)
 
     def open_conversation(self, key: Key, fields: Mapping[str, Any], format: Format) -> dict[str, Any]:
         """Create a conversation with its first items."""
@@ -178,7 +190,7 @@ class ConversationState:
 
     def _find_history(self, key: Key, store: TenantStore, request: ClientRequest) -> LineagePoint | None:
         previous = text_in(request.fields.get("previous_response_id"))
-        _, compacted = compacted_in(request.messages) if request.format.body.stored_history else (-1, "")
+        compacted, _ = compaction_in(request)
         name = f"compaction/{compacted}" if compacted else f"response/{previous}" if previous else ""
         return self._turns.resolver.find_by_id(key, store, name) if name else None
 

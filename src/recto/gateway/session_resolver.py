@@ -22,6 +22,7 @@ from recto.formats import read
 from recto.formats.message import fields_of, text_in
 from recto.gateway.alignment import aligned_entry
 from recto.gateway.api_keys import Key
+from recto.gateway.context_management import compaction_in
 from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
 from recto.gateway.retry_key import RetryKey
@@ -33,8 +34,6 @@ from recto.transcript.protocols import Clock
 from recto.transcript.session_keys import is_memory_session
 from recto.transcript.tenancy import TenantStore
 
-COMPACTED = "recto:"
-"""Prefix of the content of a compaction item made here; the id it is recorded under follows."""
 _RECENT_ENTRIES = 200
 """Entries at the end of a session that are searched for the last response."""
 _ENDING_MESSAGES = 4
@@ -145,7 +144,7 @@ class SessionResolver:
         if retry is not None:
             self._refuse_answered(store, retry)
             again, shared = retry.asks_again, retry.asks_again or retry.is_new
-        if request.format.body.stored_history and (stored := self._stored_history(key, store, request, shared)):
+        if stored := self._stored_history(key, store, request, shared):
             point, new_messages = stored
             return self._continue(store, point, new_messages, request, busy, again)
         base = _base_name(key, hint)
@@ -466,11 +465,13 @@ class SessionResolver:
     def _stored_history(
         self, key: Key, store: TenantStore, request: ClientRequest, shared: bool
     ) -> tuple[LineagePoint, tuple[bytes, ...]] | None:
-        """Find the stored history that a Responses request names, if it names one, and what it adds."""
-        at, compacted = compacted_in(request.messages)
+        """Find the stored history that a request names, if it names one, and what it adds."""
+        compacted, rest = compaction_in(request)
         if compacted:
             says = "The compaction item is not one that was made here."
-            return self._recorded(key, store, f"compaction/{compacted}", says), request.messages[at + 1 :]
+            return self._recorded(key, store, f"compaction/{compacted}", says), rest
+        if not request.format.body.stored_history:
+            return None
         previous = text_in(request.fields.get("previous_response_id"))
         if previous:
             says = f"Previous response with id '{previous:.80}' not found."
@@ -561,17 +562,6 @@ def _accepted(entries: Iterable[Entry]) -> list[Entry]:
             if isinstance(seq, int) and seq in source:
                 target[seq] = source.pop(seq)
     return [messages[seq] for seq in sorted(messages)]
-
-
-def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
-    """Return the position of the last compaction item made here and the id it is recorded under; -1 without one."""
-    for place in range(len(messages) - 1, -1, -1):
-        if b"compaction" in messages[place]:
-            fields = fields_of(messages[place])
-            content = text_in(fields.get("encrypted_content"))
-            if fields.get("type") == "compaction" and content.startswith(COMPACTED):
-                return place, content.removeprefix(COMPACTED)
-    return -1, ""
 
 
 def _end_of_last(messages: Sequence[Entry], *, is_reply: bool) -> int:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from recto.engine.prompt_builder import Prompt
+from recto.engine.prompt_builder import Prompt, render_marker
 from recto.engine.session import Session
-from recto.errors import AppendConflict, MalformedMessage, RectoError, TurnTaken
+from recto.errors import AppendConflict, InputError, MalformedMessage, RectoError, TurnTaken
 from recto.formats import DEFAULT_FORMAT, Format, ProviderReply, format_named, open_body, render
+from recto.formats.context_management import ContextReport
 from recto.formats.convert.converter import convert_request
-from recto.formats.json_spans import quoted
+from recto.formats.json_spans import Json, quoted
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
+from recto.gateway.context_management import compaction_in, edited_messages
 from recto.gateway.item_references import ItemReferences, item_name, keeps_items
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.recall_tool import (
@@ -49,11 +52,15 @@ from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
 
 INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
+EDITS = "context_edits"
+"""In the metadata of a response: the edits of its prompt that the client asked for."""
 CUT, FAILED = "reply_cut", "upstream_failed"
 _ATTEMPTS = 8
 _MIN_TRIMMED = 8
 """Messages from which on a client may drop the beginning of its history itself."""
 _MAX_CONTEXTS = 4_096
+_MAX_FOCUS = 500
+"""Characters of a client's instructions for a summary."""
 _TIGHTER = 0.85
 """Share of its size that a prompt keeps after an upstream rejected it as too long without naming a limit."""
 
@@ -79,6 +86,8 @@ class GatewayTurn:
     """Released then: the session, the store's turn of it, the claim to it in this process."""
     decisions: list[int] = field(default_factory=list)
     recall_tool: RecallToolUse = field(default_factory=RecallToolUse)
+    report: ContextReport | None = None
+    """What was done of the context management that the client asked for; None where the upstream does it."""
     retry: RetryKey | None = None
     was_answered: bool = False
     """Whether the complete response has arrived, stored or not."""
@@ -202,7 +211,8 @@ class TurnRunner:
         names = self._lineage_names(turn, reply)
         if keeps_items(turn.request):
             names += filter(None, map(item_name, reply.messages[-1:]))
-        entries = self._store_reply(turn, stored, [{**(meta or {}), **own} for own in metas], names)
+        common = {**(meta or {}), **_edits_meta(turn)}
+        entries = self._store_reply(turn, stored, [{**common, **own} for own in metas], names)
         if not _flush_events(turn) and entries and names and isinstance(names[0], bytes):
             point = LineagePoint(session=turn.resolved.key, seq=entries[-1].seq)
             self.resolver.lineage.keep_recent(turn.store, names[0], point)
@@ -288,6 +298,13 @@ class TurnRunner:
         )
         prompt = _prompt(session, request, use)
         decisions = [entry.seq for entry in prompt.decisions]
+        report = ContextReport() if request.plan is not None else None
+        if report is not None and (compacted := _compacted(session, request, prompt)):
+            point = LineagePoint(session=resolved.key, seq=session.head.seq)
+            summary = render_marker(session.window.state)
+            report.compaction = self.record_compaction(store, request, point, summary)
+            prompt = _prompt(session, request, use)
+            decisions += [entry.seq for entry in (*compacted, *prompt.decisions)]
         if use.is_waiting and decisions and has_evicted(session.window.state):
             use = offered(request)
             prompt = _prompt(session, request, use)
@@ -295,20 +312,24 @@ class TurnRunner:
         context_ids = self._store_context(store, resolved, request, use)
         if not prompt.raw and not request.front and not request.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
-        return GatewayTurn(
+        turn = GatewayTurn(
             key=key,
             store=store,
             request=request,
             model=model,
             resolved=resolved,
             prompt=prompt,
-            body=with_tools(_body(request, prompt), request, use),
+            body=b"",
             context_ids=context_ids,
             decisions=decisions,
             recall_tool=use,
+            report=report,
             session=session,
-            resources=resources.pop_all(),
+            resources=resources,
         )
+        _write_body(turn)
+        turn.resources = resources.pop_all()
+        return turn
 
     def _store_new(
         self, session: Session, store: TenantStore, request: ClientRequest, resolved: ResolvedSession
@@ -356,7 +377,17 @@ class TurnRunner:
         request = turn.request
         turn.prompt = _prompt(turn.session, request, turn.recall_tool)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
-        turn.body = with_tools(_body(request, turn.prompt), request, turn.recall_tool)
+        _write_body(turn)
+
+    def record_compaction(
+        self, store: TenantStore, request: ClientRequest, point: LineagePoint, summary: str
+    ) -> dict[str, Json]:
+        """Give the history up to a point an id. Returns the item that stands for it in later requests."""
+        if request.format.context_management is None:
+            raise InputError(f"{request.format.title} has no compaction")
+        id = f"cmp_{secrets.token_hex(16)}"
+        self.resolver.lineage.record(store, f"compaction/{id}", point)
+        return request.format.context_management().compaction_item(id, summary)
 
     def _store_system(self, session: Session, request: ClientRequest, head: int | None) -> int | None:
         """Store system messages from the middle of a conversation, each once. Returns the new expected head."""
@@ -485,8 +516,30 @@ def _prompt(session: Session, request: ClientRequest, use: RecallToolUse) -> Pro
     )
 
 
-def _body(request: ClientRequest, prompt: Prompt) -> bytes:
-    """Return the body for the upstream, in the client's format.
+def _compacted(session: Session, request: ClientRequest, prompt: Prompt) -> tuple[Entry, ...]:
+    """Compact a history that is over the client's threshold; nothing where there is too little to be worth it."""
+    plan = request.plan
+    if plan is None or plan.compact_at is None or prompt.tokens < plan.compact_at:
+        return ()
+    return session.compact(plan.focus[:_MAX_FOCUS], below=plan.compact_at)
+
+
+def _write_body(turn: GatewayTurn) -> None:
+    """Write the body of a turn from its prompt, edited as its client asks."""
+    messages, system = _messages(turn.request, turn.prompt)
+    messages, edits = edited_messages(turn.session, turn.request, messages, turn.prompt.tokens)
+    if turn.report is not None:
+        turn.report.edits = edits
+    turn.body = with_tools(turn.request.with_prompt(messages, system), turn.request, turn.recall_tool)
+
+
+def _edits_meta(turn: GatewayTurn) -> dict[str, Any]:
+    """Return what is stored beside a response whose prompt was edited as its client asked."""
+    return {EDITS: turn.report.edits} if turn.report is not None and turn.report.edits else {}
+
+
+def _messages(request: ClientRequest, prompt: Prompt) -> tuple[tuple[bytes, ...], str]:
+    """Return the messages for the upstream in the client's format, and the system text beside them.
 
     A session may be continued in another format than it was stored in: its messages are converted then.
 
@@ -495,14 +548,14 @@ def _body(request: ClientRequest, prompt: Prompt) -> bytes:
     """
     source, target = format_named(prompt.built.wire), request.format
     if source is target:
-        return request.with_prompt(prompt.raw, prompt.system)
+        return prompt.raw, prompt.system
     instructions = f'"{source.body.system}": {quoted(prompt.system)}, ' if prompt.system else ""
     source_body = f'{{"model": "", {instructions}"{source.body.messages}": '.encode() + render(prompt.raw) + b"}"
     converted = open_body(convert_request(source_body, source.name, target.name), target.name)
     system = _text_of(json.loads(converted.system or b'""'))
     if not system or target.system_apart:
-        return request.with_prompt(converted.messages, system)
-    return request.with_prompt((target.text_message("system", system), *converted.messages))
+        return converted.messages, system
+    return (target.text_message("system", system), *converted.messages), ""
 
 
 def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
@@ -521,7 +574,7 @@ def _refuse_empty(request: ClientRequest) -> None:
     names_history = format.request.names_history(request.fields)
     if not request.messages and not names_history and not (format.system_alone and request.front):
         raise MalformedMessage("nothing is said in it")
-    if format.user_first and (request.front or 0 in request.replies):
+    if format.user_first and (request.front or 0 in request.replies) and not compaction_in(request)[0]:
         raise MalformedMessage("the user has to speak first")
 
 

@@ -13,7 +13,7 @@ from recto.formats.json_spans import Json
 
 if TYPE_CHECKING:
     from recto.formats.own_tool import OwnToolFormat
-    from recto.formats.protocols import Converter
+    from recto.formats.protocols import ContextManagementFormat, Converter
 
 ANTHROPIC: Final = "anthropic.messages"
 
@@ -37,6 +37,12 @@ def _own_tool() -> OwnToolFormat:
     from recto.formats.anthropic import own_tool  # noqa: PLC0415  # start-up: only a gateway needs it
 
     return own_tool
+
+
+def _context_management() -> ContextManagementFormat:
+    from recto.formats.anthropic import context_management  # noqa: PLC0415  # start-up: only a gateway needs it
+
+    return context_management
 
 
 ANTHROPIC_MESSAGES: Final = Format(
@@ -70,6 +76,7 @@ ANTHROPIC_MESSAGES: Final = Format(
     request=request,
     converter=_converter,
     own_tool=_own_tool,
+    context_management=_context_management,
     read_response=read_response,
     capture=AnthropicCapture,
 )

@@ -12,7 +12,7 @@ from recto.formats.openai_responses.stream import ResponsesCapture
 
 if TYPE_CHECKING:
     from recto.formats.own_tool import OwnToolFormat
-    from recto.formats.protocols import CompactionFormat, Converter
+    from recto.formats.protocols import ContextManagementFormat, Converter
 
 RESPONSES: Final = "openai.responses"
 
@@ -33,10 +33,10 @@ def _own_tool() -> OwnToolFormat:
     return own_tool
 
 
-def _compaction() -> CompactionFormat:
-    from recto.formats.openai_responses import compaction  # noqa: PLC0415  # start-up: only a gateway needs it
+def _context_management() -> ContextManagementFormat:
+    from recto.formats.openai_responses import context_management  # noqa: PLC0415  # start-up: only a gateway needs it
 
-    return compaction
+    return context_management
 
 
 OPENAI_RESPONSES: Final = Format(
@@ -70,7 +70,7 @@ OPENAI_RESPONSES: Final = Format(
     request=request,
     converter=_converter,
     own_tool=_own_tool,
-    compaction=_compaction,
+    context_management=_context_management,
     read_response=read_response,
     capture=ResponsesCapture,
 )

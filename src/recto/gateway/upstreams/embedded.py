@@ -13,6 +13,7 @@ from recto.errors import ModelFailed
 from recto.formats import Format
 from recto.formats.openai_chat import OPENAI_CHAT
 from recto.formats.sse import SseReader, sse
+from recto.gateway.context_management import ContextManagement
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 from recto.models.chat.llama_cpp import EmbeddedModel
 
@@ -26,6 +27,7 @@ class EmbeddedUpstream:
 
     name = "embedded"
     speaks = (OPENAI_CHAT,)
+    context_management: ContextManagement = "serve"
 
     def __init__(self, model: EmbeddedModel) -> None:
         self.model = model

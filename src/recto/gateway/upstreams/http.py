@@ -19,6 +19,7 @@ from recto.errors import RequestRefused, SettingsError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import RATE_LIMITED
 from recto.gateway.api_keys import Key
+from recto.gateway.context_management import MODES, ContextManagement, default_mode
 from recto.text.unicode import has_half_characters
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
 _LIST_HEADERS: Final = frozenset().union(*(format.api.list_headers for format in FORMATS.values()))
-_MEMBERS: Final = ("url", "speaks", "key", "key_env", "models", "headers", "auth")
+_MEMBERS: Final = ("url", "speaks", "key", "key_env", "models", "headers", "auth", "context_management")
 _NOT_FORWARDED: Final = frozenset(
     {
         "host",
@@ -85,6 +86,11 @@ class Upstream(Protocol):
         """The wire formats it takes, its own first."""
         ...
 
+    @property
+    def context_management(self) -> ContextManagement:
+        """Whether it serves a client's `context_management`, or the gateway does."""
+        ...
+
     def counting_model(self, model: str) -> str:
         """Return the model whose window and tokenizer apply when a client requests this one."""
         ...
@@ -115,6 +121,7 @@ class HttpUpstream:
     speaks: tuple[Format, ...]
     key: str = field(default="", repr=False)
     auth: Literal["own", "client"] = "own"
+    context_management: ContextManagement = "serve"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     connect_seconds: float = 10.0
     read_seconds: float = 600.0
@@ -281,7 +288,12 @@ class Upstreams:
             if len(self._targets) >= _MAX_TARGETS:
                 raise RequestRefused(429, RATE_LIMITED, "too many different addresses were asked here already", 60)
             self._targets[name] = HttpUpstream(
-                name=name, url=url, speaks=tuple(FORMATS.values()), auth="client", public_only=public_only
+                name=name,
+                url=url,
+                speaks=tuple(FORMATS.values()),
+                auth="client",
+                context_management=default_mode(url),
+                public_only=public_only,
             )
         return name
 
@@ -322,6 +334,9 @@ def _http_upstream(settings: Settings, name: str, options: Mapping[str, Any]) ->
         raise SettingsError(f"{where}.url", "expects an address such as https://api.example.com/v1, without a password")
     if auth not in ("own", "client"):
         raise SettingsError(f"{where}.auth", "is own (the upstream's key) or client (the key that the client sends)")
+    management = options.get("context_management", default_mode(url))
+    if management not in MODES:
+        raise SettingsError(f"{where}.context_management", f"is one of {', '.join(MODES)}")
     headers = options.get("headers", {})
     if not isinstance(headers, Mapping) or not all(isinstance(one, str) for one in headers.values()):
         raise SettingsError(f"{where}.headers", "expects names and texts")
@@ -331,6 +346,7 @@ def _http_upstream(settings: Settings, name: str, options: Mapping[str, Any]) ->
         speaks=_spoken(where, options.get("speaks", ["chat", "responses"])),
         key=_key(where, options),
         auth=auth,
+        context_management=management,
         headers=headers,
         connect_seconds=settings.gateway.connect_seconds,
         read_seconds=settings.gateway.upstream_seconds,

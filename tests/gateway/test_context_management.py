@@ -265,6 +265,18 @@ def test_the_thinking_of_older_turns_is_cleared(tmp_path, stream):
         assert applied.cleared_input_tokens > 100
 
 
+@pytest.mark.parametrize(("model", "is_kept"), [("claude-model-4-8", True), ("claude-model-5-2", False)])
+def test_thinking_that_is_bound_to_an_edited_message_is_not_sent(tmp_path, model, is_kept):
+    thinking = {"type": "thinking", "thinking": "I wonder.", "signature": "c2lnbmVk"}
+    history = tool_history(5)
+    history[-2]["content"].insert(0, thinking)
+    edit = {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 2}}
+    with place(tmp_path) as (gw, upstream), anthropic_client(gw) as client:
+        ask_anthropic(client, history, False, [edit], model=model)
+        assert b"cleared" in upstream.asked[-1].raw
+        assert (b"I wonder" in upstream.asked[-1].raw) is is_kept
+
+
 @pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_conversation_over_the_trigger_is_answered_behind_a_compaction_block(tmp_path, stream, drops):

@@ -6,7 +6,7 @@ builds (`serve`), or drops it (`off`). The transcript keeps everything in all th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -101,4 +101,16 @@ def edited_messages(
         cost=lambda raw: meter.message(read(raw, request.wire)),
         pointer=pointer,
     )
-    return edited(prompt, request.plan.edits)
+    changed, reports = edited(prompt, request.plan.edits)
+    if changed != messages and request.format.signs_thinking and window.rules.card and window.rules.card.binds_thinking:
+        changed = _without_bound_thinking(messages, changed, request)
+    return changed, reports
+
+
+def _without_bound_thinking(
+    before: Sequence[bytes], after: tuple[bytes, ...], request: ClientRequest
+) -> tuple[bytes, ...]:
+    """Return edited messages without the thinking behind the first edit: it is bound to what was edited."""
+    first = next(place for place, (old, new) in enumerate(zip(before, after, strict=True)) if old != new)
+    edits = request.format.edits
+    return (*after[: first + 1], *(edits.without_thinking(raw) or raw for raw in after[first + 1 :]))

@@ -61,9 +61,10 @@ OUTPUTS = (  # the longest answer, where neither source tells it
 WINDOWS = {"gemini-3-pro-preview": 1048576}
 """Windows neither source tells."""
 
-ALIASES = {  # the names that are left when the date goes
+ALIASES = {  # the names that are left when the date goes, and what resellers call a model
     "claude-opus-4": "claude-opus-4-0",
     "claude-sonnet-4": "claude-sonnet-4-0",
+    "deepseek-v4.1-flash": "deepseek-flash",  # https://api-docs.deepseek.com/quick_start/pricing
 }
 
 OPEN_WEIGHTS = {  # what the models' own configuration files say, for those served under many names

@@ -10,9 +10,9 @@ import httpx2
 import openai
 import pytest
 from starlette.responses import JSONResponse
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from gateway.gateways import Running, gateway
-from gateway.upstream import Asked, Says, ScriptedUpstream, running
 from recto.config import load
 from recto.errors import SettingsError
 from recto.gateway.upstreams.http import make_upstreams

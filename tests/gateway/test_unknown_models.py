@@ -59,10 +59,25 @@ def test_the_upstreams_list_names_the_window_and_is_asked_for_once(tmp_path):
         assert upstream.lists == 1
 
 
-def test_no_list_is_asked_for_because_of_a_model_that_is_known(tmp_path):
+def test_the_list_is_asked_for_at_the_start_and_not_because_of_a_model_that_is_known(tmp_path):
     with place(tmp_path) as (gw, upstream):
+        assert upstream.listed.wait(20)
         ask(gw, model="gpt-4o")
-        assert upstream.lists == 0
+        assert upstream.lists == 1
+
+
+def test_an_upstream_that_is_down_at_the_start_is_asked_for_its_list_at_the_first_use(tmp_path):
+    with place(tmp_path, models=[]) as (gw, upstream):
+        assert upstream.listed.wait(20)  # it named nothing
+        upstream.models[:] = [{"id": MODEL, "max_model_len": 16_000}]
+        ask(gw)
+        assert upstream.asked[-1].tokens < 16_000
+
+
+def test_a_gateway_starts_although_its_upstream_cannot_be_reached(tmp_path):
+    upstreams = {"main": {"url": "http://127.0.0.1:9/v1", "key": "sk", "models": [MODEL]}}
+    with gateway(tmp_path, gateway={"upstreams": upstreams}) as gw:
+        assert httpx2.get(f"{gw.url}/healthz").status_code == 200
 
 
 def test_an_upstream_without_a_list_is_asked_all_the_same(tmp_path):

@@ -87,6 +87,8 @@ class ScriptedUpstream:
     """What its list names."""
     lists: int = 0
     """How often its list was asked for."""
+    listed: threading.Event = field(default_factory=threading.Event)
+    """Set when its list was asked for."""
     _calls: int = 0
     _heard_so_far: int = 0
     """For ids that never come twice, whatever a test forgets of what was asked."""
@@ -264,6 +266,7 @@ class ScriptedUpstream:
 
     async def _models(self, request: Request) -> Response:
         self.lists += 1
+        self.listed.set()
         return JSONResponse({"object": "list", "data": self.models})
 
     async def _embeddings(self, request: Request) -> Response:

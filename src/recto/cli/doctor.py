@@ -24,6 +24,7 @@ from recto.config.factory import (
     uses_postgres,
 )
 from recto.config.modes import make_relief_rules
+from recto.config.published_models import registry as model_registry
 from recto.context.window.budget import Budget
 from recto.engine.doctor_checks import (
     Address,
@@ -37,7 +38,6 @@ from recto.engine.doctor_checks import (
     worst_first,
 )
 from recto.errors import RectoError, SettingsError, StoreError
-from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _keys_in(tree: object, path: str = "") -> Iterator[str]:
 
 def window(settings: Settings) -> Iterator[CheckFinding]:
     """Checks that the model is known and leaves an input budget."""
-    card = Registry(overrides=settings.models).card(settings.model, warn=False)  # reported as a finding
+    card = model_registry(settings.models).card(settings.model, warn=False)  # reported as a finding
     if not settings.model:
         says = f"no model is named, so its window is taken to be {card.window:,} tokens"
         yield CheckFinding(grade="note", about="settings", says=says, cure="set 'model', such as RECTO_MODEL=gpt-4o")

@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("recto.cli.keys", "Add, list and revoke keys of the gateway."),
     "mcp": ("recto.cli.mcp", "Serve recall, notes and reports to an MCP client."),
     "memory": ("recto.cli.memory", "Show durable memory, and approve or reject proposals."),
-    "models": ("recto.cli.models", "List and fetch weights of models that run here."),
+    "models": ("recto.cli.models", "Show what is known of models, and fetch weights."),
     "note": ("recto.cli.compact", "Add and list notes of an agent."),
     "pin": ("recto.cli.pin", "Keep messages in the prompt until they are unpinned."),
     "read": ("recto.cli.recall", "Read the messages that a pointer names."),

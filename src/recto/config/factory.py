@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from recto.config import Settings, load
+from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.memory.folder_names import PAGES, folder_name
 from recto.engine.session import Session
 from recto.errors import IndexFailed, ProposalRefused, SettingsError
-from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
 from recto.transcript.tenancy import TenantStore, store_behind
@@ -305,7 +305,7 @@ def _row_maker() -> Callable[[str, Role, int, bytes], bytes]:
 
 def model_card(settings: Settings) -> ModelCard:
     """Return what the registry and the settings know about the settings' model."""
-    return Registry(overrides=settings.models).card(settings.model)
+    return model_registry(settings.models).card(settings.model)
 
 
 def make_meter(settings: Settings) -> Meter:
@@ -537,7 +537,7 @@ def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Ca
     name = model.name if model is not None else settings.compress.model.model
     if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
         return lambda _prompt, _answer: 0
-    card = Registry(overrides=settings.models).card(name, warn=False)  # only its prices are needed
+    card = model_registry(settings.models).card(name, warn=False)  # only its prices are needed
     if card.input_price is None:
         return lambda _prompt, _answer: 0
     return lambda prompt, answer: call_price(card, 0, prompt, answer)
@@ -721,7 +721,7 @@ def make_sinks(settings: Settings) -> list[HealthSink]:
             from recto.health.exporters.opentelemetry import Telemetry  # noqa: PLC0415
         except ImportError:
             raise SettingsError("health.telemetry", "needs a package: pip install 'recto[telemetry]'") from None
-        registry = Registry(overrides=settings.models)
+        registry = model_registry(settings.models)
         sinks.append(
             Telemetry(
                 provider_of=lambda name: registry.card(name, warn=False).provider,
@@ -735,7 +735,7 @@ def make_metrics(settings: Settings, sinks: Sequence[HealthSink] = ()) -> Metric
     """Build the Prometheus metrics: only known models are labels, and what the other sinks drop is counted."""
     from recto.health.exporters.prometheus import Metrics  # noqa: PLC0415
 
-    registry = Registry(overrides=settings.models)
+    registry = model_registry(settings.models)
     metrics = Metrics(known_model=lambda name: registry.card(name, warn=False).known)
     for sink in sinks:
         metrics.watch(sink)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, make_indexer, make_metrics, make_sinks, open_replica
+from recto.config.published_models import registry as model_registry
 from recto.engine.async_session import on_a_thread
 from recto.errors import InputError, RectoError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
@@ -46,7 +47,6 @@ from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
 from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, make_upstreams
 from recto.health.protocols import HealthSink
-from recto.tokens.model_registry import Registry
 from recto.transcript.protocols import TranscriptStore
 
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -62,7 +62,7 @@ class Gateway:
         self.draining = False
         self.upstreams = make_upstreams(settings, partial(_embedded, settings))
         self.settings = settings = self._with_embedded(settings)
-        known = Registry(overrides=settings.models)
+        known = model_registry(settings.models)
         sinks = make_sinks(settings)
         self.metrics = make_metrics(settings, sinks)
         self._sinks: list[HealthSink] = [self.metrics, *sinks]
@@ -141,9 +141,11 @@ class Gateway:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        self.models_api.ask_at_start()
         try:
             yield
         finally:
+            await self.models_api.close()
             await self._mcp.close()
             await self.upstreams.close()
             await on_a_thread(self.close)

@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from recto.engine.async_session import on_a_thread
@@ -55,13 +56,45 @@ class ModelsApi:
         if not isinstance(upstream, HttpUpstream) or now < (self._looked_up.get(name) or 0):
             return
         if not await on_a_thread(self._sessions.knows, *name):
-            at, task = self._lists.get(upstream.name, (0.0, None))
-            if task is None or now >= at + _LIST_LIFETIME:
-                task = asyncio.ensure_future(self._models_of(upstream, headers))
-                self._lists[upstream.name] = now, task
-            await asyncio.wait({task}, timeout=_LOOK_UP_SECONDS)
+            await self._listed(upstream, headers)
+            if upstream.name not in self._lists:  # the list of the start did not come
+                await self._listed(upstream, headers)
         known = await on_a_thread(self._sessions.knows, *name)
         self._looked_up.put(name, math.inf if known else now + _LIST_LIFETIME)
+
+    async def _listed(self, upstream: HttpUpstream, headers: Mapping[str, str]) -> None:
+        """Wait for the list of an upstream: the one that was requested, if it is not too old."""
+        at, task = self._lists.get(upstream.name, (0.0, None))
+        now = time.monotonic()
+        if task is None or now >= at + _LIST_LIFETIME:
+            task = asyncio.ensure_future(self._models_of(upstream, headers))
+            self._lists[upstream.name] = now, task
+        await asyncio.wait({task}, timeout=_LOOK_UP_SECONDS)
+
+    def ask_at_start(self) -> None:
+        """Request the list of each upstream that has a key of its own, in the background.
+
+        Nothing waits for it, and nothing fails with it: a list that did not come is requested again at first use.
+        """
+        for name, upstream in self._upstreams.by_name.items():
+            if isinstance(upstream, HttpUpstream) and upstream.auth == "own":
+                task = asyncio.ensure_future(self._models_of(upstream, {}))
+                self._lists[name] = time.monotonic(), task
+                task.add_done_callback(partial(self._forget_empty, name))
+
+    async def close(self) -> None:
+        """Cancel requests for lists."""
+        tasks = [task for _, task in self._lists.values() if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _forget_empty(self, name: str, task: asyncio.Task[list[dict[str, Any]]]) -> None:
+        """Forget a list that named no models but those of the settings."""
+        known = {pattern for pattern, owner in self._upstreams.patterns if owner == name}
+        if task.cancelled() or task.exception() or all(one["id"] in known for one in task.result()):
+            self._lists.pop(name, None)
 
     async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
         """List the models that a key can use, in the client's format."""

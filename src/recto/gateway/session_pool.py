@@ -16,13 +16,13 @@ from typing import Any, Final, TypeAlias
 
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_memory, open_session
+from recto.config.published_models import registry as model_registry
 from recto.continuity.memory.manager import Memories
 from recto.engine.session import Session, held_bytes
 from recto.gateway.api_keys import Key
 from recto.gateway.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
 from recto.recall.indexer import Indexer
-from recto.tokens.model_registry import Registry
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.tenancy import TenantStore
 
@@ -104,7 +104,7 @@ class SessionPool:
         """Whether the window of a model is known: from the settings, the registry, its upstream's list or a refusal."""
         limits = {**self._settings.models.get(model, {}), **self.limits.of(upstream, model)}
         models = {**self._settings.models, model: limits} if limits else self._settings.models
-        return Registry(overrides=models).card(model, warn=False).known
+        return model_registry(models).card(model, warn=False).known
 
     def close(self) -> None:
         """Close all sessions; those in use are closed when they are released."""

@@ -1,7 +1,8 @@
 """Model registry: what is known about models, in layers, each overriding the one before.
 
-package data: `model_registry.json`, dated, with its provenance; configuration: settings of the user; the provider's
-list: limits the provider states; learned limits: what the provider's overflow errors said.
+package data: `model_registry.json`, dated, with its provenance; a published list that the user took over;
+configuration: settings of the user; the provider's list: limits the provider states; learned limits: what the
+provider's overflow errors said.
 
 A name is looked up as it is, then without its provider prefix, date or cloud suffix. It is never matched to another,
 similar model: an unknown model gets a small window and a warning.
@@ -65,7 +66,16 @@ class UnknownModelWarning(UserWarning):
 class Registry:
     """Provides a card for every model name. Thread-safe."""
 
-    def __init__(self, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        published: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+        published_from: str = "",
+    ) -> None:
+        """`published` holds the fields of models by lower-case name, `published_from` says where they come from."""
+        self._published = published
+        self._published_from = published_from
         self._overrides = {
             name.lower(): _check_override(name, override) for name, override in (overrides or {}).items()
         }
@@ -77,6 +87,8 @@ class Registry:
     def card(self, name: str, *, warn: bool = True) -> ModelCard:
         """The card of a model, with all layers applied. Warns once if the model is unknown."""
         card = self._packaged(name)
+        if self._published and (published := self._look_up(self._published, name)):
+            card = _apply_layer(card, published, self._published_from)
         with self._lock:
             overrides = self._look_up(self._overrides, name)
             listed = self._look_up(self._listed, name)

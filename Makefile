@@ -55,7 +55,7 @@ test: $(VENV)/.dev $(PAGE) weights
 	@$(MAKE) --no-print-directory older-mcp || echo "Going on without the older MCP client: its tests are skipped."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-# What cannot be installed here is skipped, with the reason. 1.3 GB below build/agents; `make clean` takes it away again.
+# What cannot be installed here is skipped, with the reason. 2.2 GB below build/agents; `make clean` takes it away again.
 test-agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.installing
 	$(BIN)/pytest -rs tests/agents
@@ -73,7 +73,7 @@ test-adapters: $(VENV)/.dev
 
 # Those that have a larger number in CI; the others ran at theirs in `make test`.
 test-promises: $(VENV)/.dev
-	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/faults tests/stores tests/tui tests/web
+	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/faults tests/gateway tests/stores tests/tui tests/web
 
 test-sessions: $(VENV)/.dev
 	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/engine

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.agents.installing import HERE, NODE, Package, packages
 
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
@@ -16,6 +19,8 @@ PATHS: Mapping[str, str] = {
     "/v1/responses": RESPONSES,
     "/v1/messages": ANTHROPIC,
 }
+_OURS = HERE / "loops"
+"""Tool loops of our own, for libraries that bring no program."""
 _NOWHERE = "http://127.0.0.1:9"
 """Whoever wants to leave the machine is sent here, where nobody listens."""
 
@@ -36,10 +41,14 @@ class Agent:
     can_resume: bool = True
     delegates: bool = False
     """Whether it has sub-agents that it can send out."""
+    submits: bool = False
+    """Whether it ends by a command instead of by an answer."""
+    shows_json: bool = False
+    """Whether the model is shown what a command printed as a JSON string."""
 
 
 AGENTS = (
-    Agent("mini-swe-agent", "mini-swe-agent", CHAT, "gpt-4o", 16_000, 22, 140, can_resume=False),
+    Agent("mini-swe-agent", "mini-swe-agent", CHAT, "gpt-4o", 16_000, 22, 140, (), False, False, True, True),
     # As it comes, instructions and tools take 8,500 tokens of the 12,000 that a window of 16,000 has room for.
     Agent("codex", "codex", RESPONSES, "gpt-4o", 16_000, 46, 60),
     Agent("codex, one agent", "codex", RESPONSES, "gpt-4o", 16_000, 20, 140, ("--disable", "multi_agent")),
@@ -55,6 +64,14 @@ AGENTS = (
         100,
         ("--tools=Bash", "--system-prompt=You are a coding agent. You work with the shell."),
     ),
+    Agent("opencode", "opencode", RESPONSES, "gpt-4o", 16_000, 46, 60),
+    Agent("pi", "pi", CHAT, "gpt-4o", 16_000, 22, 140),
+    Agent("qwen-code", "qwen-code", CHAT, "gpt-4o", 48_000, 50, 150),
+    Agent("llm", "llm", CHAT, "gpt-4o", 16_000, 22, 140),
+    Agent("Vercel AI SDK, chat", "ai-sdk", CHAT, "gpt-4o", 16_000, 22, 140),
+    Agent("Vercel AI SDK, responses", "ai-sdk", RESPONSES, "gpt-4o", 16_000, 22, 140),
+    Agent("Vercel AI SDK, anthropic", "ai-sdk", ANTHROPIC, "claude-sonnet-4-5", 16_000, 26, 100),
+    Agent("LangGraph", "langgraph", CHAT, "gpt-4o", 16_000, 22, 140),
 )
 
 
@@ -66,14 +83,13 @@ class Call:
     environment: Mapping[str, str]
 
 
-def call(agent: Agent, program: Path, folder: Path, url: str, key: str, task: str, *, resume: bool = False) -> Call:
+def call(agent: Agent, package: Package, folder: Path, url: str, key: str, task: str, *, resume: bool = False) -> Call:
     """How an agent is given a task through a gateway; nothing of the caller's own settings gets in."""
-    made = {"mini-swe-agent": _mini, "codex": _codex, "claude-code": _claude}[agent.package]
     home = folder / "home"
-    command, environment = made(agent, folder, url, key, task, resume)
+    command, environment = _MADE[agent.package](agent, folder, url, key, task, resume)
     apart = {
         "HOME": str(home),
-        "PATH": os.environ["PATH"],
+        "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}",
         "LANG": "C.UTF-8",
         "HTTP_PROXY": _NOWHERE,
         "HTTPS_PROXY": _NOWHERE,
@@ -81,7 +97,7 @@ def call(agent: Agent, program: Path, folder: Path, url: str, key: str, task: st
         "NO_PROXY": "127.0.0.1",
     }
     apart |= {name.lower(): value for name, value in apart.items() if name.endswith("PROXY")}
-    return Call((str(program), *command), {**apart, **environment})
+    return Call((str(package.program), *command), {**apart, **environment})
 
 
 _Made = tuple[tuple[str, ...], dict[str, str]]
@@ -126,3 +142,106 @@ def _claude(agent: Agent, folder: Path, url: str, key: str, task: str, resume: b
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "IS_SANDBOX": "1",  # permissions may be skipped by root then
     }
+
+
+def _opencode(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    settings = {
+        "model": f"openai/{agent.model}",
+        "small_model": f"openai/{agent.model}",
+        "provider": {
+            "openai": {
+                "options": {"baseURL": f"{url}/v1", "apiKey": "{env:RECTO_KEY}"},
+                "models": {agent.model: {"limit": {"context": 128_000, "output": 4_000}}},
+            }
+        },
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    (folder / "work" / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
+    again = ("--continue",) if resume else ()
+    return ("run", *again, *agent.options, task), {
+        "RECTO_KEY": key,
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
+
+
+def _pi(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    home = folder / "home" / ".pi" / "agent"
+    home.mkdir(parents=True, exist_ok=True)
+    provider = {
+        "baseUrl": f"{url}/v1",
+        "api": "openai-completions",
+        "apiKey": "RECTO_KEY",
+        "models": [{"id": agent.model, "contextWindow": 128_000, "maxTokens": 4_000}],
+    }
+    (home / "models.json").write_text(json.dumps({"providers": {"recto": provider}}), encoding="utf-8")
+    again = ("--continue",) if resume else ()
+    command = ("--print", *again, "--provider", "recto", "--model", agent.model, *agent.options, task)
+    return command, {"RECTO_KEY": key, "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
+
+
+def _qwen(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    home = folder / "home" / ".qwen"
+    home.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "general": {"enableAutoUpdate": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "memory": {"enableManagedAutoMemory": False},
+        "tools": {"shell": {"enableInteractiveShell": True}},
+        "security": {"auth": {"selectedType": "openai"}},
+    }
+    (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    again = ("--continue",) if resume else ()
+    return (*again, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": key,
+    }
+
+
+def _llm(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    home = folder / "home" / "llm"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "extra-openai-models.yaml").write_text(
+        f"- model_id: recto\n  model_name: {agent.model}\n  api_base: {url}/v1\n  api_key_name: recto\n"
+        "  supports_tools: true\n",
+        encoding="utf-8",
+    )
+    (home / "keys.json").write_text(json.dumps({"recto": key}), encoding="utf-8")
+    again = ("--continue",) if resume else ()
+    tools = ("--functions", str(_OURS / "bash_for_llm.py"), "--chain-limit", "0")
+    return ("prompt", *again, "--model", "recto", *tools, *agent.options, task), {"LLM_USER_PATH": str(home)}
+
+
+def _ai_sdk(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    script = folder / "work" / "ai-sdk-agent.mjs"
+    script.write_bytes((_OURS / "ai-sdk-agent.mjs").read_bytes())
+    modules = folder / "work" / "node_modules"
+    if not modules.exists():
+        modules.symlink_to(packages()["ai-sdk"].folder / "node_modules")
+    name = {CHAT: "chat", RESPONSES: "responses", ANTHROPIC: "anthropic"}[agent.wire]
+    history = str(folder / "history.json")
+    return (str(script), name, agent.model, f"{url}/v1", history, task), {"RECTO_KEY": key}
+
+
+def _langgraph(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    history = str(folder / "history.json")
+    return (str(_OURS / "langgraph_agent.py"), agent.model, f"{url}/v1", history, task), {
+        "OPENAI_API_KEY": key,
+        "LANGSMITH_TRACING": "false",
+    }
+
+
+_MADE = {
+    "mini-swe-agent": _mini,
+    "codex": _codex,
+    "claude-code": _claude,
+    "opencode": _opencode,
+    "pi": _pi,
+    "qwen-code": _qwen,
+    "llm": _llm,
+    "ai-sdk": _ai_sdk,
+    "langgraph": _langgraph,
+}

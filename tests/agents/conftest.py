@@ -76,7 +76,7 @@ class Run:
         told, asked = len(self.listening.told), len(self.upstream.asked)
         answers, beside = self.script.said, self.script.beside
         url, key = self.gateway.url, self.gateway.secret
-        made = call(self.agent, self.package.program, self.folder, url, key, task, resume=resume)
+        made = call(self.agent, self.package, self.folder, url, key, task, resume=resume)
         begun = time.monotonic()
         ended = subprocess.run(
             made.command,
@@ -129,8 +129,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("agent")
     for name in ("home", "work", "store"):
         (folder / name).mkdir()
-    submits = agent.package == "mini-swe-agent"
-    script = Script(agent.steps, agent.lines, submits=submits, delegates=agent.delegates)
+    script = Script(agent.steps, agent.lines, submits=agent.submits, delegates=agent.delegates)
     listening = Listening(tuple(PATHS))
     with ExitStack() as stack:
         upstream = stack.enter_context(running(ScriptedUpstream(script)))

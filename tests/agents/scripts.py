@@ -19,7 +19,7 @@ FACT_IN = 3
 """The part that holds it."""
 SUBTASK = "Look whether the archive of the lighthouse holds anything."
 REPORT = "The archive of the lighthouse is empty."
-_SHELLS = ("bash", "Bash", "exec_command", "shell_command", "shell")
+_SHELLS = ("bash", "Bash", "exec_command", "shell_command", "shell", "run_shell_command")
 
 
 def output_of(part: int, lines: int) -> str:
@@ -89,7 +89,10 @@ def is_beside(body: dict[str, Any]) -> bool:
 
 
 def _call(tool: dict[str, Any], command: str) -> tuple[str, dict[str, Any]]:
-    properties = (tool.get("parameters") or tool.get("input_schema") or {}).get("properties", {})
+    schema = tool.get("parameters") or tool.get("input_schema") or {}
+    properties = schema.get("properties", {})
     name = "cmd" if "cmd" in properties else "command"
     takes_list = properties.get(name, {}).get("type") == "array"
-    return tool["name"], {name: ["bash", "-lc", command] if takes_list else command}
+    beside = {"description": "Reads a part", "is_background": False}
+    needed = {field: value for field, value in beside.items() if field in schema.get("required", ())}
+    return tool["name"], {name: ["bash", "-lc", command] if takes_list else command, **needed}

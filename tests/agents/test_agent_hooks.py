@@ -37,7 +37,7 @@ def test_a_handoff_survives_the_compaction_of_a_real_agent(name, tmp_path):
     (tmp_path / "work").mkdir()
     with running(ScriptedUpstream(answer=lambda asked: Says(text="We decided to use port 5433."))) as upstream:
         for place, (task, options) in enumerate(TURNS[name]):
-            made = call(agent, package.program, tmp_path, upstream.url, "none", task, resume=place > 0)
+            made = call(agent, package, tmp_path, upstream.url, "none", task, resume=place > 0)
             if not place:
                 _install(name, store, made.environment)
             command = [*made.command[:-1], *options, made.command[-1]]

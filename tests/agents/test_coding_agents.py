@@ -12,7 +12,6 @@ from recto.engine.projection import DECISIONS
 from recto.engine.verification import verify
 from recto.formats import read
 from recto.formats.message import Message
-from recto.formats.openai_chat import CHAT
 from recto.gateway.request import open_request
 from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
@@ -28,7 +27,7 @@ def message_of(entry: Entry) -> Message:
 def test_the_agent_ends_with_its_answer(run):
     assert run.first.ended.returncode == 0, run.first.ended.stderr[-2_000:]
     assert run.first.answers == run.script.turns, "a step was asked for twice, or not at all"
-    if run.agent.package == "mini-swe-agent":
+    if run.agent.submits:
         told = json.loads((run.folder / "trajectory.json").read_text())["info"]
         assert (told["exit_status"], told["submission"]) == ("Submitted", ANSWER)
     else:
@@ -96,7 +95,7 @@ def test_every_tool_result_stands_in_the_transcript_exactly_once_in_order_and_to
     assert not run.script.delegates or REPORT in results[-1]
     for number, found in enumerate(results[: run.script.steps], 1):
         printed = output_of(number, run.script.lines)
-        shown = json.dumps(printed)[1:-1] if run.agent.wire == CHAT else printed  # mini-swe-agent shows it as JSON
+        shown = json.dumps(printed)[1:-1] if run.agent.shows_json else printed
         assert found.count(shown) == 1, f"step {number}"
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from tests.gateway.gateways import Running, gateway
-from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running, serving
 
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import MESSAGE, Draft
@@ -270,59 +273,48 @@ def test_its_second_turn_is_in_the_same_session(gw):
     assert first == second
 
 
-class Meeting(BaseHTTPRequestHandler):
-    """A provider that answers when as many requests are there as it waits for: with the words of the question."""
+@dataclass
+class Meeting:
+    """A provider that holds every answer until all requests are with it; then it answers with the words it was sent."""
 
-    together: threading.Barrier
-    protocol_version = "HTTP/1.1"
+    expected: int
+    waiting: list[str] = field(default_factory=list)
+    all_here: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.together.wait(30)
-        words = " ".join(message["content"] for message in body["messages"])
-        message = {"role": "assistant", "content": words}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        answer = json.dumps({"id": "1", "object": "chat.completion", "model": "gpt-4o", "choices": [choice]}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-class Many(ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
+    async def answer(self, request: Request) -> Response:
+        sent = await request.json()
+        words = " ".join(message["content"] for message in sent["messages"])
+        self.waiting.append(words)
+        if len(self.waiting) == self.expected:
+            self.all_here.set()
+        await self.all_here.wait()
+        choice = {"index": 0, "message": {"role": "assistant", "content": words}, "finish_reason": "stop"}
+        return JSONResponse({"id": "1", "object": "chat.completion", "model": "gpt-4o", "choices": [choice]})
 
 
 @pytest.mark.promise
 def test_single_questions_through_one_key_neither_meet_nor_wait_for_each_other(tmp_path, scale):
-    """The provider answers none of them before a dozen are with it: questions that wait for each other never arrive."""
-    at_once = 12
-    many = scale(10, ci=84, release=420) * at_once
+    """All are asked at once, and none is answered before all are with the provider: one that waits never arrives."""
+    many = scale(120, ci=1_000, release=2_000)
+    provider = Meeting(many)
+    texts = [f"classify ticket {number}" for number in range(many)]
+    at_once = {"concurrency": many * 2, "connections": many * 2}  # one place in eight is for other keys
 
-    def asks(number: int) -> tuple[str, str]:
-        body = {"model": "gpt-4o", "messages": [user(f"classify ticket {number}")]}
-        headers = {"authorization": f"Bearer {gw.secret}"}
-        answer = client.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        return reply_of(answer.json())["content"], answer.headers["x-recto-session-id"]
+    async def asked(url: str, secret: str) -> list[httpx2.Response]:
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(
+            base_url=url, timeout=None, limits=limits, headers={"authorization": f"Bearer {secret}"}
+        ) as client:
+            bodies = [{"model": "gpt-4o", "messages": [user(text)]} for text in texts]
+            return await asyncio.gather(*(client.post("/v1/chat/completions", json=body) for body in bodies))
 
-    handler = type("Handler", (Meeting,), {"together": threading.Barrier(at_once)})
-    with (
-        Many(("127.0.0.1", 0), handler) as server,
-        ThreadPoolExecutor(at_once) as pool,
-        httpx2.Client(timeout=60) as client,
-    ):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with gateway(tmp_path, f"http://127.0.0.1:{server.server_address[1]}", speaks=("chat",)) as gw:
-            answers = list(pool.map(asks, range(many)))
-        server.shutdown()
-    assert [text for text, _ in answers] == [f"classify ticket {number}" for number in range(many)]
-    assert len({session for _, session in answers}) == many
+    app = Starlette(routes=[Route("/v1/chat/completions", provider.answer, methods=["POST"])])
+    with serving(app) as url, gateway(tmp_path, url, speaks=("chat",), gateway=at_once) as gw:
+        answers = asyncio.run(asked(gw.url, gw.secret))
+    assert [answer.status_code for answer in answers] == [200] * many
+    assert [reply_of(answer.json())["content"] for answer in answers] == texts
+    assert sorted(provider.waiting) == sorted(texts), "each reached the provider once, and alone"
+    assert len({answer.headers["x-recto-session-id"] for answer in answers}) == many
 
 
 def test_the_explicit_header_names_the_session_and_history_need_not_be_sent(gw, upstream):

@@ -304,6 +304,44 @@ def test_a_result_that_became_longer_is_an_edit_and_opens_a_branch(gw):
     assert branch != session
 
 
+def reminded(text: str, *reminders: str) -> dict:
+    """A message as coding agents send it: with reminders of their own beside what the user says."""
+    blocks = [f"<system-reminder>\n{reminder}\n</system-reminder>" for reminder in reminders]
+    return {"role": "user", "content": [{"type": "text", "text": block} for block in (*blocks, text)]}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "messages"])
+@pytest.mark.parametrize("reminders", [("skills: none",), ()])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_agent_that_resumes_with_other_reminders_stays_in_its_session(
+    tmp_path, upstream, path, reminders, restarted
+):
+    """As qwen-code does: on resuming, the date is no longer in the first message."""
+    with gateway(tmp_path, upstream.url) as gw:
+        answer, session = ask(gw, [reminded("fix it", "skills: none", "today is Monday")], path, tools=TOOLS[path])
+        said_now = spoken(answer, path)
+        told = [*said_now, *results(said_now, path, "stop"), user("go on")]
+        if not restarted:
+            assert ask(gw, [reminded("fix it", *reminders), *told], path, tools=TOOLS[path])[1] == session
+        secret = gw.secret
+    if restarted:
+        with gateway(tmp_path, upstream.url) as gw:
+            resumed = [reminded("fix it", *reminders), *told]
+            assert ask(gw, resumed, path, secret=secret, tools=TOOLS[path])[1] == session
+            assert [text for text in stored(gw, session, "user") if "fix it" in text and "Monday" not in text] == []
+
+
+def test_a_message_with_other_words_beside_its_reminders_is_an_edit(gw):
+    answer, session = ask(gw, [reminded("fix it", "one", "two")], tools=TOOLS["chat/completions"])
+    told = [*(said_now := spoken(answer, "chat/completions")), *results(said_now, "chat/completions", "stop")]
+    _, other = ask(gw, [reminded("break it", "one"), *told], tools=TOOLS["chat/completions"])
+    assert other != session
+    _, open_ended = ask(
+        gw, [reminded("fix it <system-reminder> or not", "one"), *told], tools=TOOLS["chat/completions"]
+    )
+    assert open_ended != session
+
+
 TITLES = [
     "You are a title generator. You output ONLY a thread title.",
     "Analyze if this message indicates a new conversation topic. If it does, extract a 2-3 word title.",

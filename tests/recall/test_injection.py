@@ -108,6 +108,16 @@ def test_words_typed_beside_tool_results_are_the_request_and_the_results_are_not
         assert turn(session).text == "Stop, use the archive of postings instead."
 
 
+def test_reminders_of_a_coding_agent_are_no_part_of_the_request():
+    reminder = "<system-reminder>\nThe current date is Tuesday.\n</system-reminder>"
+    with opened() as session:
+        session.append({"role": "user", "content": "Which port does the database of billing have?"})
+        session.append({"role": "assistant", "content": "It listens on 5433."})
+        texts = [reminder, "And which port does the cache have, in all of our environments?"]
+        session.append({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
+        assert turn(session).text == texts[1]
+
+
 def test_a_question_that_was_asked_before_is_not_quoted_and_its_answer_is():
     question = "Which harbour does the Arkadia sail from?"
     store = MemoryStore()

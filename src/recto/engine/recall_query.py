@@ -1,7 +1,7 @@
 """Builds the search query of a turn: from the request, what it answers, and the task.
 
-Tool output is never searched for. A reply without a word of its own ("1+2", "yes") is searched for with what it
-answers.
+Tool output is never searched for, nor are the reminders that coding agents add to a message. A reply without a word of
+its own ("1+2", "yes") is searched for with what it answers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from recto.context.window.state import WindowState
 from recto.engine.prompt_builder import MessageCache
 from recto.formats.message import Message
 from recto.text.lazy_re import lazy_re
+from recto.text.reminders import without_reminders
 
 _SHORT_REQUEST = 40
 """Characters below which a request is searched for together with what it answers and the request before it."""
@@ -70,10 +71,11 @@ def is_bare(request: str) -> bool:
 
 
 def _typed(message: Message) -> str:
-    """The words of a message that carries tool results as well; the text of any other."""
-    if not message.results:
-        return message.text
-    return "\n".join(part.text for part in message.parts if part.kind == "text")
+    """The words of a message, without tool results and without what a coding agent added to them."""
+    text = message.text
+    if message.results:
+        text = "\n".join(part.text for part in message.parts if part.kind == "text")
+    return without_reminders(text) or text
 
 
 def _answered(state: WindowState, messages: MessageCache) -> str:

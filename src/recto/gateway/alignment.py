@@ -4,10 +4,14 @@ Clients strip reasoning from the assistant's messages, shorten them or wrap them
 history is aligned by its user and tool messages: all of them have to be there, in order. Messages of the assistant have
 to be derived from the stored ones: the same calls, and words that are contained in the other's. A history that an
 edit or another conversation explains as well is not aligned: a wrong session is worse than a new one.
+
+Coding agents add reminders of their own (`<system-reminder>`) to what the user says, and not the same ones when they
+resume a session. Reminders are not compared.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -15,6 +19,7 @@ from dataclasses import dataclass, field
 
 from recto.formats import read
 from recto.formats.message import Message
+from recto.text.reminders import without_reminders
 from recto.transcript.entries import Entry
 from recto.transcript.hidden import content_as_sent
 
@@ -50,6 +55,13 @@ def aligned_entry(stored: Sequence[Entry], sent: Sequence[bytes], wire: str) -> 
     return session[-1].last
 
 
+def opening_name(seed: bytes, sent: Sequence[bytes], wire: str) -> str:
+    """Return the lineage name of what precedes the first response in a history, whatever reminders it has."""
+    messages = [read(raw, wire) for raw in sent]
+    text = json.dumps([(message.role, _parts(message)) for message in messages])
+    return f"opening/{hashlib.sha256(seed + text.encode()).hexdigest()}"
+
+
 def _rounds(messages: Sequence[tuple[Message, Entry | None]]) -> list[_Round]:
     found: list[_Round] = []
     for message, entry in messages:
@@ -83,10 +95,18 @@ def _same_question(stored: Message, sent: Message) -> bool:
 
 
 def _parts(message: Message) -> list[tuple[str, str, int]]:
-    """Return what a message holds beside tool results, and beside the media of results."""
+    """Return what a message holds beside tool results, beside the media of results and beside reminders."""
     if message.results:
-        return [(part.kind, part.text, 0) for part in message.parts if part.kind == "text"]
-    return [(part.kind, part.text, part.weight) for part in message.parts if part.kind != "other" or part.text]
+        return [
+            ("text", text, 0)
+            for part in message.parts
+            if part.kind == "text" and (text := without_reminders(part.text))
+        ]
+    return [
+        (part.kind, text, part.weight)
+        for part in message.parts
+        if (text := without_reminders(part.text)) or part.kind not in ("other", "text")
+    ]
 
 
 def _is_derived(stored: Sequence[Message], sent: Sequence[Message]) -> bool:

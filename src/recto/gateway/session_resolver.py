@@ -20,13 +20,14 @@ from recto.engine.projection import REFUSED, RETRIED
 from recto.errors import IdempotencyKeyReused, InputError, NotHeld
 from recto.formats import read
 from recto.formats.message import fields_of, text_in
-from recto.gateway.alignment import aligned_entry
+from recto.gateway.alignment import aligned_entry, opening_name
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import compaction_in
 from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
 from recto.gateway.retry_key import RetryKey
 from recto.gateway.summaries import Summaries
+from recto.text.reminders import has_reminders
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id, refused_key
 from recto.transcript.hidden import client_messages, content_as_sent, is_hidden
@@ -81,6 +82,8 @@ class ResolvedSession:
     """Whether the request is about a conversation and not part of it: often it has nothing but its first message."""
     superseded: tuple[int, ...] = ()
     """Entries of a response that the client does not go on from: it took another of the choices it was given."""
+    opening: str = ""
+    """Lineage name of the first messages without their reminders; empty where they have none."""
     is_serial: bool = False
     """Whether requests to this session wait for each other, because the client does not send its history."""
 
@@ -169,6 +172,10 @@ class SessionResolver:
             resolved = self._opened(key, store, request, hint, base, is_free=base_key not in busy and not is_aside)
         if not is_aside and not resolved.superseded and (known is None or resolved.key != known[0].session):
             self._openings.add(store, _opening(chain, seed, request), resolved.key)
+            first = _before_replies(request)
+            if any(map(has_reminders, first)):
+                resolved = replace(resolved, opening=opening_name(seed, first, request.wire))
+                self._openings.add(store, resolved.opening, resolved.key)
         return replace(resolved, history_hash=last, seed=seed, chain=chain, is_aside=is_aside)
 
     def _opened(
@@ -240,9 +247,10 @@ class SessionResolver:
     ) -> tuple[LineagePoint, int] | None:
         """Find the session of a history that the client has rewritten; None where several would do."""
         history = request.messages[: request.replies[-1] + 1]
-        opening = _opening(chain, seed, request)
+        names = _opening(chain, seed, request), opening_name(seed, _before_replies(request), request.wire)
+        sessions = [session for name in names for session in self._openings.sessions(store, name, self.lineage)]
         found: list[Entry] = []
-        for session in self._openings.sessions(store, opening, self.lineage):
+        for session in dict.fromkeys(sessions):
             stored = list(client_messages(store.read(session, 1, _MAX_ALIGNED_ENTRIES)))
             entry = aligned_entry(stored, history, request.wire)
             if entry is not None:
@@ -495,10 +503,10 @@ class Openings:
     """The recent sessions of each opening: what precedes the first response. Thread-safe."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[tuple[str, bytes], tuple[str, ...]] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, bytes | str], tuple[str, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def add(self, store: TenantStore, opening: bytes, session: str) -> None:
+    def add(self, store: TenantStore, opening: bytes | str, session: str) -> None:
         """Add a session that was opened."""
         name = store.tenant, opening
         with self._lock:
@@ -507,7 +515,7 @@ class Openings:
             if len(self._sessions) > _MAX_OPENINGS:
                 self._sessions.popitem(last=False)
 
-    def sessions(self, store: TenantStore, opening: bytes, lineage: Lineage) -> Sequence[str]:
+    def sessions(self, store: TenantStore, opening: bytes | str, lineage: Lineage) -> Sequence[str]:
         """Return sessions with an opening: the first one that was recorded, and recent ones."""
         with self._lock:
             known = self._sessions.get((store.tenant, opening), ())
@@ -525,6 +533,10 @@ def _opening(chain: Sequence[bytes], seed: bytes, request: ClientRequest) -> byt
     if not request.replies:
         return chain[-1] if chain else seed
     return chain[request.replies[0] - 1] if request.replies[0] else seed
+
+
+def _before_replies(request: ClientRequest) -> Sequence[bytes]:
+    return request.messages[: request.replies[0]] if request.replies else request.messages
 
 
 def is_side_call(request: ClientRequest) -> bool:

@@ -356,7 +356,8 @@ class TurnRunner:
             records = None
             if resolved.history_hash is not None and not is_recorded:
                 name = question_name(resolved.history_hash, is_aside=resolved.is_aside)
-                records = self.resolver.lineage.records(store, [name])
+                names = [name, resolved.opening] if resolved.opening else [name]
+                records = self.resolver.lineage.records(store, names)
             surface = surface_of(request.format)
             session.append_all(messages, expect=head, surface=surface, wire=wire, also=records)
         elif head is not None and (last := session.head.seq) != head:

@@ -172,7 +172,7 @@ lock-adapters: $(VENV)/.dev
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra local --extra screens --extra mcp --group build -o requirements/run.txt
-	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra postgres -o requirements/server.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra mcp --extra postgres -o requirements/server.txt
 	$(BIN)/uv pip compile $(LOCK) --group older-mcp -o requirements/mcp-1.txt
 	$(BIN)/uv pip compile $(LOCK) --group node -o requirements/node.txt
 	$(BIN)/uv pip compile requirements/docs.in $(LOCK) -o requirements/docs.txt

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
+import httpx2
 import pytest
 import yaml
 
 from recto.cli.main import recto
 from recto.config import load
+from recto.config.factory import SystemClock, open_store
+from recto.config.settings import GatewaySettings
+from recto.gateway.api_keys import Key, Keys
 from recto.gateway.middleware.auth import TABLE
+from recto.models.embedders import ARCTIC
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "container" / "Containerfile").read_text()
-COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+COMPOSE = {file.name: yaml.safe_load(file.read_text()) for file in sorted(DEPLOY.glob("compose*.yaml"))}
+SERVICES = [(name, service) for file in COMPOSE.values() for name, service in file["services"].items()]
 KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "recto.yaml").read_text()))
 POD = next(one for one in KUBERNETES if one["kind"] == "Deployment")["spec"]["template"]["spec"]
 UNIT = (DEPLOY / "systemd" / "recto.service").read_text()
@@ -35,9 +45,10 @@ def understood(words: list[str]) -> str:
     while rest:
         word = rest.pop(0)
         if word.startswith("-"):
-            known = {option for given in command.params for option in given.opts}
+            known = {option: given for given in command.params for option in given.opts}
             assert word in known, f"{command.name} has no option {word}"
-            rest.pop(0)
+            if not getattr(known[word], "is_flag", False):
+                rest.pop(0)
         elif isinstance(command, click.Group):
             found = command.get_command(context, word)
             assert found is not None, f"there is no command {word}"
@@ -57,31 +68,127 @@ def test_the_image_is_made_of_files_that_are_in_the_checkout_and_starts_the_gate
 
 def test_the_image_installs_what_a_gateway_over_a_database_needs():
     pinned = (ROOT / "requirements" / "server.txt").read_text()
-    for package in ("psycopg", "psycopg-binary", "psycopg-pool", "starlette", "uvicorn", "httpx2", "onnxruntime"):
+    for package in (
+        "psycopg",
+        "psycopg-binary",
+        "psycopg-pool",
+        "starlette",
+        "uvicorn",
+        "httpx2",
+        "onnxruntime",
+        "mcp",
+    ):
         assert re.search(rf"^{package}==", pinned, re.MULTILINE), package
     assert "--hash=sha256:" in pinned
+    extras = re.search(r"(--extra .*) -o requirements/server.txt", (ROOT / "Makefile").read_text())
+    assert extras is not None
+    assert set(extras[1].split()) - {"--extra"} == {"recall", "gateway", "mcp", "postgres"}
 
 
-def test_what_the_services_are_told_in_their_environment_are_settings():
-    for name, service in COMPOSE["services"].items():
-        given = {key: value for key, value in service.get("environment", {}).items() if key.startswith("RECTO_")}
-        environ = {key: re.sub(r"\$\{\w+:[-?]([^}]*)\}", r"\1", value) for key, value in given.items()}
-        if config := environ.pop("RECTO_CONFIG", ""):
-            assert any(volume.endswith(f":{config}:ro") for volume in service["volumes"])
-        settings = load(environ=environ, arguments={})
-        if name.startswith("gateway"):
-            assert settings.store.startswith("postgresql://")
-            assert settings.gateway.hosts == ("localhost",)
-        if "command" in service:
-            assert understood(service["command"]) == "add"
+def test_the_image_has_the_weights_where_the_gateway_looks_for_them_and_may_read_them():
+    fetched = re.search(r"RUN XDG_CACHE_HOME=(\S+) \S+/recto models get (\S+)", CONTAINERFILE)
+    assert fetched is not None
+    assert fetched[2] == ARCTIC
+    assert understood(["models", "get", fetched[2]]) == "get"
+    final = CONTAINERFILE[CONTAINERFILE.rindex("FROM ") :]
+    assert f"XDG_CACHE_HOME={fetched[1]}" in final
+    assert f"COPY --from=installed {Path(fetched[1]).parent}" in final
+    assert f"chmod -R a+rX {fetched[1]}" in CONTAINERFILE
 
 
-def test_nothing_of_the_services_can_be_reached_from_outside_by_itself():
-    for service in COMPOSE["services"].values():
-        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
-        if "build" in service:
-            assert service["read_only"]
-            assert service["cap_drop"] == ["ALL"]
+def test_what_is_left_out_of_the_build_is_not_copied_into_the_image():
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    copied = [line.split()[1:-1] for line in CONTAINERFILE.splitlines() if re.match(r"COPY (?!--from)", line)]
+    assert not {name for names in copied for name in names} & set(ignored)
+    assert "web/node_modules" in ignored
+
+
+def environment(service: dict[str, Any]) -> dict[str, str]:
+    """The settings of a service as compose sets them where nobody has set a variable."""
+    given = {key: value for key, value in service.get("environment", {}).items() if key.startswith("RECTO_")}
+    return {key: re.sub(r"\$\{\w+:[-?]([^}]*)\}", r"\1", value) for key, value in given.items()}
+
+
+@pytest.mark.parametrize(("name", "service"), SERVICES)
+def test_what_the_services_are_told_in_their_environment_are_settings(name, service):
+    environ = environment(service)
+    if config := environ.pop("RECTO_CONFIG", ""):
+        assert any(volume.endswith(f":{config}:ro") for volume in service["volumes"])
+    settings = load(environ=environ, arguments={})
+    if name.startswith("gateway"):
+        assert settings.gateway.hosts == ("localhost",)
+        assert settings.gateway.access_log == "json"
+        assert understood(service["command"]) == "serve"
+        assert settings.gateway.drain_seconds < int(service["stop_grace_period"].removesuffix("s"))
+
+
+@pytest.mark.parametrize(("name", "service"), SERVICES)
+def test_nothing_of_the_services_can_be_reached_from_outside_by_itself(name, service):
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    if "build" in service:
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+
+
+def test_one_gateway_needs_nothing_that_is_not_in_the_checkout():
+    text = (DEPLOY / "compose.yaml").read_text()
+    assert ":?" not in text, "a variable that has to be set"
+    file = COMPOSE["compose.yaml"]
+    for service in file["services"].values():
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            assert source in file["volumes"] or (DEPLOY / source).is_file(), source
+        built = service["build"]
+        assert (DEPLOY / built["context"] / built["dockerfile"]).is_file()
+        assert environment(service)["RECTO_STORE"].startswith("/var/lib/recto/")
+    assert COMPOSE["compose.postgres.yaml"]["services"].keys() == {"database", "gateway-1", "gateway-2"}
+
+
+def started(folder: Path) -> tuple[str, str]:
+    """What the service prints until it listens, and what it answers to its own key if it printed one."""
+    service = COMPOSE["compose.yaml"]["services"]["gateway"]
+    environ = {name: value.replace("/var/lib/recto", str(folder)) for name, value in environment(service).items()}
+    environ["RECTO_CONFIG"] = str(DEPLOY / "recto.example.yaml")
+    environ |= {"RECTO_RECALL__EMBEDDER__USE": "none", "HOME": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", "from recto.cli.main import main; main()", *service["command"], "--port", "0"]
+    printed, answer = "", ""
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            printed += line
+            if found := re.match(r"Recto listens on http://0\.0\.0\.0:(\d+)", line):
+                break
+        if secret := re.search(r"rk-\S+", printed):
+            body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
+            headers = {"authorization": f"Bearer {secret[0]}", "host": "localhost"}
+            answer = httpx2.post(f"http://127.0.0.1:{found[1]}/v1/chat/completions", json=body, headers=headers).text
+            listed = httpx2.get(f"http://127.0.0.1:{found[1]}/api/v1/sessions", headers=headers)
+            assert listed.status_code == 200
+        process.terminate()
+        rest, complained = process.communicate(timeout=30)
+    return printed + rest + complained, answer
+
+
+def test_the_first_start_prints_a_key_that_works_and_the_next_one_prints_none(tmp_path):
+    first, answer = started(tmp_path)
+    secrets = re.findall(r"rk-\S+", first)
+    assert len(secrets) == 1
+    assert "OPENAI_API_KEY" in answer, "the reason why nobody is asked"
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        assert len([line for line in first.splitlines() if variable in line and "disabled" in line]) == 1
+    second, _ = started(tmp_path)
+    assert "rk-" not in second
+    assert "Recto listens on" in second
+
+
+def test_of_gateways_that_start_at_once_one_makes_the_first_key(tmp_path):
+    with closing(open_store(load(environ={}, arguments={"store": str(tmp_path / "t.db")}))) as store:
+        makers = [Keys(store, SystemClock()) for _ in range(4)]
+        for keys in makers:
+            assert keys.list() == ()
+        made = [keys.add_first(Key(name="first")) for keys in makers]
+        assert len([one for one in made if one is not None]) == 1
+        assert len(makers[0].list()) == 1
+        assert makers[-1].find(made[0][1]) is not None
 
 
 def test_the_settings_of_the_examples_are_settings():
@@ -118,3 +225,53 @@ def test_the_service_unit_is_understood_by_systemd(tmp_path):
     unit.write_text(UNIT.replace("/opt/recto/bin/recto", shutil.which("true") or "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+NGINX = (DEPLOY / "nginx" / "recto.conf").read_text()
+CADDY = (DEPLOY / "caddy" / "Caddyfile").read_text()
+
+
+def written(text: str, pattern: str) -> int:
+    found = re.search(pattern, text)
+    assert found is not None, pattern
+    return int(found[1])
+
+
+def test_the_proxies_pass_streams_on_and_wait_longer_than_the_gateway():
+    gateway = GatewaySettings()
+    assert "proxy_buffering off;" in NGINX
+    assert "proxy_request_buffering off;" in NGINX
+    assert "proxy_next_upstream off;" in NGINX
+    assert written(NGINX, r"proxy_read_timeout (\d+)s;") > gateway.upstream_seconds
+    assert written(NGINX, r"client_max_body_size (\d+)m;") * 2**20 >= gateway.upload_bytes
+    assert written(NGINX, r"server 127\.0\.0\.1:(\d+);") == gateway.port
+    assert "flush_interval -1" in CADDY
+    for timeout in ("response_header_timeout", "read_timeout"):
+        assert written(CADDY, rf"{timeout} (\d+)s") > gateway.upstream_seconds
+    assert written(CADDY, r"reverse_proxy 127\.0\.0\.1:(\d+)") == gateway.port
+    assert written(CADDY, r"max_size (\d+)MB") * 10**6 >= gateway.upload_bytes
+
+
+def test_the_proxies_replace_the_addresses_that_clients_claim():
+    assert "proxy_set_header X-Forwarded-For $remote_addr;" in NGINX  # not $proxy_add_x_forwarded_for
+    assert "trusted_proxies static" not in CADDY
+    for text in (NGINX, CADDY):
+        assert text.count("{") == text.count("}")
+
+
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_the_sample_is_understood_by_nginx(tmp_path):
+    sample = re.sub(r"ssl_certificate.*;|listen .*;| ssl;", "", NGINX).replace(
+        "server_name", "listen 8080; server_name"
+    )
+    whole = tmp_path / "nginx.conf"
+    whole.write_text(f"pid {tmp_path}/pid; error_log stderr; events {{}} http {{ access_log off; {sample} }}")
+    done = subprocess.run(["nginx", "-t", "-c", str(whole)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("caddy"), reason="caddy is not installed")
+def test_the_sample_is_understood_by_caddy():
+    command = ["caddy", "validate", "--adapter", "caddyfile", "--config", str(DEPLOY / "caddy" / "Caddyfile")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

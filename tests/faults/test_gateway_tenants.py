@@ -81,7 +81,8 @@ def without_chance(answer: Answered, *names: str) -> tuple[int, dict[str, str], 
     for name in names:
         body = body.replace(name.encode(), b"NAME")
     body = re.sub(rb"req_[0-9a-f]{32}", b"REQ", body)
-    headers = {key: value for key, value in answer.headers.items() if key not in ("x-request-id", "request-id")}
+    chance = ("x-request-id", "request-id", "x-recto-request-id")
+    headers = {key: value for key, value in answer.headers.items() if key not in chance}
     return answer.status, headers, body
 
 

@@ -47,7 +47,8 @@ def gateway(
 
     `opening` opens its store.
     """
-    given: dict[str, Any] = {"port": 0, **more.pop("gateway", {})}
+    # It shares standard error with the programs that a test runs in this process.
+    given: dict[str, Any] = {"port": 0, "access_log": "off", **more.pop("gateway", {})}
     if upstream:
         given["upstreams"] = {"main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}}
     arguments: Mapping[str, Any] = {

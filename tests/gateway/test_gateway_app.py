@@ -15,6 +15,11 @@ from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.gateway import session_pool
+from recto.gateway.api_keys import Key
+from recto.gateway.metrics import RequestMetrics
+from recto.gateway.request_record import RequestRecord
+from recto.health.exporters.base import MAX_KEYS
+from recto.health.exporters.prometheus import Metrics
 from recto.models import weights
 from recto.tokens.model_registry import UnknownModelWarning
 
@@ -191,3 +196,47 @@ def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_pa
         spoken = [entry for entry in gw.store.read("agent:default:main") if entry.kind == "message"]
         assert [entry.role for entry in spoken] == ["user", "assistant", "user", "assistant"]
         assert [entry.surface for entry in spoken][1::2] == ["gateway chat", "gateway messages"]
+
+
+def key_series(gw, secret: str) -> dict[tuple[str, ...], float]:
+    told = httpx2.get(f"{gw.url}/metrics", headers=bearer(secret)).text
+    names = re.compile(r"recto_key_(requests|tokens)_total\{(.*)\} (.*)")
+    return {(name, *re.findall(r'"([^"]*)"', labels)): float(count) for name, labels, count in names.findall(told)}
+
+
+def test_requests_and_tokens_are_counted_by_key_and_tenant(place):
+    gw, _ = place
+    secret = gw.key(tenant="north")
+    id = gw.gateway.keys.list()[-1].id
+    for stream in (False, True):
+        sent = body(stream=stream)
+        assert httpx2.post(f"{gw.url}/v1/chat/completions", json=sent, headers=bearer(secret)).status_code == 200
+    bad = {"model": "gpt-4o", "messages": 3}
+    assert httpx2.post(f"{gw.url}/v1/chat/completions", json=bad, headers=bearer(secret)).status_code == 400
+    found = key_series(gw, gw.secret)
+    assert found["requests", id, "ok", "false", "north"] == 1
+    assert found["requests", id, "ok", "true", "north"] == 1
+    assert found["requests", id, "refused", "false", "north"] == 1
+    assert found["tokens", id, "input", "north"] > 0
+    assert found["tokens", id, "output", "north"] > 0
+
+
+def test_the_key_of_a_tenant_sees_no_series_of_another(place):
+    gw, _ = place
+    secrets = {tenant: gw.key(tenant=tenant) for tenant in ("north", "south")}
+    for secret in (*secrets.values(), gw.secret):
+        httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=bearer(secret))
+    assert {labels[-1] for labels in key_series(gw, secrets["north"])} == {"north"}
+    assert {labels[-1] for labels in key_series(gw, gw.secret)} == {"north", "south", ""}
+
+
+def test_key_labels_are_bounded():
+    metrics = Metrics()
+    requests = RequestMetrics(metrics, lambda: 0, known_model=lambda model: True)
+    for number in range(MAX_KEYS + 50):
+        key = Key(id=f"{number:012x}", name="x", tenant=f"t{number}")
+        requests.count(RequestRecord(wire="openai.chat", outcome="ok", key=key))
+    families = [family for family in metrics.registry.collect() if family.name == "recto_key_requests"]
+    samples = [sample for family in families for sample in family.samples if sample.name.endswith("_total")]
+    assert len(samples) == MAX_KEYS + 1
+    assert {sample.value for sample in samples if sample.labels["key"] == "other"} == {50}

@@ -12,6 +12,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from tests.health.sample_turns import SESSION, alert, compaction, turn
 
+from recto.formats import Usage
+from recto.gateway.api_keys import Key
+from recto.gateway.metrics import RequestMetrics
+from recto.gateway.request_record import RequestRecord
 from recto.health.exporters import fields as facts
 from recto.health.exporters import opentelemetry
 from recto.health.exporters.json_log import JsonLog
@@ -31,6 +35,9 @@ def exported() -> dict[str, set[str]]:
     metrics = Metrics()
     metrics.watch(JsonLog("stderr"))
     metrics.turn(SESSION, turn())
+    requests, key = RequestMetrics(metrics, lambda: 0, known_model=bool), Key(id="0", name="laptop", tenant="acme")
+    requests.count(RequestRecord(wire="openai.chat", model="gpt-4o", outcome="ok", key=key))
+    requests.count_tokens(key, Usage(prompt=1, output=1, cache_read=1))
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.exposition()[0].decode()):
         for sample in family.samples:

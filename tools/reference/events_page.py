@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from recto.config import Settings
 from recto.engine.audit import TOPICS
+from recto.formats import Usage
+from recto.gateway.api_keys import Key
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.proxy import RequestOutcome
+from recto.gateway.request_record import RequestRecord
 from recto.health.alerts import ALERT_KINDS as ALERTS
 from recto.health.exporters.fields import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
 from recto.health.exporters.json_log import JsonLog
@@ -167,9 +169,9 @@ def _metrics() -> Iterator[tuple[str, str, str, str]]:
     metrics.turn("agent:default:main", _TURN)
     requests = RequestMetrics(metrics, lambda: 0, known_model=lambda model: True)
     requests.watch(_Behind())  # type: ignore[arg-type]  # only this of a replica is looked at
-    requests.count(
-        RequestOutcome(wire="openai.chat", model="gpt-4o", upstream="", outcome="ok", seconds=1.0, gateway_seconds=0.01)
-    )
+    key = Key(id="0", name="laptop", tenant="acme")
+    requests.count(RequestRecord(wire="openai.chat", model="gpt-4o", outcome="ok", gateway_seconds=0.01, key=key))
+    requests.count_tokens(key, Usage(prompt=1, output=1, cache_read=1))
     for family in sorted(registry.collect(), key=lambda one: one.name):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -1,8 +1,9 @@
-"""Commands for the gateway's API keys: keys add, keys list, keys revoke."""
+"""Commands for the gateway's API keys: keys add, keys list, keys limit, keys revoke."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import cast
 
 import click
@@ -13,6 +14,9 @@ from recto.cli.console import err, format_time, out, print_json, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.gateway.api_keys import RIGHTS, Key, Keys, Right
+from recto.gateway.budgets import Budgets, Spending
+from recto.tokens.model_registry import Registry
+from recto.transcript.tenancy import TenantStore
 
 _DAY = 24 * 60 * 60 * 1_000_000
 
@@ -46,6 +50,8 @@ def keys_command() -> None:
 @click.option("--rpm", type=click.IntRange(0), default=0, metavar="N", help="Requests a minute. [default: no limit]")
 @click.option("--concurrency", type=click.IntRange(0), default=0, metavar="N", help="Requests at once.")
 @click.option("--body-bytes", type=click.IntRange(0), default=0, metavar="N", help="Largest request.")
+@click.option("--tokens-per-day", type=click.IntRange(0), default=0, metavar="N", help="Tokens in a day, in UTC.")
+@click.option("--dollars-per-day", type=click.FloatRange(0), default=0.0, metavar="X", help="Their price, where known.")
 @click.option("--expires-days", type=click.IntRange(1, 36_500), metavar="N", help="When it ends. [default: never]")
 @click.option(
     "--canonical/--own-session",
@@ -74,6 +80,7 @@ def add_command(
     Examples:
       recto keys add laptop
       recto keys add ci --tenant acme --rpm 60 --expires-days 30
+      recto keys add intern --tokens-per-day 2000000 --dollars-per-day 10
       recto keys add batches --upstream openai --path /v1/files --path /v1/batches
       recto keys add operator --right ask --right read --right change
     """
@@ -100,7 +107,7 @@ def add_command(
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_obj
 def list_command(settings: Settings, as_json: bool) -> None:
-    """Lists all keys that were ever made, without their secrets.
+    """Lists all keys that were ever made, without their secrets, and what those with a budget have used today.
 
     \b
     Examples:
@@ -108,17 +115,48 @@ def list_command(settings: Settings, as_json: bool) -> None:
       recto keys list --json | jq -r .id
     """
     clock = SystemClock()
+    card = partial(Registry(overrides=settings.models).card, warn=False)
     with closing(open_store(settings, create=False)) as store:
         keys = Keys(store, clock).list()
-    table = Table("id", "name", "rights", "tenant", "agent", "limits", "state")
+        budgets = Budgets(lambda key: TenantStore(store, key.tenant), clock, card)
+        used = {key.id: budgets.today(key) for key in keys if key.has_budget}
+    table = Table("id", "name", "rights", "tenant", "agent", "limits", "used today", "state")
     for key in keys:
         if as_json:
-            print_json(key, rights=_rights(key))
+            print_json(key, rights=_rights(key), **_used_fields(used.get(key.id)))
         else:
-            texts = (key.name, " ".join(_rights(key)), key.tenant, key.agent, _limits(key))
+            texts = (key.name, " ".join(_rights(key)), key.tenant, key.agent, _limits(key), _used(used.get(key.id)))
             table.add_row(key.id, *(Text(safe(text)) for text in texts), _state(key, clock.now()))
     if not as_json:
         out.print(table if keys else "There are no keys yet. 'recto keys add NAME' makes one.")
+
+
+@keys_command.command("limit")
+@click.argument("id")
+@click.option("--rpm", "requests_per_minute", type=click.IntRange(0), metavar="N", help="Requests a minute.")
+@click.option("--concurrency", type=click.IntRange(0), metavar="N", help="Requests at once.")
+@click.option("--body-bytes", type=click.IntRange(0), metavar="N", help="Largest request.")
+@click.option("--tokens-per-day", type=click.IntRange(0), metavar="N", help="Tokens in a day, in UTC.")
+@click.option("--dollars-per-day", type=click.FloatRange(0), metavar="X", help="Their price, where known.")
+@click.option("--json", "as_json", is_flag=True, help="The key as one JSON object.")
+@click.pass_obj
+def limit_command(settings: Settings, /, id: str, as_json: bool, **limits: float | None) -> None:
+    """Changes limits of a key, for every gateway on this store, from its next request on. 0: no limit.
+
+    \b
+    Examples:
+      recto keys limit 3f1c9a0b2d4e --tokens-per-day 5000000
+      recto keys limit 3f1c9a0b2d4e --dollars-per-day 0
+    """
+    given = {name: value for name, value in limits.items() if value is not None}
+    if not given:
+        raise click.UsageError("name at least one limit, such as --tokens-per-day")
+    with closing(open_store(settings, create=False)) as store:
+        key = Keys(store, SystemClock()).limit(id, given)
+    if as_json:
+        print_json(key, rights=_rights(key))
+    else:
+        out.print(f"{key.id}, '{safe(key.name)}': {_limits(key) or 'no limits'}", markup=False)
 
 
 @keys_command.command("revoke")
@@ -152,8 +190,25 @@ def _limits(key: Key) -> str:
         limits.append(f"{key.concurrency:,} at once")
     if key.body_bytes:
         limits.append(f"{key.body_bytes:,} bytes")
+    if key.tokens_per_day:
+        limits.append(f"{key.tokens_per_day:,} tokens a day")
+    if key.dollars_per_day:
+        limits.append(f"{key.dollars_per_day:,.2f} dollars a day")
     limits += key.paths
     return ", ".join(limits)
+
+
+def _used(spent: Spending | None) -> str:
+    if spent is None:
+        return ""
+    unpriced = f" ({spent.unpriced:,} tokens without a price)" if spent.unpriced else ""
+    return f"{spent.tokens:,} tokens, {spent.dollars:,.2f} dollars{unpriced}"
+
+
+def _used_fields(spent: Spending | None) -> dict[str, float]:
+    if spent is None:
+        return {}
+    return {"tokens_today": spent.tokens, "dollars_today": spent.dollars, "unpriced_tokens_today": spent.unpriced}
 
 
 def _state(key: Key, now: int) -> str:

@@ -13,6 +13,7 @@ import webbrowser
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,6 +44,9 @@ _LOCAL = (
 )
 
 
+_FIRST = "It has every right. Make keys for agents with 'recto keys add NAME'; 'recto keys revoke {id}' ends this one."
+
+
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", metavar="PORT", type=click.IntRange(0, 65535), help="The port. 0: any. [default: 8642]")
@@ -54,18 +58,21 @@ _LOCAL = (
 )
 @click.option("--local", is_flag=True, help="Need no key: every program on this machine may ask. Loopback only.")
 @click.option("--key", "lend_key", is_flag=True, help="Lend a key for this run: print it, the page and lines to try.")
+@click.option("--first-key", is_flag=True, help="Make a key if the store never had one, and print it, this once.")
 @click.option("--sample", is_flag=True, help="Store a long session to look at, if it is not there yet.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is a screen.")
 @click.pass_obj
 def serve_command(
     settings: Settings,
-    host: str | None,
-    port: int | None,
+    /,
+    *,
     model: str | None,
     local: bool,
     lend_key: bool,
+    first_key: bool,
     sample: bool,
     open_page: bool,
+    **place: Any,  # noqa: ANN401  # host and port
 ) -> None:
     """Starts the gateway: point a client's base_url at it, and its prompts stay within the window.
 
@@ -77,14 +84,14 @@ def serve_command(
       recto serve --key --sample --open
       recto serve --local
       recto serve --port 9000
-      recto --config gateway.yaml serve --host 0.0.0.0
+      recto --config gateway.yaml serve --host 0.0.0.0 --first-key
     """
     require_packages("gateway", GATEWAY_PACKAGES, "gateway")
     from recto.gateway.app import Gateway  # noqa: PLC0415  # the packages are optional
     from recto.gateway.server import serve  # noqa: PLC0415
 
     options = settings.gateway
-    options = replace(options, host=host or options.host, port=options.port if port is None else port)
+    options = replace(options, **{name: value for name, value in place.items() if value not in (None, "")})
     options = replace(options, local=local or options.local)
     settings = replace(settings, gateway=options, model=model or settings.model)
     with closing(open_store(settings)) as store:
@@ -94,6 +101,9 @@ def serve_command(
                 _print_lines("A long session to look at is made, once; this takes a few seconds.")
             load_sample(settings, store, now=SystemClock().now())
             gateway.index(SESSION)
+        if first_key and (made := gateway.keys.add_first(Key(name="first"))) is not None:
+            _print_lines(f"First key, shown only now: {made[1]}", _FIRST.format(id=made[0].id))
+            out.file.flush()
         secret = gateway.keys.lend(Key(name="lent by recto serve")) if lend_key else ""
 
         def ready(address: str) -> None:
@@ -104,7 +114,7 @@ def serve_command(
             if options.local:
                 _print_lines(*(line.format(url=address) for line in _LOCAL))
             if secret:
-                _print_examples(address, secret, next(iter(gateway.upstreams.by_name)))
+                _print_examples(address, secret, next(iter(gateway.upstreams.by_name), "MODEL"))
             out.file.flush()
             if open_page and page:
                 _open_browser(page)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from ipaddress import ip_network
+from typing import Any, Literal, get_args
 
 from recto.context.window import Enforced
 from recto.continuity.checkpoints.rules import LOOPBACK
@@ -446,6 +447,11 @@ class GatewaySettings:
     """Host names accepted besides loopback's own: `gateway.example.com`."""
     origins: tuple[str, ...] = ()
     """Web origins accepted besides the gateway's own: `https://chat.example.com`."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Reverse proxies whose `X-Forwarded-For` names the client, in the access log: addresses, networks such as
+    `10.0.0.0/8`, or `unix` for a Unix socket. The header of everything else is ignored."""
+    access_log: Literal["off", "text", "json"] = "text"
+    """One line for each request, on standard error: `text` (`name=value`), `json`, or `off`."""
     local: bool = False
     """Whether requests need no key, and clients may name their provider's address themselves: every program on this
     machine may then ask. Only on loopback."""
@@ -487,6 +493,16 @@ class GatewaySettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ValueError("gateway.port is a port number")
+        if self.access_log not in ("off", "text", "json"):
+            raise ValueError("gateway.access_log is off, text or json")
+        for address in self.trusted_proxies:
+            if address != "unix":
+                try:
+                    ip_network(address)
+                except ValueError as error:
+                    raise ValueError(
+                        f"gateway.trusted_proxies: {error}; 10.0.0.1, 10.0.0.0/8 and unix are meant"
+                    ) from None
         if self.recall_tool not in ("auto", "always", "never"):
             raise ValueError("gateway.recall_tool is auto, always or never")
         if min(self.body_bytes, self.upload_bytes, self.connections, self.concurrency, self.sessions) < 1:

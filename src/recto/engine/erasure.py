@@ -26,8 +26,8 @@ from recto.transcript.tenancy import TenantStore
 ERASURE_SESSION: Final = ERASURES
 ERASED: Final = "session_erased"
 FINISHED: Final = "erasure_finished"
-_LINEAGE = "lineage"
-"""Prefix of the notes by which a gateway finds the conversations of a tenant."""
+_RECORDS = ("lineage", "usage")
+"""Areas of the records of a gateway: by which it finds the conversations of a tenant, and what its keys have used."""
 _PAGE = 500
 _MAX_ATTEMPTS = 8
 """How often a session may grow between the record and the erasure."""
@@ -77,7 +77,7 @@ def read_erasures(store: TranscriptStore) -> dict[str, list[Erasure]]:
 
 def erasable_sessions(store: TranscriptStore, tenant: str) -> list[str]:
     """Return every session of a tenant, the notes about them, and unfinished erasures. Raises `InputError`."""
-    prefixes = tenant_prefix(tenant), record_key(_LINEAGE, tenant)
+    prefixes = tenant_prefix(tenant), *(record_key(area, tenant) for area in _RECORDS)
     erased = {
         name: all(erasure.is_finished for erasure in records)
         for name, records in read_erasures(store).items()

@@ -18,6 +18,8 @@ FORBIDDEN: Final = "forbidden"
 NOT_FOUND: Final = "not_found"
 TOO_LARGE: Final = "request_too_large"
 RATE_LIMITED: Final = "rate_limit_exceeded"
+BUDGET_SPENT: Final = "insufficient_quota"
+"""OpenAI's code for it: clients that retry after a rate limit give up at this one."""
 OVERLOADED: Final = "overloaded"
 TIMED_OUT: Final = "timeout"
 UPSTREAM_FAILED: Final = "upstream_failed"
@@ -35,6 +37,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     NOT_FOUND: 404,
     TOO_LARGE: 413,
     RATE_LIMITED: 429,
+    BUDGET_SPENT: 429,
     OVERLOADED: 503,
     TIMED_OUT: 504,
     UPSTREAM_FAILED: 502,
@@ -63,7 +66,7 @@ def openai_error_body(
 ) -> bytes:
     """Builds an error body as OpenAI's endpoints send it."""
     fallback = "server_error" if status >= 500 else "invalid_request_error"
-    kind = _OPENAI_TYPES.get(status, fallback)
+    kind = code if code == BUDGET_SPENT else _OPENAI_TYPES.get(status, fallback)
     error: dict[str, Json] = {"message": message, "type": kind, "param": param, "code": code}
     if details:
         error["details"] = dict(details)

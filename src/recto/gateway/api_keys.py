@@ -15,13 +15,14 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hmac import compare_digest
 from typing import Any, Final, Literal, get_args
 
-from recto.errors import InputError, UnknownKey
+from recto.errors import AppendConflict, InputError, UnknownKey
 from recto.transcript.entries import Entry, Head
 from recto.transcript.events import event
 from recto.transcript.hash_chain import EMPTY_HEAD
@@ -55,6 +56,9 @@ SHARED_PATHS: Final = (
     "/v1/videos",
 )
 """Endpoints under which a provider keeps data. Only keys with their path may use them."""
+
+LIMITS: Final = ("requests_per_minute", "concurrency", "body_bytes", "tokens_per_day", "dollars_per_day")
+"""The limits of a key, which can be changed later; 0: none."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _PATH = re.compile(r"/v1(/[A-Za-z0-9._-]{1,64}){0,4}", re.ASCII)
@@ -91,6 +95,10 @@ class Key:
     """Requests in flight at once; 0: no limit but the gateway's."""
     body_bytes: int = 0
     """Largest request body; 0: from the settings."""
+    tokens_per_day: int = 0
+    """Tokens of prompts and answers in a day (UTC); 0: no limit."""
+    dollars_per_day: float = 0
+    """The price of them; 0: no limit. Models without a price do not count."""
     created: int = 0
     """Microseconds since 1970."""
     expires: int = 0
@@ -108,9 +116,14 @@ class Key:
             raise InputError(f"a key has at most {_MAX_PATHS} paths, and each is like /v1/files")
         if not self.rights or not self.rights <= frozenset(RIGHTS):
             raise InputError(f"a key has at least one of the rights {', '.join(RIGHTS)}, and no other")
-        numbers = (self.requests_per_minute, self.concurrency, self.body_bytes, self.created, self.expires)
+        numbers = (self.created, self.expires, *(getattr(self, name) for name in LIMITS))
         if not all(0 <= number <= _MAX_NUMBER for number in numbers):
             raise InputError("limits and times of a key are not below zero, and not beyond what JSON can say")
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether what it may use in a day is limited."""
+        return bool(self.tokens_per_day or self.dollars_per_day)
 
     def may_use(self, path: str) -> bool:
         """Whether requests to a path are passed on to its upstream."""
@@ -123,6 +136,7 @@ class Key:
 
 SESSION: Final = "recto:keys"
 ADDED: Final = "key_added"
+LIMITED: Final = "key_limited"
 REVOKED: Final = "key_revoked"
 PREFIX: Final = "rk-"
 """Prefix of every secret, so that secret scanners find it."""
@@ -160,12 +174,27 @@ class Keys:
                 raise InputError(
                     f"there are {_MAX_LIVE_KEYS:,} keys already. Revoke some of them: 'recto keys list' shows all."
                 )
-        key = replace(template, id=secrets.token_hex(6), created=max(now, 0), revoked=False)
+        return self._append(template, surface)
+
+    def add_first(self, template: Key, *, surface: str = "cli") -> tuple[Key, str] | None:
+        """Create a key if the store never had one; of several processes that try at once, one creates it."""
+        with self._lock:
+            self._catch_up()
+            head = self._head.seq
+            if self._by_id:
+                return None
+        try:
+            return self._append(template, surface, expect=head)
+        except AppendConflict:
+            return None
+
+    def _append(self, template: Key, surface: str, expect: int | None = None) -> tuple[Key, str]:
+        key = replace(template, id=secrets.token_hex(6), created=max(self._clock.now(), 0), revoked=False)
         secret = PREFIX + secrets.token_urlsafe(32)
         payload = {**asdict(key), "rights": [right for right in RIGHTS if right in key.rights]}
         payload = {name: value for name, value in payload.items() if name != "revoked"}
         payload["hash"] = _digest(secret).hex()
-        self._store.append(SESSION, [event(self._clock, ADDED, payload, f"add/{key.id}", surface)])
+        self._store.append(SESSION, [event(self._clock, ADDED, payload, f"add/{key.id}", surface)], expect=expect)
         return key, secret
 
     def lend(self, template: Key) -> str:
@@ -205,6 +234,17 @@ class Keys:
         with self._lock:
             self._catch_up()
             return tuple(stored.key for stored in self._by_id.values())
+
+    def limit(self, id: str, limits: Mapping[str, float], *, surface: str = "cli") -> Key:
+        """Change limits of a key, by their names in `LIMITS`. Raises `UnknownKey` and `InputError`."""
+        with self._lock:
+            self._catch_up()
+            stored = self._by_id.get(id)
+        if stored is None:
+            raise UnknownKey(id)
+        changed = _limited(stored.key, limits)
+        self._store.append(SESSION, [event(self._clock, LIMITED, {"id": id, **limits}, surface=surface)])
+        return changed
 
     def revoke(self, id: str, *, surface: str = "cli") -> Key:
         """Revoke a key for good; idempotent. Raises `UnknownKey`."""
@@ -253,11 +293,23 @@ class Keys:
                 known = self._by_id.get(str(payload.get("id")))
                 if known is not None:
                     self._index(_StoredKey(replace(known.key, revoked=True), known.digest))
+            case "key_limited":
+                payload = _object(entry.content)
+                known = self._by_id.get(str(payload.pop("id", "")))
+                if known is not None:
+                    with suppress(InputError, TypeError):
+                        self._index(_StoredKey(_limited(known.key, payload), known.digest))
             case _:
                 pass
 
     def _index(self, stored: _StoredKey) -> None:
         self._by_id[stored.key.id] = self._by_digest[stored.digest] = stored
+
+
+def _limited(key: Key, limits: Mapping[str, float]) -> Key:
+    if unknown := limits.keys() - set(LIMITS):
+        raise InputError(f"a key has no limit {', '.join(sorted(unknown))!r:.80}; there are {', '.join(LIMITS)}")
+    return replace(key, **limits)  # type: ignore[arg-type]  # fields of these names
 
 
 def _digest(secret: str) -> bytes:

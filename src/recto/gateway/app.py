@@ -20,8 +20,10 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import InputError, RectoError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
+from recto.gateway.access_log import AccessLog
 from recto.gateway.api_keys import SESSION as KEYS_SESSION
 from recto.gateway.api_keys import Key, Keys
+from recto.gateway.budgets import Budgets
 from recto.gateway.errors import JsonResponse, coded_response, error_response
 from recto.gateway.inspection.operations import RULES
 from recto.gateway.inspection.queries import Inspection
@@ -34,9 +36,10 @@ from recto.gateway.metrics import RequestMetrics
 from recto.gateway.middleware.auth import API_ROOTS, PASSED_METHODS, PASSED_PATH, TABLE, AccessPolicy, Guard
 from recto.gateway.models_api import ModelsApi
 from recto.gateway.passthrough import Passthrough
-from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
+from recto.gateway.proxy import Proxy, RequestLanes
 from recto.gateway.recall_tool import RecallToolRules
 from recto.gateway.request import open_request, read_object
+from recto.gateway.request_record import RequestRecord
 from recto.gateway.responses_state import ConversationState
 from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
@@ -75,7 +78,8 @@ class Gateway:
         tool = RecallToolRules(
             mode=settings.gateway.recall_tool, enabled=settings.recall.enabled, scope=settings.recall.scope
         )
-        self.turns = TurnRunner(self.sessions, clock, tool)
+        self.budgets = Budgets(self.sessions.view, clock, partial(known.card, warn=False))
+        self.turns = TurnRunner(self.sessions, clock, tool, self.budgets)
         self.conversations = ConversationState(self.sessions, self.turns, clock)
         self.models_api = ModelsApi(self.upstreams, self.sessions, self._indexer)
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
@@ -86,7 +90,19 @@ class Gateway:
         targets = (
             Targets(settings.gateway, local, self.upstreams.open_target, API_ROOTS) if settings.gateway.local else None
         )
-        self.guard = Guard(empty, settings.gateway, self.keys, self.authority, self._known, targets)
+        style = settings.gateway.access_log
+        self._access_log = AccessLog(style, clock) if style != "off" else None
+        self.guard = Guard(
+            empty,
+            settings.gateway,
+            self.keys,
+            self.authority,
+            self._known,
+            targets,
+            budgets=self.budgets,
+            report=self._report,
+            finished=self._access_log.write if self._access_log else lambda record: None,
+        )
         self.requests = RequestMetrics(
             self.metrics,
             lambda: self.guard.limits.in_flight,
@@ -119,6 +135,8 @@ class Gateway:
         if self.replica is not None:
             self.replica.close()
         self._indexer.close()
+        if self._access_log is not None:
+            self._access_log.close()
         for sink in self._sinks:
             if callable(close := getattr(sink, "close", None)):
                 with suppress(Exception):
@@ -164,7 +182,7 @@ class Gateway:
             *self._mcp.routes(),
             Route(
                 PASSED_PATH,
-                Passthrough(self.upstreams, gateway.upload_bytes, gateway.body_seconds, self._report),
+                Passthrough(self.upstreams, gateway.upload_bytes, gateway.body_seconds),
                 methods=PASSED_METHODS,
             ),
         ]
@@ -182,7 +200,6 @@ class Gateway:
                 self._known,
                 self.conversations,
                 self.models_api.look_up,
-                self._report,
             ),
             methods=["POST"],
         )
@@ -195,12 +212,12 @@ class Gateway:
             yield Route(f"{path}/{{id}}", self._handler(format, self._conversation))
             yield Route(f"{path}/{{id}}/items", self._handler(format, self._items))
 
-    def _report(self, outcome: RequestOutcome) -> None:
+    def _report(self, record: RequestRecord) -> None:
         """Count a finished model request, and report it to the health sinks."""
-        self.requests.count(outcome)
+        self.requests.count(record)
         for sink in self._sinks:
             if callable(took := getattr(sink, "took", None)):
-                took(outcome.model, outcome.seconds, "" if outcome.outcome == "ok" else outcome.outcome)
+                took(record.model, record.settled_seconds, "" if record.outcome == "ok" else record.outcome)
 
     def _handler(self, format: Format, handler: _Handler) -> _Handler:
         """Wrap a handler: its typed errors become responses in the client's format."""
@@ -228,7 +245,7 @@ class Gateway:
         return JSONResponse({"status": "ready"})
 
     async def _metrics(self, request: Request) -> Response:
-        body, kind = await on_a_thread(self.metrics.exposition)
+        body, kind = await on_a_thread(self.metrics.exposition, _key(request).tenant)
         return Response(body, media_type=kind)
 
     async def _count(self, format: Format, request: Request) -> Response:

@@ -25,12 +25,14 @@ from recto.errors import (
 )
 from recto.formats import Format, format_at
 from recto.formats.errors import (
+    BUDGET_SPENT,
     CANNOT_CROSS,
     IDEMPOTENCY_REUSED,
     IN_PROGRESS,
     INTERNAL,
     MALFORMED,
     NOT_FOUND,
+    OVERFLOW,
     OVERLOADED,
     TOO_LARGE,
 )
@@ -67,8 +69,16 @@ def error_response(
     if isinstance(error, WindowOverflow) and not error.kept_by:
         status, body = format.errors.overflow(error.tokens, error.room, detail=str(error), request_id=id)
         return BufferedResponse(status, body, response_headers(headers or {}, id))
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
-    return coded_response(format, code, str(error), id, headers)
+    return coded_response(format, error_code(error), str(error), id, headers)
+
+
+def error_code(error: RectoError) -> str:
+    """Return the code of a typed error."""
+    if isinstance(error, WindowOverflow) and not error.kept_by:
+        return OVERFLOW
+    if isinstance(error, RequestRefused):
+        return error.code
+    return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
 
 
 def coded_response(
@@ -107,6 +117,8 @@ def denied(path: str, refusal: RequestRefused) -> Response:
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
+    if refusal.code == BUDGET_SPENT:
+        headers["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic would retry at once
     if path.startswith("/api/"):
         body = json.dumps({"error": {"code": refusal.code, "message": refusal.message}}).encode()
     elif path == MCP_PATH:

@@ -36,8 +36,9 @@ def connect_gateway(
     if url:
         yield GatewayAddress(url=url, key=key)
         return
+    drain_seconds = min(settings.gateway.drain_seconds, 2.0)
     gateway_settings = replace(
-        settings.gateway, host="127.0.0.1", port=0, drain_seconds=min(settings.gateway.drain_seconds, 2.0)
+        settings.gateway, host="127.0.0.1", port=0, drain_seconds=drain_seconds, access_log="off"
     )
     own = replace(settings, gateway=gateway_settings)
     with closing(open_store(own)) as store:

@@ -8,9 +8,8 @@ responses) is shared by all keys that use the same upstream, so a key needs a pa
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
@@ -20,12 +19,14 @@ from recto.formats import Format, format_of_client
 from recto.formats.errors import FORBIDDEN, NOT_FOUND, TIMED_OUT, TOO_LARGE, UPSTREAM_FAILED
 from recto.formats.message import text_in
 from recto.gateway.api_keys import OPEN_PATHS, SHARED_PATHS, Key
-from recto.gateway.errors import coded_response, denied, error_response
+from recto.gateway.errors import coded_response, denied, error_code, error_response
 from recto.gateway.middleware.auth import BODY, KEY, UPLOAD
-from recto.gateway.proxy import RequestOutcome
 from recto.gateway.request import read_object
+from recto.gateway.request_record import record_of
+from recto.gateway.responses import CONNECTION, DISCONNECTED_CODE, ClientConnection, unless_disconnected
 from recto.gateway.upstreams.http import HttpUpstream, Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 
+_T = TypeVar("_T")
 UPSTREAM_HEADER: Final = "x-recto-upstream"
 """Chooses the upstream where neither the key nor a model in the body does."""
 _PROTECTION: Final = ((b"content-security-policy", b"default-src 'none'; sandbox"),)
@@ -35,72 +36,62 @@ _PROTECTION: Final = ((b"content-security-policy", b"default-src 'none'; sandbox
 class Passthrough:
     """Handles requests that carry no conversation."""
 
-    def __init__(
-        self, upstreams: Upstreams, max_bytes: int, piece_seconds: float, report: Callable[[RequestOutcome], None]
-    ) -> None:
+    def __init__(self, upstreams: Upstreams, max_bytes: int, piece_seconds: float) -> None:
         self._upstreams = upstreams
         self._max_bytes = max_bytes
         self._piece_seconds = piece_seconds
-        self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        request, key = Request(scope, receive), scope[KEY]
+        request, key, record = Request(scope, receive), scope[KEY], record_of(scope)
         headers = dict(request.headers)
-        format, started, outcome = format_of_client(headers), time.monotonic(), "cut"
-        upstream: Upstream | None = None
+        format, record.wire, record.gateway_seconds = format_of_client(headers), "other", 0.0
         began = False
         try:
             _refuse_path(scope["path"], key)
             upstream = self._upstream(headers, key, format, scope[BODY])
+            record.upstream = upstream.name
             if not isinstance(upstream, HttpUpstream):
                 raise UpstreamsWrong(
                     f"the upstream '{upstream.name}' is a model in this process and has no {scope['path']}"
                 )
             format = format if format in upstream.speaks else upstream.speaks[0]
-            answer = await self._ask(request, upstream, format, headers)
-            began = True
-            await _send_on(answer, send)
-            outcome = "ok" if answer.status < 400 else f"{answer.status // 100}xx"
+            answer = await _unless_gone(record.timed(self._ask(request, upstream, format, headers)), scope, receive)
+            began, record.is_streamed = True, answer.streams
+            await _unless_gone(_send_on(answer, send), scope, receive)
+            is_ok = answer.status < 400
+            record.settle("ok" if is_ok else "upstream_error", "" if is_ok else f"status_{answer.status}")
         except RequestRefused as refused:
-            outcome = "refused"
+            record.settle("refused", refused.code)
             if began:
                 raise
             await denied(scope["path"], refused)(scope, receive, send)
         except UpstreamsWrong as error:
-            outcome = "refused"
+            record.settle("refused", error_code(error))
             await error_response(error, format, "")(scope, receive, send)
         except UpstreamUnreachable as error:
-            outcome = "failed"
-            if began:  # the response breaks off, as the upstream's did
-                raise ConnectionResetError from None
             code = TIMED_OUT if error.late else UPSTREAM_FAILED
+            record.settle("upstream_error", code)
+            if began:  # the response breaks off, as the upstream's did
+                await _break_off(scope)
+                return
             await coded_response(format, code, str(error), "")(scope, receive, send)
+        except ClientDisconnect:
+            return
         finally:
-            seconds = time.monotonic() - started
-            self._report(
-                RequestOutcome(
-                    wire="other",
-                    model="",
-                    upstream=upstream.name if upstream else "",
-                    outcome=outcome,
-                    seconds=seconds,
-                    gateway_seconds=0.0,
-                )
-            )
+            record.settle("cut", DISCONNECTED_CODE)
 
     def _upstream(self, headers: Mapping[str, str], key: Key, format: Format, body: bytes) -> Upstream:
         """Choose the upstream: by the key, the header, the model in the body, or the first that speaks the format."""
         if key.upstream:
             return self._upstreams.for_model("", key)
         if name := headers.get(UPSTREAM_HEADER):
-            if name not in self._upstreams.by_name:
-                known = ", ".join(sorted(self._upstreams.by_name))
-                raise UpstreamsWrong(f"there is no upstream '{name:.80}'; configured are: {known}")
-            return self._upstreams.by_name[name]
+            return self._upstreams.configured(name)
         if model := _model_in(body):
             return self._upstreams.for_model(model, key)
         candidates = list(self._upstreams.by_name.values())
+        if not candidates:
+            raise UpstreamsWrong("; ".join(self._upstreams.disabled.values()))
         return next((one for one in candidates if format in one.speaks), candidates[0])
 
     async def _ask(
@@ -162,6 +153,20 @@ def _model_in(body: bytes) -> str:
         return text_in(read_object(body).get("model")) if body else ""
     except InputError:  # for the upstream to refuse
         return ""
+
+
+async def _unless_gone(work: Coroutine[Any, Any, _T], scope: Scope, receive: Receive) -> _T:
+    """Await work unless the client disconnects, where the connection says so: a body may still be received."""
+    connection: ClientConnection | None = scope.get(CONNECTION)
+    return await (work if connection is None else unless_disconnected(work, receive, connection))
+
+
+async def _break_off(scope: Scope) -> None:
+    """End a response so that its client sees that it is not complete."""
+    connection: ClientConnection | None = scope.get(CONNECTION)
+    if connection is None:
+        raise ConnectionResetError
+    await connection.abort()
 
 
 async def _send_on(answer: UpstreamResponse, send: Send) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -25,23 +24,26 @@ from recto.errors import CannotCross, InputError, RectoError, TurnTaken
 from recto.formats import Format, ProviderReply, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
 from recto.formats.convert.types import ResponseIds
-from recto.formats.errors import OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
+from recto.formats.errors import INTERNAL, MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in
 from recto.formats.streaming import code_in
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import ContextManagement, compaction_in, forwarded_headers, managed, mode_at
-from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
+from recto.gateway.errors import coded_response, encode_headers, error_code, error_response, response_headers
 from recto.gateway.item_references import has_references
 from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
 from recto.gateway.middleware.auth import BODY, KNOWN
 from recto.gateway.recall_rounds import BufferedRounds, StreamedRounds
 from recto.gateway.request import ClientRequest, open_request
+from recto.gateway.request_record import RequestRecord, record_of
 from recto.gateway.responses import (
     CONNECTION,
     DISCONNECTED,
+    DISCONNECTED_CODE,
     REFUSING_CODES,
     STOPPED,
+    STOPPED_CODE,
     BufferedResponse,
     StreamConverter,
     StreamedResponse,
@@ -154,55 +156,6 @@ class _CountedRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOutcome:
-    """What is reported about a finished request: no text, no session."""
-
-    wire: str
-    model: str
-    upstream: str
-    outcome: str
-    seconds: float
-    gateway_seconds: float
-    """Seconds of the gateway's own work before the upstream was called."""
-
-
-class _Record:
-    """Reports the outcome of one request, once: the first outcome counts, and nothing can cancel the report."""
-
-    def __init__(self, wire: str, report: Callable[[RequestOutcome], None]) -> None:
-        self.wire = wire
-        self.model = ""
-        self.upstream = ""
-        self.gateway_seconds: float | None = None
-        self._started = time.monotonic()
-        self.outcome = ""
-        self._report: Callable[[RequestOutcome], None] | None = report
-
-    @property
-    def seconds(self) -> float:
-        """seconds since the request arrived."""
-        return time.monotonic() - self._started
-
-    def __call__(self, outcome: str) -> None:
-        """Report the outcome, unless one was reported."""
-        report, self._report = self._report, None
-        if report is not None:
-            self.outcome = outcome
-            seconds = self.seconds
-            own = seconds if self.gateway_seconds is None else self.gateway_seconds
-            report(
-                RequestOutcome(
-                    wire=self.wire,
-                    model=self.model,
-                    upstream=self.upstream,
-                    outcome=outcome,
-                    seconds=seconds,
-                    gateway_seconds=own,
-                )
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Exchange:
     """A request as it came over the wire, and what becomes of it."""
 
@@ -212,7 +165,7 @@ class _Exchange:
     headers: Mapping[str, str]
     pairs: Sequence[tuple[str, str]]
     """The headers, with all lines of one name."""
-    record: _Record
+    record: RequestRecord
 
 
 def _release_frames(error: BaseException | None) -> None:
@@ -233,7 +186,6 @@ class Proxy:
         known: KnownRequests,
         conversations: ConversationState,
         look_up: Callable[[Upstream, str, Mapping[str, str]], Awaitable[None]],
-        report: Callable[[RequestOutcome], None] = lambda outcome: None,
     ) -> None:
         self._format = format
         self._turns = turns
@@ -243,16 +195,15 @@ class Proxy:
         self._retries = Retries()
         self._conversations = conversations
         self._look_up = look_up
-        self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Errors are sent as responses; only a client that disconnects raises."""
-        id = f"req_{os.urandom(16).hex()}"
         key: Key = scope["recto.key"]
-        record = _Record(self._format.name, self._report)
+        record = record_of(scope)
+        record.wire = self._format.name
         pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         headers = dict(reversed(pairs))  # of several lines of one name the first counts
-        exchange = _Exchange(scope=scope, id=id, key=key, headers=headers, pairs=pairs, record=record)
+        exchange = _Exchange(scope=scope, id=record.id, key=key, headers=headers, pairs=pairs, record=record)
         with self._lanes.request(key.id):
             if may_come_again(headers):
                 await self._reported(exchange, receive, send, partial(self._attempt, exchange, receive, send))
@@ -267,7 +218,7 @@ class Proxy:
         try:
             await handle()
         except RectoError as error:
-            record("refused")
+            record.settle("refused", error_code(error))
             _release_frames(error)
             await error_response(error, self._format, exchange.id)(exchange.scope, receive, send)
         except ClientDisconnect:
@@ -275,9 +226,10 @@ class Proxy:
         except Exception as error:
             # Only its type: the message of an unexpected error may contain anything.
             _log.error("request %s failed: %s", exchange.id, type(error).__name__)
+            record.settle("failed", INTERNAL)
             raise
         finally:
-            record("cut")  # where nothing else was reported
+            record.settle("cut", DISCONNECTED_CODE)  # where nothing else was reported
 
     async def _attempt(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
         """Handle a request that may come again, or give it the answer of its earlier attempt."""
@@ -293,27 +245,31 @@ class Proxy:
             await self._reported(exchange, attempt.receive, attempt.send, handle)
             return record.outcome == "ok"
 
-        await self._retries.respond(attempt, run, replayed=partial(record, "ok"))
+        def replayed() -> None:
+            record.is_replayed = True
+            record.settle("ok")
+
+        await self._retries.respond(attempt, run, replayed=replayed)
 
     async def _handle(self, exchange: _Exchange, receive: Receive, send: Send, attempt: Attempt | None = None) -> None:
         scope, id, key, record = exchange.scope, exchange.id, exchange.key, exchange.record
         request = await self._open(scope[BODY], scope[KNOWN], key)
         if has_references(request):
             request = await on_a_thread(self._turns.with_items, key, request)
-        record.model = request.model
+        record.model, record.is_streamed = request.model, request.stream
         if attempt is not None:
             # SDKs send a request again before its answer has begun, so a stream ends with its client.
             attempt.survives = bool(attempt.key.name) or not request.stream
         unsupported = _unsupported(request, id)
         if unsupported is not None:
-            record("refused")
+            record.settle("refused", MALFORMED)
             await unsupported(scope, receive, send)
             return
         headers = exchange.headers
         hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
         if wants_compaction(request):
             compacted = await on_a_thread(self._conversations.compact_on_trigger, key, request, hint)
-            record("ok")
+            record.settle("ok")
             await compacted(scope, receive, send)
             return
         upstream = self._upstreams.for_model(request.model, key)
@@ -347,9 +303,9 @@ class Proxy:
         exchange: _Exchange,
         attempt: Attempt | None,
     ) -> ASGIApp:
-        id, report = exchange.id, exchange.record
+        record = exchange.record
         retry = attempt.key if attempt is not None else None
-        before = report.seconds
+        before = record.seconds
         if self._format not in upstream.speaks:  # what cannot be converted is refused before anything is stored
             compacted, rest = compaction_in(request)
             body = request.with_prompt(rest if compacted else request.messages)
@@ -359,56 +315,65 @@ class Proxy:
             turn, waited = await self._begin(exchange, receive, request, hint, model, retry)
         except AlreadyAnswered as answered:
             if (response := await self._stored_answer(request, answered)) is not None:
-                report("ok")
+                record.is_replayed = True
+                record.settle("ok")
                 return response
             turn, waited = await self._begin(exchange, receive, request, hint, model, None)
-        report.gateway_seconds = report.seconds - before - waited
+        record.turn = turn
+        record.gateway_seconds = record.seconds - before - waited
         if request.plan is not None and request.plan.pauses and turn.report is not None and turn.report.compaction:
-            return await self._paused(turn, turn.report.compaction, id, report)
+            return await self._paused(turn, turn.report.compaction, record)
+        return await self._answer(turn, receive, upstream, exchange, attempt)
+
+    async def _answer(
+        self, turn: GatewayTurn, receive: Receive, upstream: Upstream, exchange: _Exchange, attempt: Attempt | None
+    ) -> ASGIApp:
+        """Ask the upstream in a turn that has begun, and return the response."""
+        id, record = exchange.id, exchange.record
         try:
             query = exchange.scope["query_string"].decode()
-            headers = forwarded_headers(_joined(exchange.pairs), request, self._mode(upstream))
-            call: UpstreamCall = partial(self._send, turn, upstream, headers, query)
+            headers = forwarded_headers(_joined(exchange.pairs), turn.request, self._mode(upstream))
+            call: UpstreamCall = partial(self._send, turn, upstream, headers, query, record)
             if attempt is not None:
                 attempt.turn, call = turn, attempt.keeping(call)
             asking = self._ask(turn, upstream.name, call, id)
             format, answer, raw = await unless_disconnected(asking, receive, exchange.scope.get(CONNECTION))
             if answer.status >= 400:
-                report("upstream_error")
+                record.settle("upstream_error", f"status_{answer.status}")
                 return await self._failed(turn, upstream, format, answer, id)
             if raw is None:
-                return self._streamed(turn, format, answer, id, report, upstream.name, call)
+                return self._streamed(turn, format, answer, record, upstream.name, call)
             response = await self._buffered(turn, format, answer, raw, id, upstream.name)
         except UpstreamUnreachable as error:
-            report("upstream_error")
+            code = TIMED_OUT if error.late else UPSTREAM_FAILED
+            record.settle("upstream_error", code)
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
-            return coded_response(
-                self._format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers
-            )
+            return coded_response(self._format, code, str(error), id, turn.headers)
         except RectoError as error:
-            report("refused")
+            record.settle("refused", error_code(error))
             await run_to_completion(on_a_thread(self._turns.end, turn))
             return error_response(error, self._format, id, turn.headers)
         except (ClientDisconnect, asyncio.CancelledError) as error:
-            report("cut")
-            why = DISCONNECTED if isinstance(error, ClientDisconnect) else STOPPED
-            await run_to_completion(self._lanes.cleanup.run(turn.key.id, self._turns.cut, turn, _NO_REPLY, why))
+            is_gone = isinstance(error, ClientDisconnect)
+            why = DISCONNECTED if is_gone else STOPPED
+            try:
+                await run_to_completion(self._lanes.cleanup.run(turn.key.id, self._turns.cut, turn, _NO_REPLY, why))
+            finally:
+                record.settle("cut", DISCONNECTED_CODE if is_gone else STOPPED_CODE)
             raise
         except BaseException:
-            report("cut")
+            record.settle("failed", INTERNAL)
             await run_to_completion(on_a_thread(self._turns.end, turn))
             raise
-        report("ok")
+        record.settle("ok")
         return response
 
-    async def _paused(
-        self, turn: GatewayTurn, item: dict[str, Json], id: str, report: Callable[[str], None]
-    ) -> BufferedResponse:
+    async def _paused(self, turn: GatewayTurn, item: dict[str, Json], record: RequestRecord) -> BufferedResponse:
         """Return the compaction alone: the client goes on with its next request."""
-        report("ok")
+        record.settle("ok")
         await run_to_completion(on_a_thread(self._turns.end, turn))
         usage: dict[str, Json] = {"input_tokens": turn.prompt.tokens, "output_tokens": 0}
-        return compaction_response(turn.request, item, usage, _ids(turn, id), encode_headers(turn.headers))
+        return compaction_response(turn.request, item, usage, _ids(turn, record.id), encode_headers(turn.headers))
 
     async def _stored_answer(self, request: ClientRequest, answered: AlreadyAnswered) -> BufferedResponse | None:
         """Return the stored answer to a request; None where the transcript does not hold all of it."""
@@ -499,13 +464,14 @@ class Proxy:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
 
     async def _send(
-        self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
+        self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str, record: RequestRecord
     ) -> tuple[Format, UpstreamResponse]:
         """Call the upstream, and once more with a smaller prompt if it rejects this one as too long."""
         format = self._format if self._format in upstream.speaks else upstream.speaks[0]
         query = query if format is self._format else ""
         body = await self._converted(turn, format)
-        answer = await upstream.ask(format, body, headers, query)
+        turn.was_sent = True
+        answer = await record.timed(upstream.ask(format, body, headers, query))
         if answer.status not in (400, 413, 422):
             return format, answer
         body = await _read_error(answer)
@@ -516,7 +482,7 @@ class Proxy:
         structured = answer.status in _LEARNED_FROM and _is_structured(error)
         await on_a_thread(self._turns.tighter, turn, limits, upstream.name, structured=structured)
         body = await self._converted(turn, format)
-        return format, await upstream.ask(format, body, headers, query)
+        return format, await record.timed(upstream.ask(format, body, headers, query))
 
     async def _converted(self, turn: GatewayTurn, format: Format) -> bytes:
         if format is self._format:
@@ -529,11 +495,11 @@ class Proxy:
         turn: GatewayTurn,
         format: Format,
         answer: UpstreamResponse,
-        id: str,
-        report: Callable[[str], None],
+        record: RequestRecord,
         upstream: str,
         call: UpstreamCall,
     ) -> StreamedResponse:
+        id = record.id
         converter: StreamConverter | None = None
         if ids := history_ids(turn.request):
             converter = HistoryIdStream(ids)
@@ -562,7 +528,7 @@ class Proxy:
             converter=converter,
             decorator=_report_stream(turn),
             meta={"request": id},
-            report=report,
+            settle=record.settle,
         )
 
     async def _buffered(

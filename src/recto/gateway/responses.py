@@ -37,6 +37,8 @@ REFUSING_CODES = ("invalid_", "image_", "content_", "unsupported_", "empty_image
 """How the codes of errors begin with which an upstream refuses the request itself, in a stream that it has begun."""
 DISCONNECTED = "the client went away"
 STOPPED = "the gateway was stopped"
+DISCONNECTED_CODE, STOPPED_CODE = "client_disconnected", "gateway_stopped"
+"""The same as codes, for the access log."""
 CONNECTION = "recto.connection"
 """The `ClientConnection` in the scope of a request that came through the gateway's own server."""
 
@@ -46,6 +48,10 @@ class ClientConnection(Protocol):
 
     def on_disconnect(self, callback: Callable[[], None] | None) -> None:
         """Call this function when the client disconnects; at once if it has. None: no longer."""
+        ...
+
+    async def abort(self) -> None:
+        """Close the connection without the rest of the response."""
         ...
 
 
@@ -78,11 +84,12 @@ class StreamedResponse:
     """Schedules the storing of partial responses."""
     upstream: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
-    report: Callable[[str], None] = lambda outcome: None
-    """Called with the outcome; only the first call counts."""
+    settle: Callable[[str, str], None] = lambda outcome, reason: None
+    """Called with the outcome and the code of the error; only the first call counts."""
     _capture: Capture = field(init=False)
     _sent: int = field(default=0, init=False)
     _stored: bool = field(default=False, init=False)
+    _reason: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._capture = self.format.capture()
@@ -97,15 +104,19 @@ class StreamedResponse:
         try:
             await send({"type": "http.response.start", "status": self.answer.status, "headers": headers})
             outcome = await self._events(send)
-            self.report(outcome)  # before the end is sent: the client disconnects then, which cancels this task
+            self.settle(
+                outcome, self._reason
+            )  # before the end is sent: the client disconnects then, which cancels this task
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError as error:
-            await self._store_partial(str(error) or STOPPED)
+            why = str(error) or STOPPED
+            await self._store_partial(why)
+            self.settle("cut", STOPPED_CODE if why == STOPPED else DISCONNECTED_CODE)
             raise
         except OSError:
             await self._store_partial(DISCONNECTED)
         finally:
-            self.report("cut")  # unless another outcome was reported
+            self.settle("cut", DISCONNECTED_CODE)  # unless another outcome was reported
             await self._close()
             if not self.turn.ended:
                 await asyncio.shield(_suppressed(on_a_thread(self.turns.end, self.turn)))
@@ -127,6 +138,7 @@ class StreamedResponse:
         if not self._capture.ended or (self._capture.failed and not self._capture.reply().messages):
             reason = self._capture.failed or "the upstream's stream ended before its message did"
             if self._capture.failed:  # the error is the upstream's own, and is passed on
+                self._reason = UPSTREAM_FAILED
                 await self._store_failure(reason)
                 await self._send(send, b"".join(withheld))
                 return "upstream_error"
@@ -227,6 +239,7 @@ class StreamedResponse:
             await send({"type": "http.response.body", "body": body, "more_body": True})  # the guard yields
 
     async def _fail(self, send: Send, code: str, message: str) -> str:
+        self._reason = code
         await self._store_partial(message)
         await self._send(send, self.format.errors.stream_error(code, message, self._sent))
         return "upstream_error"

@@ -245,6 +245,13 @@ class Connection(asyncio.Protocol):
         self._client_reads()
         self._transport.abort()
 
+    async def abort(self) -> None:
+        """Close the connection at once, and return when it is closed."""
+        closed = asyncio.Event()
+        self.on_disconnect(closed.set)
+        self.drop()
+        await closed.wait()
+
     def _expect_headers(self) -> None:
         if self._header_timer is None:
             self._header_timer = self._loop.call_later(self._limits.gateway.header_seconds, self.drop)

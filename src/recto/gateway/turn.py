@@ -19,12 +19,13 @@ from typing import Any, Literal
 from recto.engine.prompt_builder import Prompt, render_marker
 from recto.engine.session import Session
 from recto.errors import AppendConflict, InputError, MalformedMessage, RectoError, TurnTaken
-from recto.formats import DEFAULT_FORMAT, Format, ProviderReply, format_named, open_body, render
+from recto.formats import DEFAULT_FORMAT, Format, ProviderReply, Usage, format_named, open_body, render
 from recto.formats.context_management import ContextReport
 from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import Json, quoted
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
+from recto.gateway.budgets import Budgets
 from recto.gateway.context_management import compaction_in, edited_messages
 from recto.gateway.item_references import ItemReferences, item_name, keeps_items
 from recto.gateway.lineage import LineagePoint
@@ -46,7 +47,7 @@ from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver, question_name
 from recto.gateway.summaries import asks_for_summary
 from recto.tokens.limits import ModelLimits
-from recto.transcript.entries import Entry
+from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
@@ -61,6 +62,7 @@ _MIN_TRIMMED = 8
 _MAX_CONTEXTS = 4_096
 _MAX_FOCUS = 500
 """Characters of a client's instructions for a summary."""
+_NO_USAGE = Usage(prompt=0, output=0)
 _TIGHTER = 0.85
 """Share of its size that a prompt keeps after an upstream rejected it as too long without naming a limit."""
 
@@ -89,8 +91,14 @@ class GatewayTurn:
     report: ContextReport | None = None
     """What was done of the context management that the client asked for; None where the upstream does it."""
     retry: RetryKey | None = None
+    was_sent: bool = False
+    """Whether the upstream was asked."""
     was_answered: bool = False
     """Whether the complete response has arrived, stored or not."""
+    usage: Usage = _NO_USAGE
+    """The tokens of all its responses so far."""
+    is_estimated: bool = False
+    """Whether the upstream has not reported the tokens of all of them, so that some are counted here."""
     ended: bool = False
 
     @property
@@ -109,11 +117,18 @@ class GatewayTurn:
 class TurnRunner:
     """Starts and finishes turns."""
 
-    def __init__(self, sessions: SessionPool, clock: Clock, recall_tool: RecallToolRules | None = None) -> None:
+    def __init__(
+        self,
+        sessions: SessionPool,
+        clock: Clock,
+        recall_tool: RecallToolRules | None = None,
+        budgets: Budgets | None = None,
+    ) -> None:
         self.resolver = SessionResolver(clock)
         self._items = ItemReferences()
         self._recall_tool = recall_tool or RecallToolRules()
         self._sessions = sessions
+        self._budgets = budgets
         self._clock = clock
         self._busy: dict[str, int] = {}
         self._contexts: dict[str, tuple[str, int]] = {}
@@ -250,6 +265,10 @@ class TurnRunner:
         """Store the part of a response that arrived before it was cut off. It is an event, not a message."""
         try:
             messages = [json.loads(message) for message in partial.messages]
+            if turn.was_sent:
+                output = turn.session.count("\n".join(raw.decode() for raw in partial.messages))
+                self._spend(turn, _usage_of(turn, partial.usage, output))
+                turn.is_estimated = True
             self._append_event(turn, CUT, {"why": why, "messages": messages})
         finally:
             self.end(turn)
@@ -440,20 +459,54 @@ class TurnRunner:
         if not reply.messages:
             if usage is not None:
                 turn.session.usage.record(turn.prompt.tokens, usage)
+            self._spend(turn, _usage_of(turn, usage, 0))
             return []
         messages = (
             [_plain(raw, request.format) for raw in reply.messages] if turn.resolved.is_serial else reply.messages
         )
         wire = None if turn.resolved.is_serial else request.wire
-        records = self.resolver.lineage.records(turn.store, names) if names else None
-        return turn.session.append_all(
-            messages,
-            meta=[{**meta, **common} for meta in metas],
-            surface=surface_of(request.format),
-            wire=wire,
-            usage=usage,
-            also=records,
-        )
+        names_of = self.resolver.lineage.records(turn.store, names) if names else None
+        spent: list[tuple[str, Draft]] = []
+
+        def records(entries: Sequence[Entry]) -> list[tuple[str, Draft]]:
+            answer = entries[len(entries) - len(messages) :]
+            spent.extend(self._usage_record(turn, _usage_of(turn, usage, sum(entry.tokens for entry in answer))))
+            return [*(names_of(entries) if names_of else ()), *spent]
+
+        try:
+            entries = turn.session.append_all(
+                messages,
+                meta=[{**meta, **common} for meta in metas],
+                surface=surface_of(request.format),
+                wire=wire,
+                usage=usage,
+                also=records,
+            )
+        except BaseException:
+            for _, draft in spent:
+                self._forget(turn, draft)
+            raise
+        _add_usage(turn, _usage_of(turn, usage, sum(entry.tokens for entry in entries)))
+        return entries
+
+    def _spend(self, turn: GatewayTurn, usage: Usage) -> None:
+        """Count what a turn used that has no answer to be stored with."""
+        _add_usage(turn, usage)
+        for session, draft in self._usage_record(turn, usage):
+            try:
+                turn.store.append_made_record(session, draft)
+            except RectoError:
+                self._forget(turn, draft)
+                raise
+
+    def _usage_record(self, turn: GatewayTurn, usage: Usage) -> list[tuple[str, Draft]]:
+        """Return the record of what a response used, if its key has a budget."""
+        record = self._budgets.record(turn.key, turn.model, usage) if self._budgets else None
+        return [record] if record else []
+
+    def _forget(self, turn: GatewayTurn, draft: Draft) -> None:
+        if self._budgets is not None:
+            self._budgets.forget(turn.key, draft)
 
     def _lineage_names(self, turn: GatewayTurn, reply: ProviderReply) -> list[bytes | str]:
         """Return the histories with which the response will be sent again; the complete one comes first."""
@@ -500,6 +553,24 @@ def _flush_events(turn: GatewayTurn) -> int:
         return turn.session.window.events.flush()
     except RectoError:  # they wait for the next turn
         return 0
+
+
+def _usage_of(turn: GatewayTurn, reported: Usage | None, output: int) -> Usage:
+    """Return the tokens of one response: as the upstream reported them, or as they are counted here."""
+    if reported is not None and reported.prompt:
+        return reported
+    turn.is_estimated = True
+    return Usage(prompt=turn.prompt.tokens, output=output)
+
+
+def _add_usage(turn: GatewayTurn, more: Usage) -> None:
+    before = turn.usage
+    turn.usage = Usage(
+        prompt=before.prompt + more.prompt,
+        output=before.output + more.output,
+        cache_read=before.cache_read + more.cache_read,
+        cache_write=before.cache_write + more.cache_write,
+    )
 
 
 def _context_id(kind: str, content: bytes) -> str:

@@ -183,6 +183,20 @@ class TenantStore:
         """Return where records that Recto keeps for this tenant are stored, for `Records`."""
         return record_key(area, self.tenant, shard)
 
+    def record_head(self, area: str, shard: str) -> Head:
+        """Return the end of records that Recto keeps for this tenant."""
+        return self._store.head(record_key(area, self.tenant, shard))
+
+    def read_records(self, area: str, shard: str, start: int, stop: int) -> Iterator[Entry]:
+        """Read records that Recto keeps for this tenant, from `start` up to and including `stop`."""
+        return self._store.read(record_key(area, self.tenant, shard), start, stop)
+
+    def append_made_record(self, session: str, draft: Draft) -> None:
+        """Store a record alone that was made to be stored with something else, in what `record_session` returned."""
+        if not is_internal(session):
+            raise InputError(f"session {session!r:.80} holds no records")
+        self._store.append(session, [draft])
+
     def append_record(self, area: str, shard: str, drafts: Sequence[Draft]) -> list[Entry]:
         """Store records that Recto keeps for this tenant: no list shows them and no caller can name them."""
         return self._store.append(record_key(area, self.tenant, shard), drafts)

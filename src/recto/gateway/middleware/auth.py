@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,13 +23,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
 from recto.formats import FORMATS
-from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
+from recto.formats.errors import FORBIDDEN, INTERNAL, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 from recto.gateway.api_keys import OPEN_PATHS, PREFIX, SHARED_PATHS, Key, KeyLookup, Keys, Right
+from recto.gateway.budgets import Budgets
 from recto.gateway.errors import denied
 from recto.gateway.known_requests import KnownPrefix, KnownRequests
 from recto.gateway.middleware._body import BodyReader
 from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
+from recto.gateway.middleware.proxies import TrustedProxies
 from recto.gateway.middleware.rate_limit import RateLimits
+from recto.gateway.request_record import CLIENT_CLOSED, RequestRecord, keep_record
+from recto.gateway.responses import DISCONNECTED_CODE, STOPPED_CODE
 from recto.gateway.targets import PREFIX as TARGET_PREFIX
 from recto.gateway.targets import Targets
 
@@ -153,7 +157,7 @@ _BANNERS = frozenset((b"server", b"x-powered-by"))
 class Guard:
     """ASGI middleware that authenticates and limits requests. Handlers find the caller's key in the scope."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what stands in front of the routes
         self,
         app: ASGIApp,
         gateway: GatewaySettings,
@@ -161,51 +165,77 @@ class Guard:
         authority: AccessPolicy | None = None,
         known: KnownRequests | None = None,
         targets: Targets | None = None,
+        *,
+        budgets: Budgets | None = None,
+        report: Callable[[RequestRecord], None] = lambda record: None,
+        finished: Callable[[RequestRecord], None] = lambda record: None,
     ) -> None:
+        """`report` gets a model request as soon as its outcome is known, `finished` every request when it is over."""
         self.app = app
         self.authority = authority or AccessPolicy()
         self.limits = RateLimits(gateway)
         self._lookup = KeyLookup(keys)
         self._origins = OriginPolicy(gateway)
+        self._proxies = TrustedProxies(gateway.trusted_proxies)
         self._body_reader = BodyReader(gateway)
         self._max_bytes = gateway.body_bytes
         self._known = known or KnownRequests()
         self._targets = targets
         """Addresses that clients may name, and requests need no key: where the gateway serves this machine alone."""
+        self._budgets = budgets
+        self._report = report
+        self._finished = finished
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._respond(scope, receive, _ResponseSender(send))
+            record = RequestRecord(
+                report=self._report,
+                method=scope["method"],
+                path=scope["path"],
+                client=self._proxies.client(scope),
+            )
+            keep_record(scope, record)
+            try:
+                await self._respond(scope, receive, _ResponseSender(send, record), record)
+            finally:
+                _conclude(record)
+                self._finished(record)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _respond(self, scope: Scope, receive: Receive, answer: _ResponseSender) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, answer: _ResponseSender, record: RequestRecord) -> None:
         refused: RequestRefused
         try:
-            await self._admit(scope, receive, answer)
+            await self._admit(scope, receive, answer, record)
             return
         except ClientDisconnect:
+            record.settle("cut", DISCONNECTED_CODE)
             return
         except RequestRefused as error:
             refused = error
         except StoreError:  # its message may name local files
             refused = RequestRefused(503, OVERLOADED, "the store cannot be used now; ask again later", 5)
         except asyncio.CancelledError:
+            record.settle("cut", STOPPED_CODE)
             if answer.started:
                 raise
             refused = RequestRefused(503, OVERLOADED, "the gateway is being stopped; ask again", 1)
         except Exception:
+            record.settle("failed", INTERNAL)
             if not answer.started:
                 await PlainTextResponse("Internal Server Error", 500)(scope, receive, answer)
             raise  # the server logs it
+        if record.key is not None:
+            record.wire = record.wire or _WIRES.get(record.path, "")
+        record.settle("refused", refused.code)
         if answer.started:
             raise refused
         await _refuse(scope, receive, answer, refused)
 
-    async def _admit(self, scope: Scope, receive: Receive, answer: _ResponseSender) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, answer: _ResponseSender, record: RequestRecord) -> None:
         headers = parse_headers(scope["headers"])
         method, path = scope["method"], scope["path"]
         raw = scope.get("raw_path") or path.encode()
@@ -219,24 +249,28 @@ class Guard:
         if versioned := _versioned(path):
             path, raw = versioned, _versioned(raw.decode("ascii")).encode()
             scope = {**scope, "path": path, "raw_path": raw}
+        record.path = path
         answer.origin = self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
         if method == "OPTIONS" and b"access-control-request-method" in headers:
             await _preflight(answer, headers)
             return
         needs = self.authority.needs(method, path)
         if needs == {"open"}:
-            await self._handle(scope, receive, answer, headers, None)
+            await self._handle(scope, receive, answer, headers, None, record)
             return
         key = await self._key(headers)
         if upstream:
             key = replace(key, upstream=upstream)
+        record.key = key
         if not needs:
             raise self._unknown(path)
         if not needs - {"open"} <= key.rights:
             text = f"this key may not do that: it has no right to {', '.join(sorted(needs - key.rights - {'open'}))}"
             raise RequestRefused(403, FORBIDDEN, text)
+        if self._budgets is not None and key.has_budget and "ask" in needs and method != "GET":
+            await self._budgets.admit(key)
         with self.limits.request(key):
-            await self._handle(scope, receive, answer, headers, key)
+            await self._handle(scope, receive, answer, headers, key, record)
 
     async def _key(self, headers: Mapping[bytes, bytes]) -> Key:
         secret = _secret(headers)
@@ -255,7 +289,13 @@ class Guard:
         return RequestRefused(404, NOT_FOUND, "there is nothing here; docs/reference/http.md lists what there is")
 
     async def _handle(
-        self, scope: Scope, receive: Receive, answer: _ResponseSender, headers: Mapping[bytes, bytes], key: Key | None
+        self,
+        scope: Scope,
+        receive: Receive,
+        answer: _ResponseSender,
+        headers: Mapping[bytes, bytes],
+        key: Key | None,
+        record: RequestRecord,
     ) -> None:
         with self.limits.memory() as memory:
             limit = _OPEN_BYTES if key is None else min(key.body_bytes or self._max_bytes, self._max_bytes)
@@ -269,7 +309,9 @@ class Guard:
             if has_body(headers) and not uploads:
                 match = partial(self._match, scope["path"], key)
                 id = key.id if key else ""
+                began = record.seconds
                 body, known = await self._body_reader.read(headers, receive, memory, limit, id, match)
+                record.client_seconds += record.seconds - began
                 receive = _replay(body, receive)
                 answer.body_read = True
             inner = {
@@ -296,8 +338,9 @@ class Guard:
 class _ResponseSender:
     """Sends a response with the common headers, and yields to other tasks between two chunks."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, record: RequestRecord) -> None:
         self._send = send
+        self._record = record
         self.started = False
         self.body_read = False
         """Whether the complete request was read."""
@@ -307,7 +350,15 @@ class _ResponseSender:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            self._record.status = message["status"]
             message = {**message, "headers": self._headers(message.get("headers", ()))}
+        began = self._record.seconds
+        try:
+            await self._passed_on(message)
+        finally:
+            self._record.client_seconds += self._record.seconds - began
+
+    async def _passed_on(self, message: Message) -> None:
         await self._send(message)
         if message.get("more_body", False):
             # Returns when the client has read it: only then is more produced.
@@ -321,10 +372,28 @@ class _ResponseSender:
         headers = [pair for pair in headers if pair[0].lower() not in _BANNERS]
         present = {name.lower() for name, _ in headers}
         headers += [pair for pair in _HEADERS if pair[0] not in present]
+        if self._record.wire:
+            headers.append((b"x-recto-request-id", self._record.id.encode()))
         if self.origin:
             headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
             headers.append((b"access-control-expose-headers", b"*"))
         return headers
+
+
+def _conclude(record: RequestRecord) -> None:
+    """Set the outcome of a request of which no handler reported one."""
+    if not record.status:
+        record.status = CLIENT_CLOSED
+    if record.outcome:
+        return
+    if record.status == CLIENT_CLOSED:
+        record.settle("cut", DISCONNECTED_CODE)
+    elif record.status >= 500:
+        record.settle("failed", f"status_{record.status}")
+    else:
+        record.settle(
+            "ok" if record.status < 400 else "refused", "" if record.status < 400 else f"status_{record.status}"
+        )
 
 
 def has_body(headers: Mapping[bytes, bytes]) -> bool:

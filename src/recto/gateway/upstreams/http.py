@@ -7,6 +7,7 @@ the caller's gateway key is not forwarded, and redirects are not followed.
 from __future__ import annotations
 
 import fnmatch
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from recto.text.unicode import has_half_characters
 if TYPE_CHECKING:
     from recto.gateway.upstreams._connections import Reply, Upload, UpstreamConnections
 
+_log = logging.getLogger("recto.gateway")
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
 _LIST_HEADERS: Final = frozenset().union(*(format.api.list_headers for format in FORMATS.values()))
@@ -258,6 +260,8 @@ class Upstreams:
     by_name: Mapping[str, Upstream]
     patterns: Sequence[tuple[str, str]]
     """Patterns of model names with their upstream; the first match wins."""
+    disabled: Mapping[str, str] = field(default_factory=dict)
+    """Configured upstreams that cannot be asked, and why."""
 
     _targets: dict[str, Upstream] = field(default_factory=dict, init=False)
     """Those at addresses that clients named."""
@@ -266,18 +270,30 @@ class Upstreams:
         """Return an upstream by its name, also one at an address that a client named."""
         return self.by_name.get(name) or self._targets.get(name)
 
+    def configured(self, name: str) -> Upstream:
+        """Return an upstream by its name. Raises `UpstreamsWrong` for one that is unknown or disabled."""
+        found = self.named(name)
+        if found is None:
+            known = ", ".join(sorted(self.by_name)) or "none"
+            reason = self.disabled.get(name, f"there is no upstream '{name:.80}'; configured are: {known}")
+            raise UpstreamsWrong(reason)
+        return found
+
     def for_model(self, model: str, key: Key) -> Upstream:
         """Return the upstream of a model. Raises `UpstreamsWrong`, also for a name that cannot be encoded."""
         if has_half_characters(model):
             raise UpstreamsWrong("the model's name contains half a character")
         if key.upstream:
-            found = self.named(key.upstream)
-            if found is None:
-                raise UpstreamsWrong(f"the key's upstream '{key.upstream}' is not configured")
-            return found
+            return self.configured(key.upstream)
+        missing = ""
         for pattern, name in self.patterns:
-            if fnmatch.fnmatchcase(model, pattern):
-                return self.by_name[name]
+            # What was meant for a disabled upstream never goes to one that takes everything.
+            if fnmatch.fnmatchcase(model, pattern) and not (missing and pattern == "*"):
+                if name in self.by_name:
+                    return self.by_name[name]
+                missing = missing or self.disabled[name]
+        if missing:
+            raise UpstreamsWrong(f"the model '{model:.80}' cannot be asked: {missing}")
         known = ", ".join(sorted({pattern for pattern, _ in self.patterns})[:20])
         raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
 
@@ -310,16 +326,22 @@ def make_upstreams(settings: Settings, embedded: Callable[[], Upstream]) -> Upst
         only = embedded()
         return Upstreams(by_name={only.name: only}, patterns=[("*", only.name)])
     by_name: dict[str, Upstream] = {}
+    disabled: dict[str, str] = {}
     patterns: list[tuple[str, str]] = []
     for name, options in configured.items():
-        by_name[name] = _http_upstream(settings, name, options)
+        upstream = _http_upstream(settings, name, options)
+        if variable := _missing_variable(options):
+            disabled[name] = f"upstream '{name}' is disabled, because the environment has no '{variable}'"
+            _log.warning("%s. Set it and start again; its models are refused until then.", disabled[name])
+        else:
+            by_name[name] = upstream
         models = options.get("models", ["*"])
         if not isinstance(models, list | tuple) or not all(isinstance(one, str) for one in models):
             raise SettingsError(f"gateway.upstreams.{name}.models", "expects a list of model names or patterns")
         patterns += [(pattern, name) for pattern in models]
     # names before patterns, and the pattern that matches everything last
     patterns.sort(key=lambda one: (one[0] == "*", "*" in one[0]))
-    return Upstreams(by_name=by_name, patterns=patterns)
+    return Upstreams(by_name=by_name, patterns=patterns, disabled=disabled)
 
 
 def _http_upstream(settings: Settings, name: str, options: Mapping[str, Any]) -> HttpUpstream:
@@ -360,10 +382,16 @@ def _spoken(where: str, names: object) -> tuple[Format, ...]:
     return tuple(_FORMATS[one] for one in listed)
 
 
+def _missing_variable(options: Mapping[str, Any]) -> str:
+    """Return the environment variable that should hold the key of an upstream, if it is not set."""
+    variable = str(options.get("key_env", ""))
+    return variable if variable and not os.environ.get(variable) else ""
+
+
 def _key(where: str, options: Mapping[str, Any]) -> str:
     variable, key = options.get("key_env", ""), options.get("key", "")
-    if variable and not os.environ.get(variable):
-        raise SettingsError(f"{where}.key_env", f"the environment has no '{variable}'")
+    if not isinstance(variable, str):
+        raise SettingsError(f"{where}.key_env", "expects the name of an environment variable")
     key = os.environ.get(variable, "") if variable else key
     if not isinstance(key, str) or not key.isascii() or not key.isprintable():
         raise SettingsError(f"{where}.key", "holds a character that no key has")

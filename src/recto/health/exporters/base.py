@@ -1,4 +1,4 @@
-"""What the exporters share: a health sink that ignores everything by default, model labels, and value formatting."""
+"""What the exporters share: a health sink that ignores everything by default, bounded labels, and value formatting."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from recto.transcript.entries import Entry
 
 MAX_MODELS = 50
 """Model names that one process uses as labels; all others become `other`."""
+MAX_KEYS = 100
+"""API keys, and tenants, that one process uses as labels; all others become `other`."""
 _MAX_NAME_LENGTH = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,27 +34,28 @@ class Exporter:
         """Ignore an event."""
 
 
-class ModelLabels:
-    """Assigns each model its label. Thread-safe."""
+class BoundedLabels:
+    """Values of a label, at most a number of them: models, API keys or tenants. Thread-safe."""
 
-    def __init__(self, known: Callable[[str], bool] | None = None, max_models: int = MAX_MODELS) -> None:
+    def __init__(self, known: Callable[[str], bool] | None = None, most: int = MAX_MODELS) -> None:
+        """`known` says which values may be used; without it the first ones may."""
         self._known = known
-        self._max_models = max_models
+        self._most = most
         self._labels: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def of(self, model: str) -> str:
+    def of(self, name: str) -> str:
         """Return the name itself if it is known and the limit is not reached, else `other`."""
-        label = self._labels.get(model)
-        return self._assign(model) if label is None else label
+        label = self._labels.get(name)
+        return self._assign(name) if label is None else label
 
-    def _assign(self, model: str) -> str:
-        usable = bool(model) and len(model) <= _MAX_NAME_LENGTH and model.isascii() and model.isprintable()
-        if not usable or not (self._known is None or self._known(model)):
+    def _assign(self, name: str) -> str:
+        usable = bool(name) and len(name) <= _MAX_NAME_LENGTH and name.isascii() and name.isprintable()
+        if not usable or not (self._known is None or self._known(name)):
             return OTHER  # not remembered: the number of unknown names is unbounded
         with self._lock:
-            if model in self._labels or len(self._labels) < self._max_models:
-                return self._labels.setdefault(model, model)
+            if name in self._labels or len(self._labels) < self._most:
+                return self._labels.setdefault(name, name)
             return OTHER
 
 

@@ -79,7 +79,7 @@ class JsonLog(Exporter):
 
     def _write(self, ts: int, level: str, what: str, session: str, values: Mapping[str, Any]) -> None:
         try:
-            line = _render_line({**values, "time": format_time(ts), "level": level, "what": what, "session": session})
+            line = render_line({**values, "time": format_time(ts), "level": level, "what": what, "session": session})
             with self._lock:
                 if self._path is not None:
                     self._append(self._path, line)
@@ -121,7 +121,7 @@ class JsonLog(Exporter):
             self._file = None
 
 
-def _render_line(values: Mapping[str, Any]) -> bytes:
+def render_line(values: Mapping[str, Any]) -> bytes:
     """Render one line: common fields first, long texts shortened, non-finite numbers as null."""
     common = {name: values[name] for name in _COMMON_FIELDS}
     ordered = common | {name: value for name, value in values.items() if name not in common and name != "ts"}

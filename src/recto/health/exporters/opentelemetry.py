@@ -17,7 +17,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
-from recto.health.exporters.base import Exporter, ModelLabels, freed_tokens
+from recto.health.exporters.base import BoundedLabels, Exporter, freed_tokens
 from recto.health.exporters.fields import DECISIONS, FIELDS, OTHER, FieldValue, event_fields
 from recto.health.metrics import TURN_METRICS, Alert, TurnHealth
 from recto.transcript.entries import Entry
@@ -64,7 +64,7 @@ class Telemetry(Exporter):
     ) -> None:
         """`provider_of` returns the provider of a model; `tracers` and `meters` default to the application's own."""
         self._provider_of = provider_of or (lambda _model: "")
-        self._models = ModelLabels(known_model)
+        self._models = BoundedLabels(known_model)
         self._answers: dict[str, int] = {}
         self._lock = threading.Lock()
         self._tracer = trace.get_tracer("recto", __version__, tracers)

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from recto.health.exporters._active_sessions import ActiveSessions
-from recto.health.exporters.base import Exporter, ModelLabels, freed_tokens
+from recto.health.exporters.base import BoundedLabels, Exporter, freed_tokens
 from recto.health.exporters.fields import COMPONENTS, DECISIONS, OTHER, POLICIES, ZONES, event_fields
 from recto.health.metrics import TOKEN_BUCKETS, TURN_METRICS, Alert, AlertName, Grade, TurnHealth
 from recto.health.protocols import HealthSink, LossySink
@@ -42,7 +42,7 @@ class Metrics(Exporter):
         """`known_model` says which model names may be labels; without it the first 50 may."""
         self.registry = registry or CollectorRegistry()
         self.active = active or ActiveSessions()
-        self._models = ModelLabels(known_model)
+        self._models = BoundedLabels(known_model)
         self._sinks: list[LossySink] = []
         self._by_model: dict[str, tuple[Counter, Histogram]] = {}
         """The metrics of each model: looking them up takes longer than counting."""
@@ -55,9 +55,10 @@ class Metrics(Exporter):
         if isinstance(sink, LossySink) and len(self._sinks) < _MAX_SINKS:
             self._sinks.append(sink)
 
-    def exposition(self) -> tuple[bytes, str]:
-        """Return the metrics in Prometheus text format, and the content type."""
-        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+    def exposition(self, tenant: str = "") -> tuple[bytes, str]:
+        """Return the metrics in Prometheus text format, and the content type; for a tenant, without those of others."""
+        registry = _TenantView(self.registry, tenant) if tenant else self.registry
+        return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def turn(self, session: str, turn: TurnHealth) -> None:
         """Count a finished turn."""
@@ -154,6 +155,23 @@ class Metrics(Exporter):
 
     def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, description, labels, buckets=buckets, registry=self.registry)
+
+
+class _TenantView(CollectorRegistry):
+    """The metrics of a registry as one tenant may see them: without the samples of other tenants."""
+
+    def __init__(self, registry: CollectorRegistry, tenant: str) -> None:
+        super().__init__()
+        self._registry = registry
+        self._tenant = tenant
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, without samples that have another tenant's label."""
+        for metric in self._registry.collect():
+            shown = [sample for sample in metric.samples if sample.labels.get("tenant", self._tenant) == self._tenant]
+            visible = Metric(metric.name, metric.documentation, metric.type, metric.unit)
+            visible.samples = shown
+            yield visible
 
 
 class _ScrapeCollector:

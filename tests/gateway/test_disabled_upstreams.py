@@ -1,0 +1,87 @@
+"""An upstream without its key is disabled: the others go on, and what only it has is refused with the reason."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx2
+import pytest
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
+
+VARIABLE = "RECTO_TEST_UPSTREAM_KEY"
+
+
+@pytest.fixture
+def up(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream:
+        yield upstream
+
+
+def upstreams(url: str, **others: Any) -> dict[str, Any]:
+    vendor = {"url": f"{url}/v1", "key_env": VARIABLE, "models": ["claude-*"], "speaks": ["chat", "messages"]}
+    return {"upstreams": {"vendor": vendor} | {name: {"url": f"{url}/v1", **more} for name, more in others.items()}}
+
+
+def ask(gw: Any, model: str, secret: str = "", path: str = "/v1/chat/completions") -> httpx2.Response:
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
+    return httpx2.post(
+        f"{gw.url}{path}", json=body, headers={"authorization": f"Bearer {secret or gw.secret}"}, timeout=30
+    )
+
+
+def warnings_in(caplog: Any) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_the_others_go_on_and_its_models_are_refused_with_the_reason(tmp_path, up, caplog):
+    own = {"models": ["gpt-*"], "key": "sk-own"}
+    with gateway(tmp_path, gateway=upstreams(up.url, own=own)) as gw:
+        assert [line for line in warnings_in(caplog) if VARIABLE in line and "'vendor'" in line] == warnings_in(caplog)
+        assert len(warnings_in(caplog)) == 1
+        assert ask(gw, "gpt-4o").status_code == 200
+        for path in ("/v1/chat/completions", "/v1/messages"):
+            refused = ask(gw, "claude-sonnet-4-5", path=path)
+            assert refused.status_code == 404
+            assert VARIABLE in refused.json()["error"]["message"]
+            assert "vendor" in refused.json()["error"]["message"]
+        bound = ask(gw, "gpt-4o", gw.key(upstream="vendor"))
+        assert (bound.status_code, VARIABLE in bound.text) == (404, True)
+        named = httpx2.post(
+            f"{gw.url}/v1/moderations",
+            json={"input": "x"},
+            headers={"authorization": f"Bearer {gw.secret}", "x-recto-upstream": "vendor"},
+        )
+        assert (named.status_code, VARIABLE in named.text) == (404, True)
+        assert len(up.asked) == 1
+
+
+def test_its_models_go_to_another_that_names_them_and_never_to_one_that_takes_everything(tmp_path, up):
+    everything, same = {"key": "sk-all"}, {"models": ["claude-opus-*"], "key": "sk-same", "speaks": ["chat"]}
+    with gateway(tmp_path, gateway=upstreams(up.url, everything=everything, same=same)) as gw:
+        assert ask(gw, "claude-opus-4-5").status_code == 200
+        assert up.asked[-1].headers["authorization"] == "Bearer sk-same"
+        assert ask(gw, "claude-sonnet-4-5").status_code == 404
+        assert ask(gw, "gpt-4o").status_code == 200
+        assert up.asked[-1].headers["authorization"] == "Bearer sk-all"
+
+
+def test_a_gateway_without_any_upstream_left_starts_and_refuses_with_the_reason(tmp_path, up):
+    with gateway(tmp_path, gateway=upstreams(up.url)) as gw:
+        headers = {"authorization": f"Bearer {gw.secret}"}
+        assert httpx2.get(f"{gw.url}/readyz").status_code == 200
+        assert httpx2.get(f"{gw.url}/api/v1/sessions", headers=headers).status_code == 200
+        assert httpx2.get(f"{gw.url}/v1/models", headers=headers).json()["data"] == []
+        for path, model in (("/v1/chat/completions", "claude-x"), ("/v1/moderations", "")):
+            answer = ask(gw, model, path=path)
+            assert (answer.status_code, VARIABLE in answer.text) == (404, True)
+
+
+def test_an_upstream_whose_variable_is_set_is_asked_with_its_key(tmp_path, up, monkeypatch, caplog):
+    monkeypatch.setenv(VARIABLE, "sk-from-the-environment")
+    with gateway(tmp_path, gateway=upstreams(up.url)) as gw:
+        assert ask(gw, "claude-sonnet-4-5").status_code == 200
+    assert up.asked[-1].headers["authorization"] == "Bearer sk-from-the-environment"
+    assert warnings_in(caplog) == []

@@ -63,6 +63,17 @@ def test_secrets_are_masked_and_text_cannot_break_out_of_its_line():
     assert "\n[End]" not in text
 
 
+def test_a_secret_is_no_name_wherever_it_stands_among_words_that_were_seen_before():
+    key = "ghp_" + "a1B2" * 9
+    views = [
+        *step(1, "cat src/app.py", "load_settings in src/app.py"),
+        *step(3, "cat src/app.py", f"load_settings in src/app.py uses {key} and {key}"),
+    ]
+    names = extend_record(WorkingRecord(), views).names
+    assert "load_settings" in names
+    assert not any(key[4:] in name for name in names)
+
+
 texts = st.text(alphabet="ab_./ 0123456789\n\"'{}<>`", max_size=60)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.context.window.units import WindowMessage
-from recto.formats.ordering import Adjacency, Keep, KeepSome, Omitted, SyntheticResult, arrange
+from recto.formats.ordering import Adjacency, Keep, KeepSome, Omitted, SyntheticResult, arrange, missing_results
 
 STYLES = get_args(Adjacency)
 IDS = st.sampled_from("abcdef")
@@ -53,6 +53,21 @@ def test_what_is_in_order_stays_in_order(style):
     assert order(arrangement) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert arrangement.omitted == ()
     assert not arrangement.needs_opening
+
+
+@given(spoken=SPOKEN, style=st.sampled_from(STYLES))
+def test_missing_results_are_made_for_the_calls_that_nothing_answers(spoken, style):
+    messages = lines(*spoken)
+    latest, unanswered = {}, set()
+    for message in messages:
+        for call in message.calls:
+            latest[call] = message.seq
+            unanswered.add((call, message.seq))
+        for call in message.answers:
+            unanswered.discard((call, latest.get(call)))
+    made = [(piece.call_id, piece.seq) for piece in arrange(messages, style).pieces if is_made(piece)]
+    assert sorted(made) == sorted(unanswered)
+    assert sorted(call for call, _ in missing_results(messages)) == sorted(call for call, _ in unanswered)
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -24,6 +24,7 @@ from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
+from recto.recall.index.unsealed_rows import Unsealed
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
 from recto.recall.term_rows import is_document, pack_row
 from recto.stores.memory import MemoryIndex
@@ -529,6 +530,22 @@ def test_a_view_counts_the_occurrences_of_its_terms(index, small):
     for one in there:
         add(lane, one)
     assert lane.view(MAIN, [1, 12, 99]).occurrences() == {1: 50, 12: 20}
+
+
+@given(lengths=st.lists(st.integers(0, 40), max_size=12), cut=st.integers(0, 12))
+def test_unsealed_rows_know_their_size_in_whatever_pieces_they_come(lengths, cut):
+    data = [
+        pack_row(b"test", at, "user", Mark.NONE, dict.fromkeys(range(length), 1)) for at, length in enumerate(lengths)
+    ]
+    rows = [IndexRow(seq, row) for seq, row in enumerate(data, 1)]
+    empty = Unsealed(1, EMPTY_HEAD, True, (), 0.0)
+    head = Head(len(rows), b"")
+    whole = empty.extended(head, rows, complete=True)
+    parts = empty.extended(head, rows[:cut], complete=True).extended(head, rows[cut:], complete=True)
+    assert parts == whole
+    assert whole.size == empty.size + sum(200 + 4 * len(row) for row in data)
+    assert (not rows) or whole.decoded().size < whole.size
+    assert whole.decoded().added == ()
 
 
 def test_what_is_kept_stays_within_its_bytes():

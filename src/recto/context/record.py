@@ -12,15 +12,17 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
 from recto.context.facts.text_protocol import exit_status
 from recto.context.facts.tool_errors import detect_failure
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
 from recto.text.lazy_re import lazy_re
-from recto.text.secrets import mask_secrets
+from recto.text.secrets import mask_secrets, may_hold_secrets
 from recto.text.unicode import prompt_safe
 
 CountText = Callable[[str], int]
@@ -63,8 +65,7 @@ class Step:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NameUse:
+class NameUse(NamedTuple):
     """How much a name was used, and the last entry that used it."""
 
     weight: int
@@ -170,18 +171,17 @@ def render_record(
 def _hidden_names(record: WorkingRecord, shown: str) -> list[str]:
     """The names that are not shown already, the most useful first; none that is part of another."""
     names: list[str] = []
-    words, listed = _distinct_words(shown), ""
+    distinct = dict.fromkeys(shown.split())
+    # What is part of a word is found several times faster in each word once.
+    words, listed = " ".join(distinct), ""
     for name in _ranked(record.names):
         # A path in a call may contain spaces.
-        if name not in (words if len(name.split()) == 1 else shown) and name not in listed:
+        if name in distinct or name in (words if len(name.split()) == 1 else shown):
+            continue
+        if name not in listed:
             names.append(name)
             listed += f" {name}"
     return names
-
-
-def _distinct_words(text: str) -> str:
-    """Each word of a text once, in order of appearance. What is part of a word is found in it several times faster."""
-    return " ".join(dict.fromkeys(text.split()))
 
 
 def _ranked(names: Mapping[str, NameUse]) -> list[str]:
@@ -268,13 +268,28 @@ def _count_names(names: dict[str, NameUse], view: MessageView) -> None:
     if view.role == "assistant":
         texts += [(" ".join(map(str, parse_arguments(call).values())), _CALL_WEIGHT) for call in view.calls]
     for text, weight in texts:
-        for name in dict.fromkeys(_NAME.findall(_distinct_words(mask_secrets(text)))):  # no name spans words
-            if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit():
-                is_line_number = view.role == "tool" and name.isdigit()
-                _add_use(names, name, _LINE_NUMBER_WEIGHT if is_line_number else weight, view.seq)
+        for name in _names_in(text):
+            is_line_number = view.role == "tool" and name.isdigit()
+            _add_use(names, name, _LINE_NUMBER_WEIGHT if is_line_number else weight, view.seq)
     for call in view.calls if view.role == "assistant" else ():
         for use in file_uses(call):
             _add_use(names, use.path, _FILE_WEIGHTS[use.action], view.seq)
+
+
+def _names_in(text: str) -> Iterable[str]:
+    """The names in a text, each once, in order of appearance. No name spans words, and most words were seen before."""
+    words = dict.fromkeys(text.split())
+    if may_hold_secrets(text, " ".join(words)):
+        words = dict.fromkeys(mask_secrets(text).split())
+    found = [_names_in_short(word) if len(word) <= _MAX_NAME_CHARS else _names_in_word(word) for word in words]
+    return dict.fromkeys(chain.from_iterable(found))
+
+
+def _names_in_word(word: str) -> tuple[str, ...]:
+    return tuple(name for name in _NAME.findall(word) if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit())
+
+
+_names_in_short = lru_cache(32_768)(_names_in_word)
 
 
 def _add_use(names: dict[str, NameUse], name: str, weight: int, seq: int) -> None:

@@ -116,6 +116,7 @@ _Structure: TypeAlias = "tuple[Role, str, ToolCallIds]"
 _PLAIN: dict[Any, _Structure] = {
     role: (role, DEFAULT_FORMAT.name, NO_CALLS) for role in get_args(Role) if role in ("system", "user", "assistant")
 }
+_PLAIN_ASSISTANT = _PLAIN["assistant"]
 
 
 class _ReadList:
@@ -182,14 +183,20 @@ class _ReadList:
             self.sent.append(sent[place])
             self._structures.append(structure)
             self._first_irregular += self._first_irregular == place
-            self._index(place, *structure)
+            if structure is not _PLAIN_ASSISTANT:
+                self._index(place, *structure)
 
     def _read(self, message: Any) -> _Structure:  # noqa: ANN401  # whatever was passed in
         fields = message if type(message) is dict else fields_of(_raw(message))
         content = fields.get("content")
         self.size += 300 + (len(content) if isinstance(content, str | list) else 0)
-        if type(content) is str and len(fields) == 2 and (plain := _PLAIN.get(fields.get("role"))):
-            return plain
+        # Nearly all messages have one of two forms, which need not be examined further.
+        if type(content) is str:
+            if len(fields) == 2 + ("name" in fields) and (plain := _PLAIN.get(fields.get("role"))):
+                return plain
+            answered = fields.get("tool_call_id")
+            if type(answered) is str and fields.get("role") == "tool" and "type" not in fields:
+                return "tool", DEFAULT_FORMAT.name, ToolCallIds((), (answered,))
         format = own_format(fields) or DEFAULT_FORMAT
         return format.messages.role_of(fields), format.name, format.validation.tool_call_ids(fields)
 

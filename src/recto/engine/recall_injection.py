@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from recto.context.window.state import WindowState
@@ -152,11 +153,8 @@ class RecallInjection:
         self._turn = None
         if turn.injection is None:
             return
-        answers = [
-            self._messages.text_of(line.seq)
-            for line in state.messages.values()
-            if line.role == "assistant" and line.seq > turn.question
-        ]
+        later = takewhile(lambda line: line.seq > turn.question, reversed(state.messages.values()))
+        answers = [self._messages.text_of(line.seq) for line in later if line.role == "assistant"][::-1]
         if answers:
             question = self._messages.text_of(turn.question) if turn.question in state.messages else ""
             used = self.recall.used_entries(turn.injection, question, answers)

@@ -10,7 +10,7 @@ marker, recalled text) is like any other, with a sequence number of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -181,20 +181,32 @@ def arrange_part(
     return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting, unchanged)
 
 
-def _calls_in_order(messages: Sequence[Orderable]) -> frozenset[str] | None:
-    """Returns the calls of a step that every provider takes as it is: calls and then all their results, each once.
+def _calls_in_order(messages: Iterable[Orderable]) -> frozenset[str] | None:
+    """Returns the calls of steps that every provider takes as they are: calls and then all their results, each once.
 
     A single message without calls is such a step too. Returns `None` for anything else.
     """
-    if not messages or messages[0].answers or (messages[0].calls and messages[0].role != "assistant"):
-        return None
-    calls = messages[0].calls
-    answers = [call for message in messages[1:] for call in message.answers]
-    plain = all(message.answers and not message.calls and message.role != "assistant" for message in messages[1:])
-    once = frozenset(calls)
-    if not plain or "" in once or not len(answers) == len(calls) == len(once) or once != set(answers):
-        return None
-    return once
+    made: set[str] = set()
+    waiting: set[str] = set()
+    for message in messages:
+        calls, answers = message.calls, message.answers
+        if answers:
+            if calls or message.role == "assistant":
+                return None
+            for call in answers:
+                if call not in waiting:
+                    return None
+                waiting.remove(call)
+        elif waiting:
+            return None
+        elif calls:
+            if message.role != "assistant" or "" in calls or not made.isdisjoint(calls):
+                return None
+            waiting.update(calls)
+            made.update(calls)
+            if len(waiting) < len(calls):
+                return None
+    return None if waiting else frozenset(made)
 
 
 def begins_part(message: Orderable, before: Orderable) -> bool:
@@ -211,6 +223,8 @@ def begins_part(message: Orderable, before: Orderable) -> bool:
 
 def missing_results(messages: Sequence[Orderable]) -> list[tuple[str, str]]:
     """Returns the calls without a result, and their tools: those for which `arrange` synthesises one."""
+    if _calls_in_order(messages) is not None:
+        return []
     return [missing for calls in _link_results(messages).waiting.values() for missing in calls.items()]
 
 
@@ -226,8 +240,12 @@ def _link_results(messages: Sequence[Orderable], earlier: Collection[str] = ()) 
             for call in message.answers:
                 waiting.get(owners.get(call, -1), {}).pop(call, None)
             if message.calls:
-                waiting[place] = {call: tool for call, tool in _calls(message) if call not in message.answers}
-                owners |= dict.fromkeys(waiting[place], place)
+                calls = dict(_calls(message))
+                for call in message.answers:
+                    calls.pop(call, None)
+                waiting[place] = calls
+                for call in calls:
+                    owners[call] = place
         elif message.answers:
             claims[place] = {}
             for call in message.answers:
@@ -242,12 +260,12 @@ def _link_results(messages: Sequence[Orderable], earlier: Collection[str] = ()) 
     return _ResultLinks(owners, claims, waiting, omitted)
 
 
-def _calls(message: Orderable) -> Iterator[tuple[str, str]]:
-    known = len(message.tools) == len(message.calls)
-    only = message.tools[0] if len(message.tools) == 1 else ""
-    for place, call in enumerate(message.calls):
-        if call:  # a call without an id cannot be answered
-            yield call, message.tools[place] if known else only
+def _calls(message: Orderable) -> Iterable[tuple[str, str]]:
+    calls, tools = message.calls, message.tools
+    if len(tools) != len(calls):
+        tools = (tools[0] if len(tools) == 1 else "",) * len(calls)
+    pairs = zip(calls, tools, strict=True)
+    return pairs if all(calls) else [pair for pair in pairs if pair[0]]  # a call without an id cannot be answered
 
 
 def _homes(messages: Sequence[Orderable], adjacency: Adjacency) -> list[int]:

@@ -61,12 +61,16 @@ class PorterLexicon:
         """
         counts = chunk_counts(text)
         known = self._chunks
-        new = [chunk for chunk in counts if chunk not in known]
-        learned = self._learn_chunks(new) if new else {}
+        if known.keys() >= counts.keys():
+            found: Iterable[tuple[int, ...]] = map(known.__getitem__, counts)
+        else:
+            learned = self._learn_chunks([chunk for chunk in counts if chunk not in known])
+            found = (learned[chunk] if chunk in learned else known[chunk] for chunk in counts)
         term_counts: dict[int, int] = {}
-        for chunk, count in counts.items():
-            for term in known[chunk] if chunk in known else learned[chunk]:
-                term_counts[term] = term_counts.get(term, 0) + count
+        count_of = term_counts.get
+        for terms, count in zip(found, counts.values(), strict=True):
+            for term in terms:
+                term_counts[term] = count_of(term, 0) + count
         return term_counts or dict(Counter(self._terms_of(words_of(text))))
 
     def sequence(self, text: str) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from recto.context.facts.types import MessageView, ToolCall
+from recto.context.facts.types import MessageView
 from recto.text.lazy_re import lazy_re
 
 _LIST_KEYS = ("todos", "tasks", "plan", "steps", "items")
@@ -18,6 +19,8 @@ _CHECKBOX = lazy_re(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s
 _MAX_ITEMS = 100
 _MAX_ARGUMENT_CHARS = 200_000
 """Characters of arguments that are read."""
+_MAX_REMEMBERED_CHARS = 8_000
+"""Characters of arguments whose list is remembered."""
 _DONE = frozenset(
     ("completed", "complete", "done", "finished", "cancelled", "canceled", "deleted", "skipped", "closed")
 )
@@ -33,11 +36,12 @@ class TodoItem:
     """`pending`, `in_progress` or `completed`."""
 
 
-def todo_list_in(message: MessageView) -> list[TodoItem] | None:
+def todo_list_in(message: MessageView) -> Sequence[TodoItem] | None:
     """The list a message writes, which replaces the previous one; None if it writes none."""
     if message.role == "assistant":
         for call in reversed(message.calls):
-            if (items := _read_items(_parse_arguments(call))) is not None:
+            read = _read_short_items if len(call.arguments) <= _MAX_REMEMBERED_CHARS else _read_items
+            if (items := read(call.arguments)) is not None:
                 return items
     if message.role in ("assistant", "user") and "[" in message.text:
         boxes = _CHECKBOX.findall(message.text[:_MAX_ARGUMENT_CHARS])
@@ -49,35 +53,37 @@ def todo_list_in(message: MessageView) -> list[TodoItem] | None:
     return None
 
 
-def todo_changes(message: MessageView, count: int) -> Iterator[tuple[int, TodoItem]]:
-    """Tasks created or updated individually, each with its index in the list."""
+def todo_changes(message: MessageView) -> list[tuple[int | None, TodoItem]]:
+    """Tasks created or updated individually; updated ones with their index in the list."""
+    changes: list[tuple[int | None, TodoItem]] = []
     for call in message.calls if message.role == "assistant" else ():
         name = call.tool.lower().replace("_", "")
         if name not in ("taskcreate", "taskupdate"):
             continue
-        arguments = _parse_arguments(call)
+        arguments = _parse_arguments(call.arguments)
         if name == "taskcreate" and (text := _text(arguments)):
-            yield count, TodoItem(text, _status(arguments))
-            count += 1
+            changes.append((None, TodoItem(text, _status(arguments))))
         elif name == "taskupdate":
             number = str(arguments.get("taskId", arguments.get("task_id", arguments.get("id", ""))))
             if number.isascii() and number.isdigit() and 0 < len(number) < 5 and "status" in arguments:
-                yield int(number) - 1, TodoItem("", _status(arguments))
+                changes.append((int(number) - 1, TodoItem("", _status(arguments))))
+    return changes
 
 
-def _parse_arguments(call: ToolCall) -> Mapping[str, Any]:
-    if len(call.arguments) > _MAX_ARGUMENT_CHARS:
+def _parse_arguments(arguments: str) -> Mapping[str, Any]:
+    if len(arguments) > _MAX_ARGUMENT_CHARS:
         return {}
     try:
-        parsed = json.loads(call.arguments)
+        parsed = json.loads(arguments)
     except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _read_items(arguments: Mapping[str, Any]) -> list[TodoItem] | None:
+def _read_items(arguments: str) -> Sequence[TodoItem] | None:
+    parsed = _parse_arguments(arguments)
     for name in _LIST_KEYS:
-        items = arguments.get(name)
+        items = parsed.get(name)
         if not isinstance(items, list) or not items:
             continue
         tasks = [
@@ -88,6 +94,10 @@ def _read_items(arguments: Mapping[str, Any]) -> list[TodoItem] | None:
         if tasks:
             return tasks
     return None
+
+
+_read_short_items = lru_cache(1024)(_read_items)
+"""A call is read again with every eviction before its own."""
 
 
 def _text(item: Mapping[str, Any]) -> str:

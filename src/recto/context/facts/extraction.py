@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from recto.context.facts import patterns
 from recto.context.facts._answers import answer_to, options_in
@@ -33,6 +34,8 @@ _MAX_PER_MESSAGE = 24
 """Statements kept of one message."""
 _CLOSING_CHARS = 700
 """Characters at the end of an assistant message that are searched for questions; earlier ones it answers itself."""
+_MAX_REMEMBERED_CHARS = 8_000
+"""Characters of a message whose reading is remembered."""
 _NEXT_STEP_OPENINGS = ("let me", "let's", "now", "i'll", "i will", "good", "great", "perfect")
 """How a model announces its next step."""
 _RETENTION: dict[FactKind, int] = {
@@ -172,11 +175,82 @@ def _key(text: str) -> str:
     return fold_words(text)
 
 
+@lru_cache(2 * MAX_FACTS)
+def _clean(sentence: str) -> str:
+    """A sentence as it is kept: cut, and without secrets."""
+    return mask_secrets(cut_words(sentence))
+
+
+class _UserReading(NamedTuple):
+    """What a user message says, whatever was said before."""
+
+    sentences: tuple[str, ...]
+    kinds: tuple[FactKind | None, ...]
+    """The kind of each sentence."""
+    leads: tuple[bool, ...]
+    """Whether a sentence only introduces a question."""
+    reports_success: bool
+    errors: tuple[str, ...]
+
+
+class _AssistantReading(NamedTuple):
+    """What an assistant message says, whatever was said before."""
+
+    done: tuple[frozenset[str], ...]
+    """The words of each sentence that reports something as done."""
+    facts: tuple[tuple[FactKind, str, str], ...]
+    """Kind, text, and what it is about."""
+
+
+def _read_user(text: str) -> _UserReading:
+    own = "\n".join(own_lines(text))
+    sentences = split_sentences(own)
+    is_report = _is_report(sentences)
+    strict = is_report or is_document(own)
+    kinds = [_user_fact_kind(sentence, strict=strict) for sentence in sentences]
+    return _UserReading(
+        sentences=tuple(sentences),
+        kinds=tuple(None if is_report and kind not in _FORCEFUL else kind for kind in kinds),
+        leads=tuple(_leads_to_question(sentences, index) for index in range(len(sentences))),
+        reports_success=any(patterns.DONE.search(sentence.lower()) for sentence in sentences[:3]),
+        errors=tuple(pasted_errors(text)) if sentences else (),
+    )
+
+
+def _read_assistant(text: str, has_calls: bool) -> _AssistantReading:
+    sentences = user_sentences(text)
+    facts: list[tuple[FactKind, str, str]] = []
+    done = [frozenset(fold_words(each).split()) for each in sentences if patterns.DONE.search(each.lower())]
+    for sentence in sentences:
+        lowered = sentence.lower().replace("’", "'")
+        if sentence.endswith(("?", "？")):
+            continue
+        if _matches(lowered, patterns.DECISIONS) or _matches(lowered, patterns.CHOICES):
+            facts.append(("decision", sentence, ""))
+        elif _matches(lowered, patterns.OBLIGATIONS) and not _is_next_step(lowered):
+            facts.append(("obligation", sentence, ""))
+        elif not has_calls and patterns.PROMISE_START.match(lowered) and not lowered.endswith(":"):
+            facts.append(("obligation", sentence, "promised"))
+    if not has_calls:
+        closing = user_sentences(text[-_CLOSING_CHARS:])
+        questions = [sentence for sentence in closing if sentence.endswith(("?", "？"))]
+        options = options_in(text) if questions else ""
+        facts += [("question", question, options) for question in questions[-3:]]
+    return _AssistantReading(tuple(done), tuple(facts))
+
+
+_read_short_user = lru_cache(1024)(_read_user)
+_read_short_assistant = lru_cache(1024)(_read_assistant)
+"""A message is read again with every eviction before its own."""
+
+
 class _Ledger:
     """The facts so far, and how each message changes them."""
 
     def __init__(self, facts: list[Fact]) -> None:
         self.facts = facts
+        self._open_kinds = {fact.kind for fact in facts if fact.open}
+        """Kinds of which there may be an open fact: of the others none need be searched."""
 
     def add_message(self, message: MessageView) -> None:
         match message.role:
@@ -196,63 +270,42 @@ class _Ledger:
         self.facts = _limit_facts(self.facts)
 
     def _add_user(self, message: MessageView) -> None:
-        own = "\n".join(own_lines(message.text))
-        sentences = split_sentences(own)
+        read = _read_short_user if len(message.text) <= _MAX_REMEMBERED_CHARS else _read_user
+        reading = read(message.text)
         self._update_tasks(message)
-        if not sentences:
+        if not reading.sentences:
             return
         questions = [fact for fact in self.facts if _is_open(fact, "question", "assistant")]
-        self._settle(lambda fact: _is_open(fact, "question", "assistant"))
-        if any(patterns.DONE.search(sentence.lower()) for sentence in sentences[:3]):
-            self._settle(lambda fact: _is_open(fact, "error", "user"))
-        is_report = _is_report(sentences)
-        strict, count = is_report or is_document(own), 0
-        for index, sentence in enumerate(sentences):
-            kind = _user_fact_kind(sentence, strict=strict)
-            if is_report and kind not in _FORCEFUL:
-                kind = None
+        self._settle("question", lambda fact: fact.role == "assistant")
+        if reading.reports_success:
+            self._settle("error", lambda fact: fact.role == "user")
+        count = 0
+        for index, (sentence, kind) in enumerate(zip(reading.sentences, reading.kinds, strict=True)):
             text, about = sentence, ""
             if questions and index == 0 and (answer := answer_to(questions, sentence, kind)):
-                (kind, text), about = answer, _ANSWER
-            if kind == "circumstance" and _leads_to_question(sentences, index):
-                kind = None
-            if kind is None or count >= _MAX_PER_MESSAGE:
+                (kind, text), about = answer, _ANSWER  # noqa: PLW2901
+            if kind is None or (kind == "circumstance" and reading.leads[index]) or count >= _MAX_PER_MESSAGE:
                 continue
             count += kind != "question"
             if kind in STANDING:
                 self._take_back(sentence, kind, message.seq)
             self._add(kind, text, message, about)
-        for line in pasted_errors(message.text):
+        for line in reading.errors:
             self._add("error", line, message, about="pasted")
 
     def _add_assistant(self, message: MessageView) -> None:
         if message.calls:
-            self._settle(lambda fact: fact.open and fact.about == "promised")
+            self._settle("obligation", lambda fact: fact.about == "promised")
         self._update_tasks(message)
         if not message.text.strip():
             return
-        self._settle(lambda fact: _is_open(fact, "question", "user"))
-        sentences = user_sentences(message.text)
-        self._settle_done(sentences)
-        for sentence in sentences:
-            lowered = sentence.lower().replace("’", "'")
-            if sentence.endswith(("?", "？")):
-                continue
-            if _matches(lowered, patterns.DECISIONS) or _matches(lowered, patterns.CHOICES):
-                self._add("decision", sentence, message)
-            elif _matches(lowered, patterns.OBLIGATIONS) and not _is_next_step(lowered):
-                self._add("obligation", sentence, message)
-            elif not message.calls and patterns.PROMISE_START.match(lowered) and not lowered.endswith(":"):
-                self._add("obligation", sentence, message, about="promised")
-        if not message.calls:
-            questions = [
-                sentence
-                for sentence in user_sentences(message.text[-_CLOSING_CHARS:])
-                if sentence.endswith(("?", "？"))
-            ]
-            options = options_in(message.text) if questions else ""
-            for question in questions[-3:]:
-                self._add("question", question, message, about=options)
+        self._settle("question", lambda fact: fact.role == "user")
+        read = _read_short_assistant if len(message.text) <= _MAX_REMEMBERED_CHARS else _read_assistant
+        reading = read(message.text, bool(message.calls))
+        if reading.done:
+            self._settle("obligation", lambda fact: any(_shares_words(fact.text, words) for words in reading.done))
+        for kind, text, about in reading.facts:
+            self._add(kind, text, message, about)
 
     def _add_system(self, message: MessageView) -> None:
         for sentence in user_sentences(message.text):
@@ -262,7 +315,7 @@ class _Ledger:
     def _add_result(self, message: MessageView) -> None:
         failure = detect_failure(message)
         if failure.call:
-            self._settle(lambda fact: _is_open(fact, "error", "tool") and resolves_failure(failure.call, fact.about))
+            self._settle("error", lambda fact: fact.role == "tool" and resolves_failure(failure.call, fact.about))
         if failure.lines:
             for line in failure.lines:
                 self._add("error", line, message, about=failure.call)
@@ -273,9 +326,10 @@ class _Ledger:
             self.facts = [fact for fact in self.facts if fact.kind != "progress"]
             for task in tasks:
                 self._add_task(task, message)
-        known = [fact for fact in self.facts if fact.kind == "progress"]
-        for index, task in todo_changes(message, len(known)):
-            if index == len(known):
+        changes = todo_changes(message)
+        known = [fact for fact in self.facts if fact.kind == "progress"] if changes else []
+        for index, task in changes:
+            if index is None or index == len(known):
                 self._add_task(task, message)
                 known = [fact for fact in self.facts if fact.kind == "progress"]
             elif index < len(known):
@@ -300,7 +354,7 @@ class _Ledger:
         )
 
     def _add(self, kind: FactKind, text: str, message: MessageView, about: str = "") -> None:
-        text = mask_secrets(cut_words(text))
+        text = _clean(text)
         key = _key(text)
         if not key:
             return
@@ -317,19 +371,21 @@ class _Ledger:
         if duplicate >= 0:
             del self.facts[duplicate]
         self.facts.append(Fact(kind=kind, text=text, seq=message.seq, role=message.role, about=about))
+        self._open_kinds.add(kind)
 
-    def _settle(self, is_settled: Callable[[Fact], bool]) -> None:
-        self.facts = [replace(fact, open=False) if fact.open and is_settled(fact) else fact for fact in self.facts]
-
-    def _settle_done(self, sentences: Sequence[str]) -> None:
-        """Settle obligations that are reported as done in about the same words."""
-        done_words = [
-            set(fold_words(sentence).split()) for sentence in sentences if patterns.DONE.search(sentence.lower())
-        ]
-        if done_words:
-            self._settle(
-                lambda fact: fact.kind == "obligation" and any(_shares_words(fact.text, words) for words in done_words)
-            )
+    def _settle(self, kind: FactKind, is_settled: Callable[[Fact], bool]) -> None:
+        """Close the open facts of a kind for which this is true."""
+        if kind not in self._open_kinds:
+            return
+        remain = False
+        for index, fact in enumerate(self.facts):
+            if fact.kind == kind and fact.open:
+                if is_settled(fact):
+                    self.facts[index] = replace(fact, open=False)
+                else:
+                    remain = True
+        if not remain:
+            self._open_kinds.discard(kind)
 
     def _take_back(self, statement: str, kind: FactKind, seq: int) -> None:
         candidates = [
@@ -350,7 +406,7 @@ def _is_next_step(lowered: str) -> bool:
     return lowered.startswith(_NEXT_STEP_OPENINGS) or lowered.endswith(":")
 
 
-def _shares_words(text: str, words: set[str]) -> bool:
+def _shares_words(text: str, words: frozenset[str]) -> bool:
     text_words = {word for word in fold_words(text).split() if len(word) > 3}
     return bool(text_words) and len(text_words & words) / len(text_words) >= 0.6
 

@@ -76,6 +76,7 @@ _CHOICES = tuple(
     )
 )
 """Values that exclude each other where the subject is the same."""
+_ALL_CHOICES = frozenset().union(*_CHOICES)
 _TOKEN = lazy_re(r"[^\W_]+(?:['_-][^\W_]+)*|[\u3400-\u9fff]+")
 _HAN = lazy_re(r"[\u3400-\u9fff]{2,}")
 
@@ -86,7 +87,7 @@ def takes_back(later: str, kind: FactKind, earlier: Fact) -> bool:
         return False
     new, old = subject_of(later), subject_of(earlier.text)
     shared = len(new & old)
-    if shared and _WITHDRAWAL.search(later.lower()) and shared / len(new) >= _MIN_NAMED:
+    if shared and shared / len(new) >= _MIN_NAMED and _is_withdrawal(later):
         return True
     if shared and shared >= _MIN_SHARED * max(len(new), len(old)) and _are_opposed(later, kind, earlier):
         return True
@@ -105,6 +106,11 @@ def subject_of(text: str) -> frozenset[str]:
 
 
 @lru_cache(1024)
+def _is_withdrawal(text: str) -> bool:
+    return _WITHDRAWAL.search(text.lower()) is not None
+
+
+@lru_cache(1024)
 def is_negative(text: str) -> bool:
     """Whether a statement denies or forbids something."""
     return _NEGATION.search(text.lower().replace("’", "'")) is not None
@@ -119,6 +125,8 @@ def _are_opposed(later: str, kind: FactKind, earlier: Fact) -> bool:
 
 def _chooses_otherwise(new: frozenset[str], old: frozenset[str], kind: FactKind) -> bool:
     if kind not in ("instruction", "preference", "decision", "circumstance"):
+        return False
+    if old.isdisjoint(_ALL_CHOICES) or new.isdisjoint(_ALL_CHOICES):
         return False
     for values in _CHOICES:
         chosen, before = new & values, old & values

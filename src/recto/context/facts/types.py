@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.formats import read
@@ -56,8 +56,7 @@ class Mark(IntFlag):
     """Contains something that looks like a key or a password."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """A tool call: the tool, and its arguments as JSON."""
 
     tool: str
@@ -109,9 +108,6 @@ class WorkedFile:
     """The entry with its newest content; 0 if it was never shown."""
 
 
-_TEXT_KINDS = ("text", "result")
-
-
 class MessageViewReader:
     """Reads messages in order and remembers the calls that results answer.
 
@@ -125,13 +121,22 @@ class MessageViewReader:
 
     def view(self, seq: int, message: Message) -> MessageView:
         """The view of one message."""
-        calls = {part.call_id: ToolCall(part.name, part.text) for part in message.calls}
-        self._calls |= calls
-        answered = [call for part in message.results if (call := self._calls.get(part.call_id)) is not None]
-        text = "\n".join(part.text for part in message.parts if part.kind in _TEXT_KINDS)
+        calls: dict[str, ToolCall] = {}
+        results: list[str] = []
+        texts: list[str] = []
+        for part in message.parts:
+            if part.kind == "call":
+                calls[part.call_id] = self._calls[part.call_id] = ToolCall(part.name, part.text)
+            elif part.kind == "text":
+                texts.append(part.text)
+            elif part.kind == "result":
+                texts.append(part.text)
+                results.append(part.call_id)
+        answered = [call for id in results if (call := self._calls.get(id)) is not None]
+        text = texts[0] if len(texts) == 1 else "\n".join(texts)
         typed = "\n".join(part.text for part in message.parts if part.kind == "text") if message.role == "tool" else ""
         role, before, self._command = message.role, self._command, None
-        if role == "user" and before is not None and not message.results and looks_like_output(text):
+        if role == "user" and before is not None and not results and looks_like_output(text):
             role, answered = "tool", [before]
         elif role == "assistant" and not calls and (command := command_in(text)):
             self._command = ToolCall("bash", json.dumps({"command": command}))

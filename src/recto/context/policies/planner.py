@@ -340,7 +340,8 @@ def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, ca
         return ""
     touched = [seq for plan in planner.plans for unit in plan.evicts for seq in unit.seqs]
     touched += [result.seq for plan in planner.plans for result in plan.shortens]
-    prefix = sum(state.cost(seq) for seq in state.messages if seq < min(touched))
+    first = min(touched)
+    prefix = sum(state.cost(seq) for seq in state.messages if seq < first)
     edit = PromptEdit(
         prefix=prefix,
         removed=max(before - after, 0),

@@ -102,6 +102,8 @@ class Unsealed:
     """Number of rows; a large one counts as several."""
     added: tuple[IndexRow, ...] = ()
     """Rows after the segments that are not decoded yet."""
+    added_size: int = 0
+    """Memory of these in bytes, roughly."""
 
     def decoded(self) -> Unsealed:
         """Return this with all rows decoded."""
@@ -110,7 +112,7 @@ class Unsealed:
         *full, last = (*self.segments, unpack_rows(self.added))
         if full and len(full[-1].attributes) < _SEGMENT_ROWS:
             last = _join([full.pop(), last])
-        return replace(self, segments=(*full, last), added=())
+        return replace(self, segments=(*full, last), added=(), added_size=0)
 
     @cached_property
     def attributes(self) -> AttributeTable:
@@ -134,16 +136,18 @@ class Unsealed:
     @property
     def size(self) -> int:
         """Memory in bytes, roughly."""
-        return (
-            500
-            + sum(13 * len(part.terms) + 21 * len(part.attributes) for part in self.segments)
-            + sum(200 + 4 * len(row.data) for row in self.added)
-        )
+        return 500 + self.added_size + sum(13 * len(part.terms) + 21 * len(part.attributes) for part in self.segments)
 
     def extended(self, head: Head, rows: Sequence[IndexRow], *, complete: bool) -> Unsealed:
         """Return this with more rows at its end."""
-        weight = self.weight + sum([row_weight(row.data) for row in rows])
-        return replace(self, head=head, complete=self.complete and complete, added=(*self.added, *rows), weight=weight)
+        return replace(
+            self,
+            head=head,
+            complete=self.complete and complete,
+            added=(*self.added, *rows),
+            added_size=self.added_size + sum([200 + 4 * len(row.data) for row in rows]),
+            weight=self.weight + sum([row_weight(row.data) for row in rows]),
+        )
 
 
 _NO_COLUMNS = TermColumns(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0, np.uint8))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -12,18 +16,20 @@ from bench.adapters.scenario import batch_of
 from bench.adapters.scenario import look_up as looked_up
 from bench.adapters.scripted_google_adk import Scripted, seen
 from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.environments import ROOT
 
 import recto
 from recto.errors import StoreError
 
 warnings.simplefilter("ignore")
+from google import genai  # noqa: E402  # it warns of its own parts
 from google.adk.agents import LlmAgent  # noqa: E402  # it warns of its own parts
 from google.adk.agents.run_config import RunConfig, StreamingMode  # noqa: E402
 from google.adk.apps.app import App  # noqa: E402
 from google.adk.models.llm_response import LlmResponse  # noqa: E402
 from google.adk.runners import InMemoryRunner, Runner  # noqa: E402
 from google.adk.sessions.sqlite_session_service import SqliteSessionService  # noqa: E402
-from google.genai import types  # noqa: E402
+from google.genai import errors, types  # noqa: E402
 
 from recto.adapters.google_adk import (  # noqa: E402
     ContentsReader,
@@ -230,3 +236,62 @@ def test_the_example_of_the_page_runs(which, tmp_path, monkeypatch):
 
     asyncio.run(check())
     assert batch_of("S-0") in json.dumps(script.prompts[-1])
+
+
+MODEL = "gemini-2.5-pro"
+
+
+def read_file(path: str) -> str:
+    """Reads a file."""
+    return f"{path} says: " + "boats and weather and sails " * 60
+
+
+@contextmanager
+def gateway(window: int) -> Iterator[tuple[genai.Client, list[dict[str, Any]], dict[str, str]]]:
+    """The SDK's client at a gateway, which runs in Recto's own environment; the list gets what was heard and stored."""
+    heard: list[dict[str, Any]] = []
+    command = [ROOT / ".venv" / "bin" / "python", "-m", "tests.gateway.serve_scripted", "gemini", MODEL, str(window)]
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env=environ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())
+        yield genai.Client(api_key=address["key"], http_options={"base_url": address["url"]}), heard, address
+        server.stdin.close()
+        heard.append(json.loads(server.stdout.readline()))
+
+
+def test_the_sdk_talks_to_gemini_through_the_gateway_in_one_session_within_the_window():
+    config = types.GenerateContentConfig(tools=[read_file], system_instruction="Be brief.")
+    with gateway(6_000) as (client, heard, _):
+        chat = client.chats.create(model=MODEL, config=config)
+        for turn in range(12):  # streamed and not; the SDK calls the function by itself
+            if turn % 2:
+                pieces = list(chat.send_message_stream(f"Read the files of day {turn}."))
+                assert "all is well" in "".join(piece.text or "" for piece in pieces)
+            else:
+                assert "all is well" in (chat.send_message(f"Read the files of day {turn}.").text or "")
+        counted = client.models.count_tokens(model=MODEL, contents="How many tokens is this?")
+        assert (counted.total_tokens or 0) > 5
+        assert [model.name for model in client.models.list()] == ["models/gemini-2.5-pro"]
+    (found,) = heard
+    assert [one["problems"] for one in found["asked"]] == [[]] * 24
+    assert max(one["tokens"] for one in found["asked"]) < 6_000
+    (session,) = found["sessions"]
+    assert [one["parts"][0]["text"] for one in session if one["role"] == "user" and "text" in one["parts"][0]] == [
+        f"Read the files of day {turn}." for turn in range(12)
+    ]
+    assert json.dumps(session).count("a.txt says:") == 12
+    assert [one["role"] for one in session] == ["user", "model"] * 24
+    assert "still running" not in json.dumps(found["asked"])
+
+
+def test_the_sdk_raises_its_own_errors_for_those_of_the_gateway():
+    with gateway(9_000) as (client, _, address):
+        with pytest.raises(errors.ClientError, match="exceeds the maximum number of tokens") as refused:
+            client.models.generate_content(model=MODEL, contents="a long text " * 20_000)
+        assert (refused.value.code, refused.value.status) == (400, "INVALID_ARGUMENT")
+        stranger = genai.Client(api_key="rk-unknown", http_options={"base_url": address["url"]})
+        with pytest.raises(errors.ClientError) as denied:
+            stranger.models.generate_content(model=MODEL, contents="Hello?")
+        assert denied.value.code == 401

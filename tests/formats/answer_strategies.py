@@ -6,7 +6,7 @@ import json
 
 from hypothesis import strategies as st
 
-CHAT, RESPONSES, ANTHROPIC = "openai.chat", "openai.responses", "anthropic.messages"
+CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai.chat", "openai.responses", "anthropic.messages", "google.gemini"
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 NAMES = st.sampled_from(["read_file", "bash", "search-web"])
 COUNTS = st.integers(0, 5_000)
@@ -195,11 +195,62 @@ def _responses_replies(items):
 
 
 RESPONSES_REPLIES = _responses_replies(ITEMS)
-REPLIES = {CHAT: CHAT_REPLIES, RESPONSES: RESPONSES_REPLIES, ANTHROPIC: ANTHROPIC_REPLIES}
+
+PLAIN_PARTS = st.one_of(
+    WORDS.map(lambda text: {"text": text}),
+    WORDS.map(lambda text: {"text": text, "thought": True}),
+    st.builds(
+        lambda name, given, id, mark: {
+            "functionCall": {**id, "name": name, "args": given},
+            **({"thoughtSignature": mark} if mark else {}),
+        },
+        NAMES,
+        ARGUMENTS,
+        st.sampled_from([{}, {}, {"id": "call_1"}]),
+        st.sampled_from(["", "c2lnbmVk"]),
+    ),
+)
+PARTS = st.one_of(
+    PLAIN_PARTS,
+    st.builds(lambda text, mark: {"text": text, "thoughtSignature": mark}, WORDS | st.just(""), WORDS),
+    WORDS.map(lambda code: {"executableCode": {"language": "PYTHON", "code": code}}),
+    WORDS.map(lambda output: {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": output}}),
+    WORDS.map(lambda data: {"inlineData": {"mimeType": "image/png", "data": data}}),
+    WORDS.map(lambda text: {"vendorPart": {"note": text}}),
+)
+
+
+def _gemini_replies(parts):
+    return st.builds(
+        lambda content, stop, usage, role: {
+            "candidates": [{"content": {**role, "parts": content}, "finishReason": stop, "index": 0}],
+            "usageMetadata": {
+                "promptTokenCount": usage["prompt_tokens"],
+                "cachedContentTokenCount": usage["prompt_tokens_details"]["cached_tokens"],
+                "candidatesTokenCount": usage["completion_tokens"],
+                "thoughtsTokenCount": 1,
+            },
+            "modelVersion": "m",
+            "responseId": "gen-1",
+        },
+        st.lists(parts, max_size=4),
+        st.sampled_from(["STOP", "MAX_TOKENS", "SAFETY"]),
+        CHAT_USAGES,
+        st.sampled_from([{"role": "model"}, {}]),
+    )
+
+
+REPLIES = {
+    CHAT: CHAT_REPLIES,
+    RESPONSES: RESPONSES_REPLIES,
+    ANTHROPIC: ANTHROPIC_REPLIES,
+    GEMINI: _gemini_replies(PARTS),
+}
 """Everything that a provider says."""
 PLAIN_REPLIES = {
     CHAT: _chat_replies(PLAIN_MESSAGES),
     RESPONSES: _responses_replies(PLAIN_ITEMS),
     ANTHROPIC: _anthropic_replies(PLAIN_BLOCKS),
+    GEMINI: _gemini_replies(PLAIN_PARTS),
 }
 """What every format has a place for."""

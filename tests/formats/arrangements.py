@@ -14,8 +14,8 @@ from recto.formats.message import fields_of
 from recto.formats.ordering import Arrangement, arrange
 from recto.formats.rendering import render_arrangement
 
-CHAT, RESPONSES, ANTHROPIC = WIRES = ("openai.chat", "openai.responses", "anthropic.messages")
-ADJACENCY = {CHAT: "strict", RESPONSES: "anywhere", ANTHROPIC: "merging"}
+CHAT, RESPONSES, ANTHROPIC, GEMINI = WIRES = ("openai.chat", "openai.responses", "anthropic.messages", "google.gemini")
+ADJACENCY = {CHAT: "strict", RESPONSES: "anywhere", ANTHROPIC: "merging", GEMINI: "merging"}
 
 # few ids, so that results meet calls, miss them, and meet them twice; ids come back in later turns, as real ones do
 IDS = st.sampled_from([f"c{number}" for number in range(6)])
@@ -54,7 +54,7 @@ def fine_conversations(draw):
 def written(events: Sequence[tuple], wire: str) -> list[bytes]:
     """The events as messages. Each text stands in one message only."""
     numbers = count()
-    write = {CHAT: _chat, RESPONSES: _items, ANTHROPIC: _anthropic}[wire]
+    write = {CHAT: _chat, RESPONSES: _items, ANTHROPIC: _anthropic, GEMINI: _gemini}[wire]
     return [json.dumps(fields).encode() for event in events for fields in write(event, numbers)]
 
 
@@ -130,3 +130,28 @@ def _anthropic(event, numbers):
             yield {"role": "user", "content": {"": blocks, "before": text + blocks, "after": blocks + text}[words]}
         case (role,):
             yield {"role": role, "content": f"{role}-{next(numbers)}."}
+
+
+def _gemini(event, numbers):
+    match event:
+        case ("assistant", calls, manner):
+            thought = {"text": "hm", "thought": True}
+            parts = [thought] if manner.startswith("thinks") else []
+            if "speaks" in manner:
+                parts.append({"text": f"says-{next(numbers)}."})
+            for place, call in enumerate(calls):
+                signature = {} if place else {"thoughtSignature": "c2lnbmVk"}
+                parts.append({"functionCall": {"id": call, "name": "look", "args": {}}, **signature})
+            parts += [thought] if manner == "ends thinking" else []
+            yield {"role": "model", "parts": parts}
+        case ("results", calls, words):
+            parts = [
+                {"functionResponse": {"id": call, "name": "look", "response": {"output": f"gave-{next(numbers)}."}}}
+                for call in calls
+            ]
+            text = [{"text": f"user-{next(numbers)}."}]
+            yield {"role": "user", "parts": {"": parts, "before": text + parts, "after": parts + text}[words]}
+        case ("system",):  # as a message that all other formats share
+            yield {"role": "system", "content": f"system-{next(numbers)}."}
+        case (role,):
+            yield {"role": role, "parts": [{"text": f"{role}-{next(numbers)}."}]}

@@ -12,12 +12,14 @@ from recto.errors import MalformedMessage
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.convert import AnthropicEvents
 from recto.formats.convert.stream_types import text_chunks
+from recto.formats.gemini import GEMINI
 from recto.formats.json_spans import Json, elements_of, member_at, parse, text_of
-from recto.formats.message import object_in, text_in
+from recto.formats.message import json_of, object_in, text_in
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_chat.convert import ChatEvents
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.openai_responses.convert import ResponsesEvents
+from recto.formats.sse import sse
 
 _Read = tuple[str, dict[str, Json]]
 _ORDER: Final = {"reasoning_content": 0, "reasoning": 0, "reasoning_details": 0, "content": 1, "tool_calls": 3}
@@ -107,8 +109,36 @@ def _responses_events(whole: dict[str, Json], output: list[Json]) -> Iterator[by
     yield from events.end(whole)
 
 
+def _gemini(read: _Read, include_usage: bool) -> Iterator[bytes]:
+    whole = read[1]
+    candidates = whole.get("candidates")
+    if not isinstance(candidates, list) or not candidates:
+        raise MalformedMessage("the reply has no candidates")
+    head = {key: value for key, value in whole.items() if key not in ("candidates", "usageMetadata")}
+    return _gemini_chunks(head, object_in(candidates[0]), whole.get("usageMetadata"))
+
+
+def _gemini_chunks(head: dict[str, Json], candidate: dict[str, Json], usage: Json) -> Iterator[bytes]:
+    """Text in pieces, every other part in a chunk of its own, and the end with an empty text."""
+
+    def chunk(part: Json, **more: Json) -> bytes:
+        told: dict[str, Json] = {**head, "usageMetadata": usage} if more else head
+        content: Json = {"parts": [part], "role": "model"}
+        return sse(None, json_of({"candidates": [{"content": content, "index": 0, **more}], **told}))
+
+    parts = object_in(candidate.get("content")).get("parts")
+    for part in map(object_in, parts if isinstance(parts, list) else []):
+        text = part.get("text")
+        if isinstance(text, str) and part.keys() <= {"text", "thought"}:
+            yield from (chunk({**part, "text": text[at : at + 3]}) for at in range(0, len(text), 3))
+        else:
+            yield chunk(part)
+    yield chunk({"text": ""}, finishReason=candidate.get("finishReason"))
+
+
 _WRITERS: Final[Mapping[str, Callable[[_Read, bool], Iterator[bytes]]]] = {
     CHAT: _chat,
     RESPONSES: _responses,
     ANTHROPIC: _anthropic,
+    GEMINI.name: _gemini,
 }

@@ -80,6 +80,10 @@ def test_a_stream_without_the_call_passes_byte_for_byte(wire):
             },
             {"type": "response.completed", "sequence_number": 2, "response": {"id": "r", "output": [{"id": 1}]}},
         ],
+        "gemini": [
+            {"candidates": [{"content": {"parts": [{"text": "Let "}], "role": "model"}}], "responseId": "g"},
+            {"candidates": [{"content": {"parts": [{"functionCall": {"name": "read"}}]}, "finishReason": "STOP"}]},
+        ],
     }
     rounds = BY_NAME[wire].own_tool().rounds("recall")
     raw = events(streams[wire])
@@ -216,7 +220,34 @@ def test_usage_is_added_up_and_requests_say_what_the_model_may_call():
     }
     for format in BY_NAME.values():
         assert tool_names({"tools": [format.own_tool().definition(TOOL)]}) == {"recall"}
-        assert not may_choose({"tool_choice": format.own_tool().no_calls})
+        assert not may_choose(format.own_tool().no_calls)
     assert all(may_choose({"tool_choice": choice}) for choice in (None, "auto", "required", {"type": "any"}))
     assert not may_choose({"tool_choice": {"type": "function", "name": "read"}})
     assert not may_choose({"tool_choice": {"type": "allowed_tools"}})
+    declared = {"functionDeclarations": [{"name": "read"}]}
+    assert may_choose({"tools": [declared], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}})
+    only = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["read"]}}
+    assert not may_choose({"tools": [declared], "toolConfig": only})
+    assert not may_choose({"tools": [declared, {"googleSearch": {}}]})  # no functions are taken beside it
+
+
+def test_gemini_joins_rounds_though_a_call_and_the_end_come_in_one_chunk():
+    def answer(id: str, *parts: dict[str, Any], stop: str | None = None, tokens: int = 5) -> dict[str, Any]:
+        end = {"finishReason": stop} if stop else {}
+        usage = {"promptTokenCount": tokens, "candidatesTokenCount": 1}
+        content = {"role": "model", "parts": list(parts)}
+        return {"candidates": [{"content": content, "index": 0, **end}], "usageMetadata": usage, "responseId": id}
+
+    own, other = ({"functionCall": {"name": name, "args": {}}} for name in ("recall", "read"))
+    first = [answer("a", {"text": "Let me "}), answer("a", {"text": "look."}, own, stop="STOP")]
+    second = [answer("b", {"text": "It is."}, tokens=7), answer("b", other, stop="STOP", tokens=7)]
+    got = joined("gemini", first, second)
+    parts = [part for one in got for part in one["candidates"][0]["content"]["parts"]]
+    assert "".join(part.get("text", "") for part in parts) == "Let me look.It is."
+    assert [part["functionCall"]["name"] for part in parts if "functionCall" in part] == ["read"]
+    assert [one["candidates"][0].get("finishReason") for one in got] == [None, None, "STOP"]
+    assert {one["responseId"] for one in got} == {"a"}
+    assert got[-1]["usageMetadata"] == {"promptTokenCount": 12, "candidatesTokenCount": 2}
+    whole = BY_NAME["gemini"].own_tool().join([answer("a", {"text": "Look."}, own), second[1]], "recall")
+    assert whole["candidates"][0]["content"]["parts"] == [{"text": "Look."}, other]
+    assert whole["usageMetadata"]["promptTokenCount"] == 12

@@ -13,7 +13,7 @@ from recto.errors import InputError, MalformedJson, MalformedMessage
 from recto.formats import FORMATS, open_body, read_reply
 
 CHAT, RESPONSES, ANTHROPIC = "openai.chat", "openai.responses", "anthropic.messages"
-KEY = {CHAT: "messages", RESPONSES: "input", ANTHROPIC: "messages"}
+KEY = {CHAT: "messages", RESPONSES: "input", ANTHROPIC: "messages", "google.gemini": "contents"}
 
 
 def test_a_body_of_each_format_is_taken_apart():
@@ -81,7 +81,7 @@ def test_what_is_no_body_is_refused(raw, error):
 @given(
     wire=st.sampled_from(sorted(FORMATS)),
     messages=st.lists(MESSAGES | ITEMS, max_size=4),
-    extra=st.dictionaries(st.text(max_size=5).filter(lambda key: key not in ("messages", "input")), JSON, max_size=3),
+    extra=st.dictionaries(st.text(max_size=5).filter(lambda key: key not in KEY.values()), JSON, max_size=3),
     indent=st.sampled_from([None, 1]),
     place=st.integers(0, 4),
     ascii_only=st.booleans(),

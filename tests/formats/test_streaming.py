@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.formats.answer_strategies import ANTHROPIC, CHAT, REPLIES, RESPONSES
+from tests.formats.answer_strategies import ANTHROPIC, CHAT, GEMINI, REPLIES, RESPONSES
 from tests.formats.replies_as_streams import as_stream
 
 from recto.formats import FORMATS, canonical, format_named, read_reply
@@ -67,9 +67,12 @@ def test_what_a_cut_stream_leaves_can_be_sent_again_once_its_calls_are_answered(
         len(format_named(wire).validation.tool_call_ids(json.loads(message)).calls) for message in messages
     ):
         answers = [_answer(call, wire) for call in calls]
+        if wire == GEMINI and answers:
+            answers = [{"role": "user", "parts": [part for answer in answers for part in answer["parts"]]}]
         if wire == ANTHROPIC and answers:
             answers = [{"role": "user", "content": [block for answer in answers for block in answer["content"]]}]
-        sent = [json.dumps(one).encode() for one in [ASKED]] + messages + [json.dumps(one).encode() for one in answers]
+        asked = {"parts": [{"text": "?"}]} if wire == GEMINI else ASKED
+        sent = [json.dumps(one).encode() for one in [asked]] + messages + [json.dumps(one).encode() for one in answers]
         assert problems(sent, wire) == []
 
 
@@ -78,10 +81,13 @@ def _answer(call, wire):
         return {"role": "tool", "tool_call_id": call, "content": "x"}
     if wire == RESPONSES:
         return {"type": "function_call_output", "call_id": call, "output": "x"}
+    if wire == GEMINI:
+        return json.loads(format_named(wire).edits.result_message(call, "", "x"))
     return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": "x"}]}
 
 
 KEYS = """
+    candidates parts functionCall finishReason promptFeedback usageMetadata
     type index delta choices message content_block content tool_calls function arguments name id item output_index text
     content_index part response output usage error reasoning_details input
 """
@@ -273,6 +279,7 @@ def test_a_responses_stream_takes_items_where_they_are_done_and_the_response_whe
         (RESPONSES, {"type": "error", "message": "too busy", "code": "x"}),
         (RESPONSES, {"type": "response.failed", "response": {"status": "failed", "error": {"message": "too busy"}}}),
         (ANTHROPIC, {"type": "error", "error": {"type": "overloaded_error", "message": "too busy"}}),
+        (GEMINI, {"error": {"code": 503, "message": "too busy", "status": "UNAVAILABLE"}}),
     ],
 )
 def test_an_error_in_the_stream_is_told(wire, event):
@@ -284,12 +291,17 @@ def test_an_error_in_the_stream_is_told(wire, event):
 @pytest.mark.parametrize("wire", FORMATS)
 def test_a_stream_without_end_stops_growing_and_says_so(wire):
     capture = format_named(wire).capture(max_bytes=10_000)
-    reply = {CHAT: _long_chat(), RESPONSES: _long_responses(), ANTHROPIC: _long_anthropic()}[wire]
+    replies = {CHAT: _long_chat, RESPONSES: _long_responses, ANTHROPIC: _long_anthropic, GEMINI: _long_gemini}
+    reply = replies[wire]()
     for _ in range(100):
         for event in SseReader().feed(events(*reply)):
             capture.take(event)
     assert capture.overflowed
     assert sum(map(len, capture.partial().messages)) <= 10_100
+
+
+def _long_gemini():
+    return [{"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "x" * 1_000}]}}]}]
 
 
 def _long_chat():

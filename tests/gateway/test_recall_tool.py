@@ -20,6 +20,7 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 from recto.formats import FORMATS as BY_NAME
 from recto.formats.openai_chat import CHAT
 from recto.formats.sse import SseReader, sse
+from recto.formats.tool_calls import NewToolResult
 from recto.gateway.api_keys import Key
 from recto.gateway.recall_rounds import StreamedRounds
 from recto.gateway.request import open_request
@@ -117,6 +118,10 @@ def ask(gw: Running, wire: str, said: list[dict[str, Any]], **more: Any) -> http
 
 def format_of(wire: str) -> Any:
     return next(format for format in BY_NAME.values() if format.short_name == wire)
+
+
+def results_of(wire: str, *results: NewToolResult) -> list[dict[str, Any]]:
+    return [json.loads(raw) for raw in format_of(wire).edits.result_messages(results)]
 
 
 def reply_in(answer: httpx2.Response, wire: str, stream: bool) -> Any:
@@ -217,7 +222,7 @@ def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wi
     assert '"recall"' not in answer.text
     assert len(world.upstream.asked) == 1
 
-    results = [json.loads(raw) for raw in format_of(wire).edits.result_messages([(calls[0].call_id, "File a.")])]
+    results = results_of(wire, NewToolResult(calls[0].call_id, "File a.", calls[0].name))
     later = ask(gw, wire, [*said, *said_in(reply), *results], stream=stream)
     reply_in(later, wire, stream)
     assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
@@ -228,7 +233,7 @@ def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wi
     assert text.count("File a.") == text.count("code of the harbour gate") == 1
     # an edit of what follows is a branch that keeps the call with its result
     world.upstream.asked.clear()
-    other = [json.loads(raw) for raw in format_of(wire).edits.result_messages([(calls[0].call_id, "File b.")])]
+    other = results_of(wire, NewToolResult(calls[0].call_id, "File b.", calls[0].name))
     branch = ask(gw, wire, [*said, *said_in(reply), *other], stream=stream)
     reply_in(branch, wire, stream)
     assert world.upstream.asked[0].problems == []

@@ -1,4 +1,4 @@
-"""A scripted provider: a real HTTP server that speaks all three formats, keeps what it was asked and checks it.
+"""A scripted provider: a real HTTP server that speaks all formats, keeps what it was asked and checks it.
 
 What it answers is a list of steps; each is a text, a tool call, or a function of the request. It counts as a provider
 would, refuses prompts over its window with the provider's own words, and never answers a request that breaks the rules.
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from recto.formats.anthropic import ANTHROPIC
+from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
@@ -50,6 +51,11 @@ _REPEATED: dict[str, Any] = {
 """What a response repeats of its request, and what it says where the request said nothing."""
 
 
+_KEYS = {RESPONSES: "input", GEMINI.name: "contents"}
+_SIGNED = "c2lnbmVkIGJ5IHRoZSBtb2RlbA=="
+"""What Gemini's newer models put on the first call of a step, and want back."""
+
+
 @dataclass(frozen=True)
 class Says:
     """What the model answers: words, calls, or both."""
@@ -71,7 +77,7 @@ class Asked:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        return self.body["input"] if self.wire == RESPONSES else self.body["messages"]
+        return self.body[_KEYS.get(self.wire, "messages")]
 
 
 @dataclass
@@ -85,6 +91,8 @@ class ScriptedUpstream:
     fail: Callable[[Asked], Response | None] = lambda asked: None
     models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "gpt-4o", "max_model_len": 128_000}])
     """What its list names."""
+    gives_ids: bool = True
+    """Whether calls have ids where a format may leave them out, as Gemini's older models do."""
     lists: int = 0
     """How often its list was asked for."""
     listed: threading.Event = field(default_factory=threading.Event)
@@ -99,17 +107,24 @@ class ScriptedUpstream:
             Route("/v1/responses", self._responses, methods=["POST"]),
             Route("/v1/messages", self._messages, methods=["POST"]),
             Route("/v1/models", self._models),
+            Route("/v1beta/models", self._gemini_models),
+            Route("/v1beta/models/{address:path}", self._gemini, methods=["POST"]),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
         ]
 
     async def _heard(self, request: Request, wire: str) -> Asked:
         raw = await request.body()
         body = json.loads(raw)
-        given = body.get("input" if wire == RESPONSES else "messages", [])
+        key = _KEYS.get(wire, "messages")
+        given = body.get(key, [])
         if isinstance(given, str):
             given = [{"role": "user", "content": given}]
-        body["input" if wire == RESPONSES else "messages"] = given
+        body[key] = given
         found = problems([json.dumps(message).encode() for message in given], wire)
+        if wire == GEMINI.name:
+            found += _unsigned(given) + [f"a member '{name}'" for name in body if name not in _GEMINI_MEMBERS]
+            model, _, method = request.path_params["address"].rpartition(":")
+            body |= {"model": model, "stream": method == "streamGenerateContent"}
         asked = Asked(wire, body, dict(request.headers), raw, len(raw) // 4, found)
         self.asked.append(asked)
         self._heard_so_far += 1
@@ -264,6 +279,44 @@ class ScriptedUpstream:
             return JSONResponse(response)
         return _streamed(_response_events(response, items))
 
+    async def _gemini(self, request: Request) -> Response:
+        asked = await self._heard(request, GEMINI.name)
+        if (failed := self._refusal(asked)) is not None:
+            return failed
+        says = self._step(asked)
+        parts: list[dict[str, Any]] = [{"text": says.text}] if says.text else []
+        for place, (name, given) in enumerate(says.calls):
+            signature = {} if place else {"thoughtSignature": _SIGNED}
+            id = {"id": self._id()} if self.gives_ids else {}
+            parts.append({"functionCall": {**id, "name": name, "args": given}, **signature})
+        usage = {
+            "promptTokenCount": asked.tokens,
+            "candidatesTokenCount": 7,
+            "totalTokenCount": asked.tokens + 10,
+            "thoughtsTokenCount": 3,
+        }
+        head = {"modelVersion": asked.body["model"], "responseId": f"gen-{self._heard_so_far}"}
+
+        def chunk(parts: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+            candidate = {"content": {"parts": parts, "role": "model"}, "index": 0, **more}
+            return {"candidates": [candidate], "usageMetadata": usage, **head}
+
+        if not asked.body["stream"]:
+            return JSONResponse(chunk(parts, finishReason="STOP"))
+        assert request.query_params.get("alt") == "sse"
+
+        def stream() -> Iterator[str]:
+            for piece in _pieces(says.text):
+                yield _data(chunk([{"text": piece}]))
+            calls = [part for part in parts if "functionCall" in part]
+            yield _data(chunk(calls or [{"text": ""}], finishReason="STOP"))
+
+        return _streamed(stream())
+
+    async def _gemini_models(self, request: Request) -> Response:
+        self.lists += 1
+        return JSONResponse({"models": [{"name": "models/gemini-2.5-pro", "inputTokenLimit": 1_048_576}]})
+
     async def _models(self, request: Request) -> Response:
         self.lists += 1
         self.listed.set()
@@ -285,6 +338,10 @@ class ScriptedUpstream:
         message = f"This model's maximum context length is {self.window} tokens. However, you requested {asked.tokens}."
         if asked.wire == ANTHROPIC:
             message = f"prompt is too long: {asked.tokens} tokens > {self.window} maximum"
+        if asked.wire == GEMINI.name:
+            message = (
+                f"The input token count ({asked.tokens}) exceeds the maximum number of tokens allowed ({self.window})."
+            )
         return _invalid(asked.wire, message, "messages", "context_length_exceeded")
 
 
@@ -293,7 +350,25 @@ def _invalid(wire: str, message: str, param: str, code: str) -> Response:
     error = {"message": message, "type": "invalid_request_error"}
     if wire == ANTHROPIC:
         return JSONResponse({"type": "error", "error": error}, 400)
+    if wire == GEMINI.name:
+        return JSONResponse({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}, 400)
     return JSONResponse({"error": {**error, "param": param, "code": code}}, 400)
+
+
+_GEMINI_MEMBERS = frozenset(
+    {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent"}
+) | {"vendor_note"}
+
+
+def _unsigned(contents: list[dict[str, Any]]) -> list[str]:
+    """The steps of the current turn whose first call has no signature, which newer models refuse."""
+    asked = [n for n, one in enumerate(contents) if one.get("role") != "model" and "functionResponse" not in str(one)]
+    found = []
+    for place, content in enumerate(contents[asked[-1] :] if asked else []):
+        calls = [part for part in content["parts"] if "functionCall" in part]
+        if calls and "thoughtSignature" not in calls[0]:
+            found.append(f"content {place}: Function call is missing a thought_signature in functionCall parts.")
+    return found
 
 
 def _response_events(response: dict[str, Any], items: list[dict[str, Any]]) -> Iterator[str]:

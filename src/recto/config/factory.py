@@ -123,7 +123,7 @@ def fit(
 ) -> list[M]:
     """Return the messages without the oldest ones where they would not fit: one call, nothing stored.
 
-    Takes dicts or exact JSON bytes of any of the three wire formats and returns the same objects. Tool calls and their
+    Takes dicts or exact JSON bytes of any wire format and returns the same objects. Tool calls and their
     results stay or are evicted together, the task and the current request stay, and a marker states how many messages
     were evicted. Older images, documents and audio become lines of text where the provider accepts no more of them.
     Raises `WindowOverflow` if the protected messages do not fit.

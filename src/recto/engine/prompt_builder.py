@@ -7,7 +7,6 @@ Neither makes decisions: the state says which lines are in the prompt, the polic
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -772,12 +771,17 @@ class Prompt:
     @property
     def system(self) -> str:
         """System text that is sent outside the messages, where the format wants it there."""
-        return "\n\n".join(str(json.loads(raw).get("content", "")) for raw in self.built.system)
+        return "\n\n".join(_system_text(raw, self.built.wire) for raw in self.built.system)
 
     @property
     def tokens(self) -> int:
         """The total cost, tools and frame included."""
         return self.built.tokens
+
+
+def _system_text(raw: bytes, wire: str) -> str:
+    fields = fields_of(raw)
+    return str(fields["content"]) if "content" in fields else read(raw, wire).text
 
 
 def has_marker(state: WindowState) -> bool:

@@ -16,6 +16,7 @@ from recto.formats.message import MEDIUM_BYTES, SHORT_BYTES, Message
 from recto.formats.registry import (
     DEFAULT_FORMAT,
     FORMATS,
+    address_at,
     detect,
     format_at,
     format_named,
@@ -33,6 +34,7 @@ __all__ = [
     "Format",
     "ProviderReply",
     "Usage",
+    "address_at",
     "canonical",
     "detect",
     "fingerprint",

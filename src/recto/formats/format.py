@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from recto.formats.json_spans import Json, quoted
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recto.formats.ordering import Adjacency
     from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import (
+        Addressing,
         ContextManagementFormat,
         Converter,
         ErrorShapes,
@@ -37,7 +38,7 @@ class BodyKeys:
     system: str | None = None
     """The member that holds system text; `None` if system text is only ever a message."""
     output_limits: tuple[str, ...] = ("max_tokens",)
-    """Members that limit the output tokens, the strongest first."""
+    """Members that limit the output tokens, the strongest first; with a dot, a member of a member."""
     optional: bool = False
     """Whether a body may have no messages."""
     accepts_text: bool = False
@@ -61,9 +62,13 @@ class HttpApi:
 
     path: str
     """Where clients of the gateway send requests."""
+    addressing: Addressing | None = None
+    """Reads and writes addresses that hold more than a path; `None` if the body holds everything."""
     upstream_path: str
     """The same below an upstream's base URL. With `/v1/` at its start, the base URL goes without it."""
     upstream_models_path: str = "/models"
+    models_path: str = ""
+    """Where clients of the gateway list models; empty if it is the path that all formats share."""
     count_tokens_path: str = ""
     """Where clients of the gateway count tokens; empty if the API cannot."""
     compact_path: str = ""
@@ -91,9 +96,27 @@ class HttpApi:
         """Every method and path of this API that the gateway serves."""
         posts = (self.path, self.count_tokens_path, self.compact_path, self.conversations_path)
         routes = [("POST", path) for path in posts if path]
+        if self.models_path:
+            routes.append(("GET", self.models_path))
         if self.conversations_path:
             routes += [("GET", f"{self.conversations_path}/{{id}}"), ("GET", f"{self.conversations_path}/{{id}}/items")]
         return tuple(routes)
+
+
+_Speaker: TypeAlias = Literal["user", "assistant", "system"]
+
+
+def _plain_message(role: _Speaker, text: str) -> bytes:
+    return f'{{"role": "{role}", "content": {quoted(text)}}}'.encode()
+
+
+def _with_system(system: str, more: str) -> str:
+    block = f'{{"type": "text", "text": {quoted(more)}}}'
+    if system.startswith("["):
+        return f"{system[:-1].rstrip()}{', ' if len(system) > 2 else ''}{block}]"
+    if system.startswith('"') and len(system) > 2:
+        return f'[{{"type": "text", "text": {system}}}, {block}]'
+    return f"[{block}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,8 +167,14 @@ class Format:
     capture: Callable[[], Capture]
     """Creates a capture for one stream."""
 
-    def text_message(self, role: Literal["user", "assistant", "system"], text: str) -> bytes:
+    write_text: Callable[[_Speaker, str], bytes] = _plain_message
+    """Creates a message that is only text."""
+    with_system: Callable[[str, str], str] = _with_system
+    """Returns the value of the member that holds system text with text appended, both as JSON; it may be empty."""
+
+    joined_history: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None
+    """Returns a client's history as the model and its tools wrote it; `None` if clients write it so."""
+
+    def text_message(self, role: _Speaker, text: str) -> bytes:
         """Creates a message that is only text."""
-        if role == "system" and self.system_apart:
-            role = "user"
-        return f'{{"role": "{role}", "content": {quoted(text)}}}'.encode()
+        return self.write_text("user" if role == "system" and self.system_apart else role, text)

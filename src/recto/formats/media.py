@@ -15,7 +15,10 @@ from recto.formats.message import copied, fields_of, image_part, object_in, text
 
 MediaKind = Literal["image", "document", "audio"]
 
-_MARKS = (b'"image', b'"input_image"', b'"document"', b'"file"', b'"input_file"', b'"input_audio"')
+_MARKS = (
+    *(b'"image', b'"input_image"', b'"document"', b'"file"', b'"input_file"', b'"input_audio"'),
+    *(b'"inlineData"', b'"inline_data"', b'"fileData"', b'"file_data"'),
+)
 """What a message with media contains; most contain none, and are not parsed for it."""
 _MAX_DEPTH = 4
 """Blocks in results in messages; nothing is nested deeper."""
@@ -45,7 +48,7 @@ def with_placeholders(raw: bytes, texts: Mapping[int, str]) -> bytes:
     fields = copied(fields_of(raw))
     for place, (blocks, at, _) in enumerate(list(_found(fields))):
         if place in texts:
-            blocks[at] = {"type": _text_type(fields, blocks[at]), "text": texts[place]}
+            blocks[at] = {**_text_type(fields, object_in(blocks[at])), "text": texts[place]}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -54,7 +57,7 @@ def _found(value: Json, depth: int = 0) -> Iterator[tuple[list[Json], int, Media
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):
-        for name in ("content", "output"):
+        for name in ("content", "output", "parts"):
             if isinstance(value.get(name), list):
                 yield from _found(value[name], depth + 1)
     elif isinstance(value, list):
@@ -84,7 +87,23 @@ def _media(block: dict[str, Json]) -> Media | None:
             return _document(block.get("file_data"))
         case "input_audio":
             return Media("audio", weight_in(object_in(block.get("input_audio")).get("data")), None)
+        case None:
+            return _gemini_media(block)
     return None
+
+
+def _gemini_media(part: dict[str, Json]) -> Media | None:
+    data = part.get("inlineData", part.get("inline_data"))
+    file = object_in(part.get("fileData", part.get("file_data")))
+    fields = object_in(data) or file
+    kind = text_in(fields.get("mimeType", fields.get("mime_type")))
+    if not fields:
+        return None
+    if kind.startswith("image/"):
+        return _image(fields.get("data")) if data else Media("image", 0, None)
+    if kind.startswith(("audio/", "video/")):
+        return Media("audio", weight_in(fields.get("data")), None)
+    return _document(fields.get("data"))
 
 
 def _document(data: Json) -> Media:
@@ -96,8 +115,10 @@ def _image(source: Json) -> Media:
     return Media("image", part.weight, part.size)
 
 
-def _text_type(fields: dict[str, Json], block: Json) -> str:
-    """The type of a text block beside this one: the Responses format has types of its own."""
-    if text_in(object_in(block).get("type")).startswith("input_") and ("type" in fields or "output" in fields):
-        return "input_text"
-    return "text"
+def _text_type(fields: dict[str, Json], block: dict[str, Json]) -> dict[str, Json]:
+    """The type of a text block beside this one: Responses has types of its own, and parts of Gemini have none."""
+    if "type" not in block:
+        return {}
+    if text_in(block.get("type")).startswith("input_") and ("type" in fields or "output" in fields):
+        return {"type": "input_text"}
+    return {"type": "text"}

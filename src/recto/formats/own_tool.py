@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
@@ -51,8 +51,8 @@ class StreamRounds(Protocol):
 class OwnToolFormat(Protocol):
     """How a format writes the tool, and joins responses."""
 
-    no_calls: Json
-    """The value of `tool_choice` that forbids calls."""
+    no_calls: Mapping[str, Json]
+    """The members of a request that forbid calls."""
 
     def definition(self, tool: OwnTool) -> dict[str, Json]:
         """Returns the tool as an element of `tools`."""
@@ -72,16 +72,32 @@ def tool_names(fields: Mapping[str, Json]) -> set[str]:
     tools = fields.get("tools")
     names: set[str] = set()
     for tool in map(object_in, tools if isinstance(tools, list) else []):
-        kinds = (tool, object_in(tool.get("function")), object_in(tool.get("custom")))
+        declared = tool.get("functionDeclarations", tool.get("function_declarations"))
+        functions = map(object_in, declared if isinstance(declared, list) else [])
+        kinds = (tool, object_in(tool.get("function")), object_in(tool.get("custom")), *functions)
         names.update(text_in(kind.get("name")) for kind in kinds)
     return names - {""}
 
 
 def may_choose(fields: Mapping[str, Json]) -> bool:
-    """Whether a request lets the model choose among all of its tools."""
+    """Whether a request lets the model choose among all of its tools, and another one may be beside them."""
+    tools = fields.get("tools")
+    if any(_is_exclusive(object_in(tool)) for tool in (tools if isinstance(tools, list) else [])):
+        return False
+    config = object_in(object_in(fields.get("toolConfig")).get("functionCallingConfig"))
+    if config.get("allowedFunctionNames") or text_in(config.get("mode")).upper() == "NONE":
+        return False
     choice = fields.get("tool_choice")
     kind = choice if isinstance(choice, str) else text_in(object_in(choice).get("type"))
     return kind in ("", "auto", "required", "any")
+
+
+def _is_exclusive(tool: Mapping[str, Json]) -> bool:
+    """Whether it is a built-in tool of Gemini: most of its models accept no functions beside one."""
+    return bool(tool) and not tool.keys() & _OF_FUNCTIONS
+
+
+_OF_FUNCTIONS: Final = frozenset({"type", "name", "function", "functionDeclarations", "function_declarations"})
 
 
 def added_usage(first: Mapping[str, Json], second: Mapping[str, Json]) -> dict[str, Json]:

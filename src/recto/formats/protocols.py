@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from recto.formats.address import RequestAddress
 from recto.formats.context_management import ContextPlan, ContextReport
 from recto.formats.convert.stream_types import StreamReader, StreamWriter
 from recto.formats.convert.types import Completion, CompletionRequest, Conversion, Cost, ResponseIds
 from recto.formats.json_spans import Json
 from recto.formats.message import Message
 from recto.formats.sse import SseEvent
-from recto.formats.tool_calls import NewToolCall, ToolCallIds
+from recto.formats.tool_calls import NewToolCall, NewToolResult, ToolCallIds
 from recto.transcript.entries import Role
 
 
@@ -58,8 +59,8 @@ class MessageEdits(Protocol):
         """Creates the assistant's text and these calls, in one or more messages."""
         ...
 
-    def result_messages(self, results: Sequence[tuple[str, str]]) -> list[bytes]:
-        """Creates the results of calls that were made together, from call ids and outputs."""
+    def result_messages(self, results: Sequence[NewToolResult]) -> list[bytes]:
+        """Creates the results of calls that were made together."""
         ...
 
     def with_results(self, raw: bytes, texts: Mapping[str, str]) -> bytes:
@@ -206,6 +207,22 @@ class ContextManagementFormat(Protocol):
 
     def compaction_stream(self, item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:
         """Writes the same response as a stream."""
+        ...
+
+
+class Addressing(Protocol):
+    """How the address of a request holds what other formats write in the body: the model, and whether to stream."""
+
+    def read(self, path: str, query: str) -> RequestAddress | None:
+        """Reads an address of the gateway; `None` if it is no address of a model request."""
+        ...
+
+    def enclose(self, address: RequestAddress, body: bytes) -> bytes:
+        """Returns the body of a request with `model` and `stream` in it. What is no JSON stays as it is."""
+        ...
+
+    def address(self, body: bytes, query: str) -> tuple[str, str, bytes]:
+        """Returns the path, the query and the body of a request to an upstream, from a body with both."""
         ...
 
 

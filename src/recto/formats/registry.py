@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from recto.errors import MalformedMessage
 from recto.formats.anthropic import ANTHROPIC_MESSAGES
+from recto.formats.gemini import GEMINI
 from recto.formats.message import fields_of
 from recto.formats.openai_chat import OPENAI_CHAT
 from recto.formats.openai_responses import OPENAI_RESPONSES
 
 if TYPE_CHECKING:
-    from recto.formats.format import Format
+    from recto.formats.address import RequestAddress
+    from recto.formats.format import Format, HttpApi
     from recto.formats.json_spans import Json
 
 FORMATS: Final[Mapping[str, Format]] = {
@@ -21,6 +23,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         OPENAI_CHAT,
         OPENAI_RESPONSES,
         ANTHROPIC_MESSAGES,
+        GEMINI,
     )
 }
 """The formats by name."""
@@ -44,7 +47,20 @@ def format_of_provider(provider: str) -> Format:
 
 def format_at(path: str) -> Format:
     """Returns the format of requests to a path of the gateway; the default one for paths that all formats share."""
-    return next((format for format in FORMATS.values() if path.startswith(format.api.path)), DEFAULT_FORMAT)
+    return next((format for format in FORMATS.values() if _is_at(path, format.api)), DEFAULT_FORMAT)
+
+
+def address_at(path: str, query: str) -> tuple[Format, RequestAddress] | None:
+    """Returns the format whose addresses hold more than a path, and what this one holds; `None` for other paths."""
+    for format in FORMATS.values():
+        if format.api.addressing is not None and (address := format.api.addressing.read(path, query)) is not None:
+            return format, address
+    return None
+
+
+def _is_at(path: str, api: HttpApi) -> bool:
+    shown = api.addressing is not None and api.addressing.read(path, "") is not None
+    return shown or path.startswith(api.path) or bool(api.models_path and path.startswith(api.models_path))
 
 
 def format_of_client(headers: Mapping[str, str]) -> Format:

@@ -65,7 +65,7 @@ def render_arrangement(
 def _lacks_opening(arrangement: Arrangement, messages: Sequence[bytes], format: Format) -> bool:
     # The first user message may have been empty, and was dropped then.
     needs = arrangement.needs_opening or (format.user_first and bool(messages))
-    return needs and not (messages and fields_of(messages[0]).get("role") == "user")
+    return needs and not (messages and fields_of(messages[0]).get("role", "user") == "user")
 
 
 def _render(piece: ArrangedPiece, raw: bytes | None, format: Format) -> bytes | None:

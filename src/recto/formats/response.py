@@ -48,7 +48,24 @@ def usage_in(value: Json) -> Usage | None:
         read, write = _count(fields.get("cache_read_input_tokens")), _count(fields.get("cache_creation_input_tokens"))
         prompt = _count(fields["input_tokens"]) + read + write
         return Usage(prompt=prompt, output=output, cache_read=read, cache_write=write)
+    if "promptTokenCount" in fields or "prompt_token_count" in fields:
+        return _gemini_usage(fields)
     return None
+
+
+def _gemini_usage(fields: dict[str, Json]) -> Usage:
+    """Thoughts are billed as output, and results of built-in tools as input. Python's client writes snake case."""
+
+    def count(camel: str, snake: str) -> int:
+        return _count(fields.get(camel, fields.get(snake)))
+
+    tools = count("toolUsePromptTokenCount", "tool_use_prompt_token_count")
+    thoughts = count("thoughtsTokenCount", "thoughts_token_count")
+    return Usage(
+        prompt=count("promptTokenCount", "prompt_token_count") + tools,
+        output=count("candidatesTokenCount", "candidates_token_count") + thoughts,
+        cache_read=count("cachedContentTokenCount", "cached_content_token_count"),
+    )
 
 
 def source_at(text: str, *path: str | int) -> bytes:

@@ -67,9 +67,9 @@ def error_in(value: Json) -> str:
 
 
 def code_in(value: Json) -> str:
-    """Returns the code of an error in any provider's shape, or its type; empty if it has neither."""
+    """Returns the code of an error in any provider's shape, its type or its status; empty if it has none."""
     error = object_in(value)
-    return (text_in(error.get("code")) or text_in(error.get("type")))[:_MAX_CODE]
+    return (text_in(error.get("code")) or text_in(error.get("type")) or text_in(error.get("status")))[:_MAX_CODE]
 
 
 def index_of(value: Json) -> int | None:

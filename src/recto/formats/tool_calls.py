@@ -23,6 +23,15 @@ class NewToolCall(NamedTuple):
     arguments: Mapping[str, str]
 
 
+class NewToolResult(NamedTuple):
+    """The result of a tool call, to be written in some format."""
+
+    call_id: str
+    text: str
+    name: str = ""
+    """The tool, for formats that name it in the result."""
+
+
 NO_CALLS: Final = ToolCallIds((), ())
 
 

@@ -205,6 +205,8 @@ class Gateway:
         )
         if api.count_tokens_path:
             yield Route(api.count_tokens_path, self._handler(format, partial(self._count, format)), methods=["POST"])
+        if api.models_path:
+            yield Route(api.models_path, self._handler(format, partial(self._models, format=format)))
         if api.compact_path:
             yield Route(api.compact_path, self._handler(format, partial(self._compact, format)), methods=["POST"])
         if path := api.conversations_path:
@@ -282,8 +284,8 @@ class Gateway:
         )
         return JsonResponse(page)
 
-    async def _models(self, request: Request) -> Response:
-        return JsonResponse(await self.models_api.models(dict(request.headers), _key(request)))
+    async def _models(self, request: Request, format: Format | None = None) -> Response:
+        return JsonResponse(await self.models_api.models(dict(request.headers), _key(request), format))
 
     async def _embeddings(self, request: Request) -> Response:
         return await self.models_api.embeddings(dict(request.headers), _key(request), await request.body())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import EmbedderFailed, InputError, UpstreamsWrong
-from recto.formats import format_of_client
+from recto.formats import Format, format_of_client
 from recto.gateway.api_keys import Key
 from recto.gateway.request import read_object
 from recto.gateway.responses import BufferedResponse, read_body
@@ -34,6 +34,7 @@ _MAX_MODELS: Final = 1_000
 """Models that are remembered as looked up; clients choose their names."""
 _MAX_LIST_BYTES: Final = 8 * 1024 * 1024
 _MAX_VECTOR_BYTES: Final = 64 * 1024 * 1024
+_MODELS: Final = "models/"
 _MAX_TEXTS: Final = 256
 """Texts per request that the embedder in this process accepts."""
 
@@ -96,13 +97,13 @@ class ModelsApi:
         if task.cancelled() or task.exception() or all(one["id"] in known for one in task.result()):
             self._lists.pop(name, None)
 
-    async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
-        """List the models that a key can use, in the client's format."""
+    async def models(self, headers: Mapping[str, str], key: Key, format: Format | None = None) -> dict[str, Any]:
+        """List the models that a key can use, in a format; by default in the one that the headers show."""
         names = [key.upstream] if key.upstream else list(self._upstreams.by_name)
         upstreams = [upstream for name in names if (upstream := self._upstreams.named(name))]
         pending = [self._models_of(upstream, headers) for upstream in upstreams]
         found = {str(one["id"]): one for many in await asyncio.gather(*pending) for one in many}
-        return format_of_client(headers).api.model_list(list(found.values()))
+        return (format or format_of_client(headers)).api.model_list(list(found.values()))
 
     async def _models_of(self, upstream: Upstream, headers: Mapping[str, str]) -> list[dict[str, Any]]:
         name = upstream.name
@@ -117,11 +118,11 @@ class ModelsApi:
                 body = json.loads(await read_body(answer, _MAX_LIST_BYTES))
         except (UpstreamUnreachable, TimeoutError, ValueError, RecursionError):
             return found
-        if answer.status != 200 or not isinstance(body, dict) or not isinstance(body.get("data"), list):
+        if answer.status != 200 or not isinstance(body, dict):
             return found
         for model, limits in models_in_list(body):
-            self._sessions.limits.set_listed(name, model, limits)
-        return found + [one for one in body["data"] if isinstance(one, dict) and isinstance(one.get("id"), str)]
+            self._sessions.limits.set_listed(name, model.removeprefix(_MODELS), limits)
+        return found + _entries_in(body)
 
     async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> BufferedResponse:
         """Embed texts with the upstream that has the model, or with the embedder in this process."""
@@ -158,6 +159,14 @@ class ModelsApi:
         ]
         usage = {"prompt_tokens": 0, "total_tokens": 0}
         return {"object": "list", "data": data, "model": embedder.name, "usage": usage}
+
+
+def _entries_in(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of a model list, with their ids: Gemini has names under `models/` instead."""
+    listed = body.get("data", body.get("models"))
+    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    named = [{"id": one.get("name"), **one} for one in entries]
+    return [{**one, "id": one["id"].removeprefix(_MODELS)} for one in named if isinstance(one["id"], str)]
 
 
 def _vector(vectors: Matrix, place: int, packed: bool) -> str | list[float]:

@@ -122,7 +122,7 @@ class StreamedRounds:
         async with aclosing(_events(answer, self._converter())) as events:
             async for event in events:
                 self._events.append(event)
-                if self._rounds.has_own_calls and self._rounds.ends_round(event) and self._hidden_reply():
+                if self._rounds.ends_round(event) and self._rounds.has_own_calls and self._hidden_reply():
                     self._rounds.observe(event)
                     await self._drain(events)
                     return

@@ -23,6 +23,7 @@ from recto.formats.json_spans import Json, apply_edits, set_member
 from recto.formats.message import Part, fields_of, is_object, json_of, text_in
 from recto.formats.own_tool import OwnTool, may_choose, tool_names
 from recto.formats.recto_tools import recall_tool_in
+from recto.formats.tool_calls import NewToolResult
 from recto.gateway.request import ClientRequest
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.transcript.entries import MESSAGE
@@ -159,7 +160,7 @@ def with_tools(body: bytes, request: ClientRequest, use: RecallToolUse) -> bytes
     else:  # the same text is in a message, too
         edits["tools"] = use.tools.decode()
     if use.rounds >= MAX_ROUNDS:
-        edits["tool_choice"] = json_of(request.format.own_tool().no_calls)
+        edits |= {key: json_of(value) for key, value in request.format.own_tool().no_calls.items()}
     text = body.decode() if edits else ""
     for key, value in edits.items():
         text = apply_edits(text, [set_member(text, 0, key, value)])
@@ -206,7 +207,9 @@ def answered(
     # What does not fit beside it is evicted when the next prompt is built.
     available = min(session.window.budget.limits["memory"].hard, _MAX_TOKENS)
     tokens = max(available // len(calls), _MIN_TOKENS)
-    results = [(call.call_id, recall_result(session, call.text, tokens)) for call in calls]
+    results = [
+        NewToolResult(call.call_id, recall_result(session, call.text, tokens), RECALL_TOOL.name) for call in calls
+    ]
     own = {call.call_id for call in calls}
     messages = [*reply.messages, *request.format.edits.result_messages(results)]
     metas = []

@@ -15,8 +15,8 @@ from recto.errors import InputError, MalformedMessage
 from recto.formats import Body, Format, open_body, reopen_body
 from recto.formats.cache_control import newest_marks
 from recto.formats.context_management import ContextPlan
-from recto.formats.json_spans import Json, TextEdit, apply_edits, members, quoted, removals, set_member
-from recto.formats.message import MAX_CACHE_MARKS
+from recto.formats.json_spans import Json, TextEdit, apply_edits, members, removals, set_member
+from recto.formats.message import MAX_CACHE_MARKS, fields_of, object_in
 from recto.gateway.known_requests import KnownPrefix
 from recto.text.unicode import has_half_characters
 
@@ -71,7 +71,9 @@ class ClientRequest:
     def max_output_tokens(self) -> int:
         """The client's limit on the response; 0 without one."""
         for name in self.format.body.output_limits:
-            value = self.fields.get(name)
+            value: Json = dict(self.fields)
+            for key in name.split("."):
+                value = object_in(value).get(key)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
         return 0
@@ -96,7 +98,8 @@ class ClientRequest:
         if has_own_tools:
             text = apply_edits(text, [set_member(text, 0, "tools", self.tools.decode())])
         if system:
-            text = apply_edits(text, [set_member(text, 0, "system", self._with_system(system))])
+            value = self.format.with_system((self.body.system or b"").decode(), system)
+            text = apply_edits(text, [set_member(text, 0, self.format.body.system or "system", value)])
         return text.encode()
 
     def _marked(self, messages: tuple[bytes, ...]) -> Sequence[bytes]:
@@ -106,16 +109,6 @@ class ClientRequest:
         if not outside or not any(name in raw for raw in messages):
             return messages
         return newest_marks(messages, self.wire, max(MAX_CACHE_MARKS - outside, 0))
-
-    def _with_system(self, more: str) -> str:
-        """Return the value of the system member with text appended."""
-        block = f'{{"type": "text", "text": {quoted(more)}}}'
-        system = (self.body.system or b"").decode()
-        if system.startswith("["):
-            return f"{system[:-1].rstrip()}{', ' if len(system) > 2 else ''}{block}]"
-        if system.startswith('"') and len(system) > 2:
-            return f'[{{"type": "text", "text": {system}}}, {block}]'
-        return f"[{block}]"
 
 
 def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> ClientRequest:
@@ -140,6 +133,13 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
         messages = tuple([raw for raw, role in zip(messages, inner, strict=True) if role != "system"])
         shared -= inner[:shared].count("system")
         inner = tuple([role for role in inner if role != "system"])
+    if body.format.joined_history is not None:
+        # of what is shared, the last message may have gone on
+        shared = max(len(body.format.joined_history(messages[:shared])) - 1, 0)
+        joined = tuple(body.format.joined_history(messages))
+        if joined != messages:
+            messages = joined
+            inner = tuple(body.format.messages.role_of(fields_of(raw)) for raw in messages)
     before, after = body.messages[:front], body.messages[back:]
     return ClientRequest(
         body=body,

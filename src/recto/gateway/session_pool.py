@@ -102,7 +102,7 @@ class SessionPool:
 
     def knows(self, upstream: str, model: str) -> bool:
         """Whether the window of a model is known: from the settings, the registry, its upstream's list or a refusal."""
-        limits = {**self._settings.models.get(model, {}), **self.limits.of(upstream, model)}
+        limits = _merge_limits(self._settings.models.get(model, {}), self.limits.of(upstream, model))
         models = {**self._settings.models, model: limits} if limits else self._settings.models
         return model_registry(models).card(model, warn=False).known
 

@@ -624,14 +624,15 @@ def _messages(request: ClientRequest, prompt: Prompt) -> tuple[tuple[bytes, ...]
     instructions = f'"{source.body.system}": {quoted(prompt.system)}, ' if prompt.system else ""
     source_body = f'{{"model": "", {instructions}"{source.body.messages}": '.encode() + render(prompt.raw) + b"}"
     converted = open_body(convert_request(source_body, source.name, target.name), target.name)
-    system = _text_of(json.loads(converted.system or b'""'))
+    system = _text_of(json.loads(converted.system or b'""'))  # written by the converter above
     if not system or target.system_apart:
         return converted.messages, system
     return (target.text_message("system", system), *converted.messages), ""
 
 
 def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
-    blocks = system if isinstance(system, list) else [{"text": system}]
+    blocks = system.get("parts", []) if isinstance(system, dict) else system
+    blocks = blocks if isinstance(blocks, list) else [{"text": blocks}]
     return "\n\n".join(text_in(block.get("text")) for block in blocks)
 
 

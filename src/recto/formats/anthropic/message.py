@@ -30,7 +30,7 @@ from recto.formats.message import (
     weight_in,
     without_blocks,
 )
-from recto.formats.tool_calls import NO_CALLS, ToolCallIds, call_defect, repeated_ids, unanswered_calls
+from recto.formats.tool_calls import NO_CALLS, NewToolResult, ToolCallIds, call_defect, repeated_ids, unanswered_calls
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json, JsonSpan
@@ -169,7 +169,7 @@ def settle(messages: Iterable[bytes]) -> list[bytes]:
 
 def result_message(call_id: str, name: str, text: str, kind: str = "function_call") -> bytes:
     """Creates the result of a call."""
-    return result_messages([(call_id, text)])[0]
+    return result_messages([NewToolResult(call_id, text)])[0]
 
 
 def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
@@ -179,11 +179,11 @@ def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
     return [json.dumps({"role": "assistant", "content": blocks}, ensure_ascii=False).encode()]
 
 
-def result_messages(results: Sequence[tuple[str, str]]) -> list[bytes]:
+def result_messages(results: Sequence[NewToolResult]) -> list[bytes]:
     """Creates one user message with all results."""
     blocks = [
-        f'{{"type": "tool_result", "tool_use_id": {quoted(call_id)}, "content": {quoted(text)}}}'
-        for call_id, text in results
+        f'{{"type": "tool_result", "tool_use_id": {quoted(result.call_id)}, "content": {quoted(result.text)}}}'
+        for result in results
     ]
     return [f'{{"role": "user", "content": [{", ".join(blocks)}]}}'.encode()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
@@ -10,7 +11,7 @@ from recto.formats.own_tool import OwnTool, added_usage
 from recto.formats.sse import SseEvent, sse
 from recto.formats.streaming import event_object, index_of
 
-no_calls: Json = {"type": "none"}
+no_calls: Final[Mapping[str, Json]] = {"tool_choice": {"type": "none"}}
 
 
 def definition(tool: OwnTool) -> dict[str, Json]:

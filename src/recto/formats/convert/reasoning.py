@@ -20,6 +20,9 @@ from recto.formats.message import json_of, text_in, value_in
 _MARK: Final = "recto.sealed.1."
 _ANTHROPIC: Final = "anthropic-claude-v1"
 _RESPONSES: Final = "openai-responses-v1"
+_GEMINI: Final = "google-gemini-v1"
+SIGNATURE: Final = "gemini_signature"
+"""The type of the block that stands for one of Gemini's signatures, which its API has on other parts."""
 
 
 def seal(block: Mapping[str, Json]) -> str:
@@ -51,6 +54,8 @@ def write_detail(block: Mapping[str, Json], index: int) -> dict[str, Json]:
     if block.get("type") == "reasoning":
         encrypted: dict[str, Json] = {"data": block.get("encrypted_content"), "id": block.get("id")}
         return {"type": "reasoning.encrypted", **encrypted, "format": _RESPONSES, "index": index}
+    if block.get("type") == SIGNATURE:
+        return {"type": "reasoning.encrypted", "data": block.get("signature"), "format": _GEMINI, "index": index}
     origin: dict[str, Json] = {"format": _ANTHROPIC, "index": index}
     if block.get("type") == "redacted_thinking":
         return {"type": "reasoning.encrypted", "data": block.get("data"), **origin}
@@ -79,5 +84,7 @@ def read_detail(fields: Mapping[str, Json], conversion: Conversion, where: str, 
         case "openai-responses-v1" if data:
             named: dict[str, Json] = {"id": fields["id"]} if fields.get("id") else {}
             return Thought(text="", block={"type": "reasoning", **named, "summary": [], "encrypted_content": data})
+        case "google-gemini-v1" if data:
+            return Thought(text="", block={"type": SIGNATURE, "signature": data})
         case _:
             raise conversion.unsupported(where)

@@ -29,7 +29,7 @@ from recto.text.lazy_re import lazy_re
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
-    from recto.formats.tool_calls import NewToolCall
+    from recto.formats.tool_calls import NewToolCall, NewToolResult
     from recto.transcript.entries import Role
 
 _KNOWN = (
@@ -267,9 +267,9 @@ def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
     return [json.dumps(message, ensure_ascii=False).encode()]
 
 
-def result_messages(results: Sequence[tuple[str, str]]) -> list[bytes]:
+def result_messages(results: Sequence[NewToolResult]) -> list[bytes]:
     """Creates one message for each result."""
-    return [result_message(call_id, "", text) for call_id, text in results]
+    return [result_message(result.call_id, "", result.text) for result in results]
 
 
 def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:

@@ -12,7 +12,7 @@ from recto.formats.own_tool import OwnTool, added_usage
 from recto.formats.sse import SseEvent, sse
 from recto.formats.streaming import event_object, index_of
 
-no_calls: Json = "none"
+no_calls: Final[Mapping[str, Json]] = {"tool_choice": "none"}
 _SEPARATOR: Final = "\n\n"
 """Between the texts of two rounds."""
 

@@ -29,7 +29,7 @@ from recto.formats.tool_calls import NO_CALLS, ToolCallIds, call_defect, unanswe
 
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json, Member
-    from recto.formats.tool_calls import NewToolCall
+    from recto.formats.tool_calls import NewToolCall, NewToolResult
     from recto.transcript.entries import Role
 
 _PLAIN_ITEMS = frozenset(
@@ -252,9 +252,9 @@ def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
     return [json.dumps(item, ensure_ascii=False).encode() for item in items]
 
 
-def result_messages(results: Sequence[tuple[str, str]]) -> list[bytes]:
+def result_messages(results: Sequence[NewToolResult]) -> list[bytes]:
     """Creates one item for each result."""
-    return [result_message(call_id, "", text) for call_id, text in results]
+    return [result_message(result.call_id, "", result.text) for result in results]
 
 
 def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:

@@ -11,7 +11,7 @@ from recto.formats.own_tool import OwnTool, added_usage
 from recto.formats.sse import SseEvent, sse
 from recto.formats.streaming import event_object, index_of
 
-no_calls: Json = "none"
+no_calls: Final[Mapping[str, Json]] = {"tool_choice": "none"}
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _HEAD: Final = ("id", "created_at")
 """Members of the first response that the joined one keeps."""

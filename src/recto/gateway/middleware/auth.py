@@ -22,12 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
-from recto.formats import FORMATS
+from recto.formats import FORMATS, Format, address_at
+from recto.formats.address import RequestAddress
 from recto.formats.errors import FORBIDDEN, INTERNAL, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 from recto.gateway.api_keys import OPEN_PATHS, PREFIX, SHARED_PATHS, Key, KeyLookup, Keys, Right
 from recto.gateway.budgets import Budgets
 from recto.gateway.errors import denied
 from recto.gateway.known_requests import KnownPrefix, KnownRequests
+from recto.gateway.middleware._array import ArraySender
 from recto.gateway.middleware._body import BodyReader
 from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
 from recto.gateway.middleware.proxies import TrustedProxies
@@ -131,6 +133,8 @@ API_ROOTS = frozenset(
 """The first names below `/v1`."""
 _WIRES = {format.api.path: format.name for format in FORMATS.values()}
 """The formats of model requests, by path."""
+ADDRESS = "recto.address"
+"""What the address of a request holds besides a path, and its format; absent where the body holds everything."""
 UPLOAD = "recto.upload"
 """Present in the scope of a request whose body was not read: the bytes that it announces, or None."""
 KEY = "recto.key"
@@ -249,6 +253,9 @@ class Guard:
         if versioned := _versioned(path):
             path, raw = versioned, _versioned(raw.decode("ascii")).encode()
             scope = {**scope, "path": path, "raw_path": raw}
+        if method == "POST" and (found := address_at(path, scope["query_string"].decode("latin-1"))) is not None:
+            scope, headers = _addressed(scope, *found)
+            path = scope["path"]
         record.path = path
         answer.origin = self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
         if method == "OPTIONS" and b"access-control-request-method" in headers:
@@ -310,7 +317,13 @@ class Guard:
                 match = partial(self._match, scope["path"], key)
                 id = key.id if key else ""
                 began = record.seconds
-                body, known = await self._body_reader.read(headers, receive, memory, limit, id, match)
+                if ADDRESS not in scope:
+                    body, known = await self._body_reader.read(headers, receive, memory, limit, id, match)
+                else:
+                    format, address = scope[ADDRESS]
+                    body, _ = await self._body_reader.read(headers, receive, memory, limit, id)
+                    body = format.api.addressing.enclose(address, body)
+                    known = match(body)
                 record.client_seconds += record.seconds - began
                 receive = _replay(body, receive)
                 answer.body_read = True
@@ -327,8 +340,11 @@ class Guard:
                 await self.app(inner, receive, answer)
                 return
             inner[KEY] = key
+            send: Send = answer
+            if ADDRESS in scope and scope[ADDRESS][1].as_array:
+                send = ArraySender(answer)
             with self.limits.work(key):
-                await self.app(inner, receive, answer)
+                await self.app(inner, receive, send)
 
     def _match(self, path: str, key: Key | None, body: bytes) -> KnownPrefix | None:
         wire = _WIRES.get(path)
@@ -414,7 +430,7 @@ def _secret(headers: Mapping[bytes, bytes]) -> str:
 
 def _is_json(headers: Mapping[bytes, bytes], path: str) -> bool:
     """Whether a body is JSON. In the providers' own APIs, one of no type is."""
-    kind = headers.get(b"content-type", b"application/json" if path.startswith("/v1/") else b"")
+    kind = headers.get(b"content-type", b"application/json" if path.startswith("/v1") else b"")
     return kind.partition(b";")[0].strip().lower() == b"application/json"
 
 
@@ -423,6 +439,13 @@ def _versioned(path: str) -> str:
     if path.startswith("/v1/v1/"):
         return path[3:]
     return f"/v1{path}" if path.split("/", 2)[1] in API_ROOTS else ""
+
+
+def _addressed(scope: Scope, format: Format, address: RequestAddress) -> tuple[Scope, dict[bytes, bytes]]:
+    """Return the scope of a request with a path that all requests to this endpoint have, and its headers."""
+    headers = [*scope["headers"], *address.headers]
+    addressed = {"path": address.path, "query_string": address.query.encode(), "headers": headers}
+    return {**scope, **addressed, ADDRESS: (format, address)}, parse_headers(headers)
 
 
 def _forwarded_headers(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:

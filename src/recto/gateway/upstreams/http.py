@@ -21,6 +21,7 @@ from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import RATE_LIMITED
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import MODES, ContextManagement, default_mode
+from recto.text.lazy_re import lazy_re
 from recto.text.unicode import has_half_characters
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ _NOT_FORWARDED: Final = frozenset(
         "idempotency-key",  # of the client's request: one of the gateway's may differ, and there may be several
     }
 )
+_VERSION = lazy_re(r"/v1(?:alpha|beta)?$")
+_VERSIONED = lazy_re(r"/v1(?:alpha|beta)?/")
 _MAX_TARGETS: Final = 256
 """Different addresses that clients may name."""
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
@@ -137,7 +140,10 @@ class HttpUpstream:
 
     async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Send a model request. Raises `UpstreamUnreachable`."""
-        return await self.send("POST", format.api.upstream_path, body, headers, query=query, format=format)
+        path = format.api.upstream_path
+        if format.api.addressing is not None:
+            path, query, body = format.api.addressing.address(body, query)
+        return await self.send("POST", path, body, headers, query=query, format=format)
 
     async def send(  # the parts of a request
         self,
@@ -189,9 +195,9 @@ class HttpUpstream:
             await lines.close()
 
     def _base(self, path: str) -> str:
-        """Return the base URL: addresses of Anthropic's API are configured with or without the version in its paths."""
+        """Return the base URL: where the path has a version, addresses are configured with or without it."""
         base = self.url.rstrip("/")
-        return base.removesuffix("/v1") if path.startswith("/v1/") else base
+        return _VERSION.sub("", base) if _VERSIONED.match(path) else base
 
     def _headers(self, client: Mapping[str, str], format: Format, media_type: str) -> dict[str, str]:
         own = self.auth == "own"

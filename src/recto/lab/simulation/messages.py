@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from recto.formats import format_named
-from recto.formats.tool_calls import NewToolCall
+from recto.formats.tool_calls import NewToolCall, NewToolResult
 from recto.lab.probes import NeedKind
 from recto.transcript.entries import Role
 
@@ -86,7 +86,7 @@ def render_step(step: SimulatedStep, wire: str, name: str) -> Iterator[Simulated
     tool_calls = [NewToolCall(id, call.tool, dict(call.arguments)) for id, call in calls]
     for raw in format.edits.call_messages(step.text, tool_calls):
         yield SimulatedMessage("assistant", raw, 0)
-    results = format.edits.result_messages([(id, call.output) for id, call in calls])
+    results = format.edits.result_messages([NewToolResult(id, call.output, call.tool) for id, call in calls])
     facts = [call.fact for call in step.calls]
     if len(results) < len(facts):  # the format puts all results into one message
         facts = [next(filter(None, facts), 0)]

@@ -1,0 +1,97 @@
+"""Sessions of Gemini's contents: recognised, bounded, valid, and given back as they came."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+import recto
+from recto.formats import detect
+from recto.formats.validation import problems
+
+GEMINI, MODEL = "google.gemini", "gemini-2.5-pro"
+
+
+def user(text):
+    return {"role": "user", "parts": [{"text": text}]}
+
+
+def loop(steps, ids=True, start=0):
+    """A task, and steps with two calls each and their results."""
+    numbers = count(start)
+    yield user("Read all of the files and keep every date in ISO form.")
+    for _ in range(steps):
+        calls = [({"id": f"c{next(numbers)}"} if ids else {}) | {"name": "read_file"} for _ in range(2)]
+        parts = [{"functionCall": {**call, "args": {"path": f"{next(numbers)}.txt"}}} for call in calls]
+        parts[0]["thoughtSignature"] = f"c2lnbmVk{next(numbers)}"
+        yield {"role": "model", "parts": [{"text": "Next.", "thought": True}, *parts]}
+        output = {"output": f"line {next(numbers)} of the file " * 60}
+        yield {"role": "user", "parts": [{"functionResponse": {**call, "response": output}} for call in calls]}
+
+
+def judged(messages):
+    return problems([json.dumps(one).encode() for one in messages], GEMINI)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_session_stays_bounded_and_valid_and_keeps_every_content(ids):
+    said = list(loop(40, ids))
+    with recto.open("memory:", model=MODEL, models={MODEL: {"window": 8_000, "max_output": 500}}) as session:
+        for raw in said:
+            session.append(json.dumps(raw).encode())
+            prompt = session.prompt()
+            assert prompt.tokens <= 7_500
+            assert judged(prompt.messages) == []
+        prompt = session.prompt()
+        assert prompt.built.wire == GEMINI
+        assert prompt.messages[0] == said[0]
+        assert prompt.messages[-1] == said[-1]
+        assert len(prompt.messages) < len(said)
+        assert any("not shown" in str(one) or "evicted" in str(one) for one in prompt.messages)
+        signed = [one for one in prompt.messages if one["role"] == "model"]
+        assert signed
+        assert all(one in said for one in signed)  # a signature belongs to the part it came with
+        stored = [json.loads(entry.content) for entry in session.read() if entry.kind == "message"]
+        assert stored == said
+
+
+def test_plain_messages_are_sent_as_contents_and_system_text_apart():
+    with recto.open("memory:", model=MODEL) as session:
+        session.append({"role": "system", "content": "Be brief."})
+        session.append({"role": "user", "content": "Hello?"})
+        session.append({"role": "assistant", "content": "Yes?"})
+        session.append(user("Who am I?"))
+        prompt = session.prompt()
+        assert prompt.messages == [
+            user("Hello?"),
+            {"role": "model", "parts": [{"text": "Yes?"}]},
+            user("Who am I?"),
+        ]
+        assert prompt.system == "Be brief."
+
+
+def test_fit_keeps_calls_with_their_results():
+    said = list(loop(60, ids=False))
+    kept = recto.fit(said, max_tokens=6_000, model=MODEL)
+    assert judged(kept) == []
+    assert said[0] in kept
+    assert kept[-1] is said[-1]
+    assert len(kept) < len(said)
+    assert {detect(json.dumps(one).encode()) for one in kept} == {GEMINI}
+
+
+def test_images_are_counted_and_old_ones_become_a_line_where_there_are_too_many():
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    image = {"inlineData": {"mimeType": "image/png", "data": pixel}}
+    said = []
+    for number in range(11):
+        said += [{"role": "user", "parts": [image] * 300}, {"role": "model", "parts": [{"text": f"Seen {number}."}]}]
+    with recto.open("memory:", model=MODEL) as session:
+        assert session.count(said[0]) == 300 * 258 + session.count({"role": "user", "parts": []})
+        session.append_all([*said, user("And?")])
+        prompt = session.prompt()
+        shown = [part for one in prompt.messages for part in one["parts"] if "inlineData" in part]
+        assert len(shown) <= 3_000
+        assert judged(prompt.messages) == []

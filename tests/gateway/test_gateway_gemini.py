@@ -1,0 +1,256 @@
+"""Clients of Gemini's API through the gateway: addresses with the model in them, both kinds of streams, its errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.responses import JSONResponse
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+
+from recto.formats.validation import problems
+from recto.transcript.entries import MESSAGE
+
+GEMINI = "google.gemini"
+MODEL = "gemini-2.5-pro"
+TOOLS = [{"functionDeclarations": [{"name": "read_file", "parameters": {"type": "OBJECT", "properties": {}}}]}]
+
+
+@pytest.fixture
+def upstream() -> Iterator[ScriptedUpstream]:
+    with running(ScriptedUpstream(lambda asked: Says(text="Yes, of course."))) as found:
+        yield found
+
+
+@pytest.fixture
+def gw(tmp_path, upstream) -> Iterator[Running]:
+    with gateway(tmp_path, upstream.url, speaks=("gemini",)) as running_gateway:
+        yield running_gateway
+
+
+def user(*texts: str) -> dict[str, Any]:
+    return {"role": "user", "parts": [{"text": text} for text in texts]}
+
+
+def post(gw: Running, contents: list[dict[str, Any]], method: str = "generateContent", **more: Any) -> httpx2.Response:
+    query, root = more.pop("query", ""), more.pop("root", "v1beta")
+    headers = more.pop("headers", {"x-goog-api-key": gw.secret})
+    model = more.pop("model", MODEL)
+    url = f"{gw.url}/{root}/models/{model}:{method}{query}"
+    return httpx2.post(url, json={"contents": contents, **more}, headers=headers, timeout=60)
+
+
+def content_of(answer: httpx2.Response) -> dict[str, Any]:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["candidates"][0]["content"]
+
+
+def messages(gw: Running) -> list[Any]:
+    entries = [entry for one in gw.store.sessions() for entry in gw.store.read(one.session) if entry.kind == MESSAGE]
+    return [json.loads(entry.content) for entry in entries if entry.wire == GEMINI]
+
+
+@pytest.mark.parametrize("root", ["v1beta", "v1", "v1alpha"])
+def test_a_question_is_answered_and_both_are_stored_as_they_came(gw, upstream, root):
+    question = {
+        "role": "user",
+        "parts": [{"text": "Who am I?"}, {"inline_data": {"mime_type": "text/x", "data": "eA=="}}],
+    }
+    answer = post(gw, [question], root=root, system_instruction={"parts": [{"text": "Be kind."}]}, vendor_note=3)
+    assert content_of(answer) == {"parts": [{"text": "Yes, of course."}], "role": "model"}
+    (asked,) = upstream.asked
+    assert not asked.problems
+    assert (
+        asked.raw
+        == json.dumps(
+            {"contents": [question], "systemInstruction": {"parts": [{"text": "Be kind."}]}, "vendor_note": 3},
+            separators=(",", ":"),
+        ).encode()
+    )
+    assert asked.headers["x-goog-api-key"] == "sk-upstream"
+    assert asked.body["model"] == MODEL
+    assert messages(gw) == [question, content_of(answer)]
+    assert answer.headers["x-recto-session-id"]
+
+
+def test_the_key_may_stand_in_the_address_and_does_not_go_on(gw, upstream):
+    answer = post(gw, [user("Hello?")], query=f"?key={gw.secret}&prettyPrint=false", headers={})
+    assert answer.status_code == 200
+    assert gw.secret not in str(upstream.asked[0].headers)
+    refused = post(gw, [user("Hello?")], headers={"x-goog-api-key": "rk-wrong"})
+    assert refused.status_code == 401
+    assert refused.json()["error"]["status"] == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("query", ["?alt=sse", ""])
+def test_a_stream_comes_as_events_or_as_an_array_and_is_stored_whole(gw, upstream, query):
+    upstream.answer = lambda asked: Says(text="One two three four five.", calls=(("read_file", {"path": "a"}),))
+    answer = post(gw, [user("Count.")], "streamGenerateContent", query=query, tools=TOOLS)
+    assert answer.status_code == 200, answer.text
+    if query:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        chunks = [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line]
+    else:
+        assert answer.headers["content-type"] == "application/json"
+        chunks = answer.json()
+    parts = [part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
+    assert "".join(part.get("text", "") for part in parts) == "One two three four five."
+    assert len(chunks) > 2
+    stored = messages(gw)[-1]
+    assert stored == {"role": "model", "parts": [{"text": "One two three four five."}, parts[-1]]}
+    assert "thoughtSignature" in parts[-1]
+
+
+def test_history_finds_its_session_though_clients_rewrite_it(gw, upstream):
+    first = post(gw, [user("Begin.")])
+    told = content_of(first)
+    second = post(gw, [user("Begin."), told, user("Go on.")])
+    # a client of streams sends every chunk back as a content of its own, without thoughts, and may leave out the role
+    pieces = [{"role": "model", "parts": [{"text": piece}]} for piece in ("Yes, ", "of course.")]
+    begin = {"parts": [{"text": "Begin."}]}
+    third = post(gw, [begin, *pieces, user("Go on."), *pieces, user("And now?")])
+    sessions = {answer.headers["x-recto-session-id"] for answer in (first, second, third)}
+    assert len(sessions) == 1
+    assert [one["parts"][0]["text"] for one in messages(gw)] == [
+        "Begin.",
+        "Yes, of course.",
+        "Go on.",
+        "Yes, of course.",
+        "And now?",
+        "Yes, of course.",
+    ]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_long_tool_loop_stays_bounded_valid_and_signed(tmp_path, upstream, ids):
+    def answer(asked: Asked) -> Says:
+        done = len(asked.messages)
+        return Says(calls=(("read_file", {"path": f"{done}.txt"}), ("read_file", {"path": f"{done}.md"})))
+
+    upstream.answer, upstream.gives_ids = answer, ids  # older models give none
+    models = {MODEL: {"window": 9_000, "max_output": 500}}
+    with gateway(tmp_path, upstream.url, speaks=("gemini",), models=models) as gw:
+        contents = [user("Read everything.")]
+        for step in range(25):
+            told = content_of(post(gw, contents, tools=TOOLS))
+            calls = [part["functionCall"] for part in told["parts"]]
+            # Gemini CLI makes ids for results of calls that have none
+            made = [{"id": call.get("id", f"read_file-1700000000{step}-{n}")} for n, call in enumerate(calls)]
+            results = [
+                {"functionResponse": {**id, "name": call["name"], "response": {"output": f"{call['args']} " * 90}}}
+                for id, call in zip(made, calls, strict=True)
+            ]
+            contents += [told, {"role": "user", "parts": results}]
+        assert [asked.problems for asked in upstream.asked] == [[]] * 25
+        assert max(asked.tokens for asked in upstream.asked) < 9_000
+        assert len({answer.session for answer in gw.store.sessions() if messages_in(gw, answer.session)}) == 1
+        assert len(messages(gw)) >= 50
+        assert len(upstream.asked[-1].messages) < 50
+
+
+def messages_in(gw: Running, session: str) -> int:
+    return sum(entry.kind == MESSAGE for entry in gw.store.read(session))
+
+
+def test_errors_have_geminis_shape(gw, upstream):
+    empty = post(gw, [])
+    assert (empty.status_code, empty.json()["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    odd = post(gw, [{"role": "critic", "parts": [{"text": "x"}]}])
+    assert (odd.status_code, odd.json()["error"]["code"]) == (400, 400)
+    upstream.fail = lambda asked: JSONResponse({"error": {"code": 429, "message": "slow", "status": "X"}}, 429)
+    passed = post(gw, [user("Hello?")])
+    assert (passed.status_code, passed.json()["error"]["message"]) == (429, "slow")
+    array = post(gw, [user("Hello!")], "streamGenerateContent")
+    assert (array.status_code, array.json()[0]["error"]["message"]) == (429, "slow")
+    missing = httpx2.get(f"{gw.url}/v1beta/models/x:nothing", headers={"x-goog-api-key": gw.secret})
+    assert missing.status_code in (404, 405)
+
+
+def test_a_prompt_that_the_upstream_finds_too_long_is_shortened_and_sent_again(tmp_path, upstream):
+    upstream.window = 8_000
+    models = {MODEL: {"window": 60_000, "max_output": 500}}
+    with gateway(tmp_path, upstream.url, speaks=("gemini",), models=models) as gw:
+        told = {"role": "model", "parts": [{"text": "Noted. " * 40}]}
+        contents = [one for n in range(90) for one in (user(f"Part {n}. " + "words and words " * 30), told)]
+        answer = post(gw, [*contents, user("And?")])
+        assert answer.status_code == 200, answer.text
+        assert [asked.tokens <= 8_000 for asked in upstream.asked] == [False, True]
+        assert problems([json.dumps(one).encode() for one in upstream.asked[-1].messages], GEMINI) == []
+
+
+def test_tokens_are_counted_and_models_listed(gw, upstream):
+    counted = post(gw, [user("How many tokens is this?")], "countTokens").json()
+    wrapped = httpx2.post(
+        f"{gw.url}/v1beta/models/{MODEL}:countTokens",
+        json={"generateContentRequest": {"model": f"models/{MODEL}", "contents": [user("How many tokens is this?")]}},
+        headers={"x-goog-api-key": gw.secret},
+    ).json()
+    assert counted["totalTokens"] == wrapped["totalTokens"] > 5
+    assert not upstream.asked
+    listed = httpx2.get(f"{gw.url}/v1beta/models", headers={"x-goog-api-key": gw.secret}).json()
+    assert listed["models"][0]["name"] == "models/gemini-2.5-pro"
+
+
+def test_usage_is_recorded_with_thoughts_as_output(gw, upstream):
+    post(gw, [user("Hello?")])
+    (session,) = [one.session for one in gw.store.sessions() if messages_in(gw, one.session)]
+    (reported,) = [json.loads(entry.content) for entry in gw.store.read(session) if entry.kind == "usage_reported"]
+    assert reported["output"] == 10
+
+
+CROSSING = {
+    "chat": ("v1/chat/completions", lambda said: {"messages": said}),
+    "responses": ("v1/responses", lambda said: {"input": said}),
+    "messages": ("v1/messages", lambda said: {"messages": said, "max_tokens": 50}),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("speaks", CROSSING)
+def test_a_client_of_gemini_talks_to_an_upstream_of_another_format(tmp_path, speaks, stream):
+    def answer(asked: Asked) -> Says:
+        return Says(text="Done.") if len(asked.messages) > 2 else Says(calls=(("read_file", {"path": "a"}),))
+
+    method, query = ("streamGenerateContent", "?alt=sse") if stream else ("generateContent", "")
+
+    def told(answer: httpx2.Response) -> list[dict[str, Any]]:
+        assert answer.status_code == 200, answer.text
+        lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+        chunks = [json.loads(line) for line in lines] if stream else [answer.json()]
+        assert chunks[-1]["candidates"][0]["finishReason"] == "STOP"
+        assert chunks[-1]["usageMetadata"]["promptTokenCount"] > 0 or speaks == "chat"
+        return [part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]]
+
+    with running(ScriptedUpstream(answer)) as upstream, gateway(tmp_path, upstream.url, speaks=(speaks,)) as gw:
+        more = {"tools": TOOLS, "systemInstruction": {"parts": [{"text": "Be kind."}]}, "model": "gpt-4o"}
+        config = {"temperature": 0.5, "maxOutputTokens": 100}
+        parts = told(post(gw, [user("Read a.")], method, query=query, generationConfig=config, **more))
+        call = next(part["functionCall"] for part in parts if "functionCall" in part)
+        assert (call["name"], call["args"]) == ("read_file", {"path": "a"})
+        result = {"functionResponse": {"id": call["id"], "name": "read_file", "response": {"output": "words"}}}
+        kept = [part for part in parts if part != {"text": ""}]
+        contents = [user("Read a."), {"role": "model", "parts": kept}, {"role": "user", "parts": [result]}]
+        parts = told(post(gw, contents, method, query=query, **more))
+        assert "".join(part.get("text", "") for part in parts) == "Done."
+        assert [asked.problems for asked in upstream.asked] == [[], []]
+        assert "words" in upstream.asked[-1].raw.decode()
+        assert "Be kind." in upstream.asked[-1].raw.decode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wire", CROSSING)
+def test_a_client_of_another_format_talks_to_gemini(tmp_path, upstream, wire, stream):
+    path, body = CROSSING[wire]
+    with gateway(tmp_path, upstream.url, speaks=("gemini",)) as gw:
+        asked = {"model": "gemini-3-pro", **body([{"role": "user", "content": "Hello?"}]), "stream": stream}
+        answer = httpx2.post(f"{gw.url}/{path}", json=asked, headers={"authorization": f"Bearer {gw.secret}"})
+        assert answer.status_code == 200, answer.text
+        assert not upstream.asked[0].problems
+        stored = [entry for one in gw.store.sessions() for entry in gw.store.read(one.session)]
+        told = [json.loads(entry.content) for entry in stored if entry.kind == MESSAGE and entry.role == "assistant"]
+        assert [str(one).count("Yes, of course.") for one in told] == [1]
+        assert upstream.asked[0].body["model"] == "gemini-3-pro"

@@ -28,6 +28,8 @@ from tests.hostile_texts import PIECES, acts
 
 from recto.config.settings import GatewaySettings
 from recto.gateway.middleware.proxies import TrustedProxies
+from recto.gateway.request_record import RequestRecord
+from recto.gateway.upstreams.http import UpstreamResponse
 
 DEADLINE = 30
 MODEL = "gpt-4o"
@@ -111,18 +113,31 @@ def test_an_answered_request_is_one_line_with_its_tokens_and_times(tmp_path, lin
     )
 
 
-def test_what_the_upstream_takes_is_not_added_by_the_gateway(tmp_path, lines):
-    """The upstream answers when the gateway has waited for it: the share of the gateway stays below the whole."""
-    waited = threading.Event()
+def test_what_the_upstream_and_the_client_take_is_not_added_by_the_gateway():
+    clock = [100.0]
 
-    def slow(asked: Any) -> Says:
-        waited.wait(0.5)
-        return Says(text="late")
+    async def asked() -> UpstreamResponse:
+        async def pieces() -> Any:
+            for _ in range(4):
+                clock[0] += 2
+                yield b"piece"
 
-    with answering(tmp_path, lines, says=slow) as (gw, _):
-        ask(gw, chat("a question"))
-        told = json.loads(lines.first(1)[0])
-    assert told["total_ms"] - told["added_ms"] >= 490
+        async def close() -> None:
+            pass
+
+        clock[0] += 3
+        return UpstreamResponse(status=200, headers=[], pieces=pieces(), close=close)
+
+    async def run() -> RequestRecord:
+        record = RequestRecord(now=lambda: clock[0])
+        clock[0] += 0.5
+        async for _ in (await record.timed(asked())).pieces:
+            clock[0] += 0.25
+        record.client_seconds += 0.75
+        return record
+
+    record = asyncio.run(run())
+    assert (record.seconds, record.upstream_seconds, record.added_seconds) == (12.5, 11, 0.75)
 
 
 def test_refused_failed_and_passed_on_requests_are_one_line_each(tmp_path, lines):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from tests.cli.calling import called
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
+from tests.postgres import database
 
 from recto.config import load
 from recto.config.factory import open_store
@@ -106,6 +108,25 @@ def test_it_holds_over_restarts_and_at_another_gateway_on_the_same_store(tmp_pat
     with gateway(tmp_path, up.url) as again:
         assert ask(again, secret).status_code == 429
     assert len(up.asked) == used
+
+
+def test_two_gateways_on_one_database_count_every_answer_of_a_key_once(tmp_path, up):
+    with (
+        database() as url,
+        gateway(tmp_path, up.url, store=url) as one,
+        gateway(tmp_path, up.url, store=url) as two,
+    ):
+        secret = one.key(tokens_per_day=1_000_000, tenant="north")
+        key = one.gateway.keys.list()[-1]
+        with ThreadPoolExecutor(8) as threads:
+            asking = [threads.submit(ask, gw, secret) for gw in (one, two) for _ in range(12)]
+        assert {answer.result().status_code for answer in asking} == {200}
+        each = one.gateway.budgets.today(key).tokens // 24
+        assert each >= 7
+        for gw in (one, two):
+            assert gw.gateway.budgets.today(key).tokens == 24 * each
+        one.gateway.keys.limit(key.id, {"tokens_per_day": 24 * each})
+        assert [ask(gw, secret).status_code for gw in (one, two)] == [429, 429]
 
 
 @pytest.mark.parametrize("stream", [False, True])

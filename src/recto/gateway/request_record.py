@@ -60,12 +60,16 @@ class RequestRecord:
     """Seconds spent waiting for the upstream."""
     client_seconds: float = 0.0
     """Seconds spent waiting for the client to send or to read."""
-    _started: float = field(default_factory=time.monotonic)
+    now: Callable[[], float] = time.monotonic
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.now()
 
     @property
     def seconds(self) -> float:
         """Seconds since the headers of the request arrived."""
-        return time.monotonic() - self._started
+        return self.now() - self._started
 
     @property
     def added_seconds(self) -> float:
@@ -83,11 +87,11 @@ class RequestRecord:
 
     async def timed(self, asking: Awaitable[UpstreamResponse]) -> UpstreamResponse:
         """Await a response of the upstream. The time until it begins, and between its pieces, is the upstream's."""
-        began = time.monotonic()
+        began = self.now()
         try:
             answer = await asking
         finally:
-            self.upstream_seconds += time.monotonic() - began
+            self.upstream_seconds += self.now() - began
         pieces = _TimedBody(answer.pieces, self)
         return UpstreamResponse(status=answer.status, headers=answer.headers, pieces=pieces, close=answer.close)
 
@@ -105,11 +109,11 @@ class _TimedBody:
         return self
 
     async def __anext__(self) -> bytes:
-        began = time.monotonic()
+        began = self._record.now()
         try:
             return await self._pieces.__anext__()
         finally:
-            self._record.upstream_seconds += time.monotonic() - began
+            self._record.upstream_seconds += self._record.now() - began
 
 
 def keep_record(scope: Scope, record: RequestRecord) -> None:

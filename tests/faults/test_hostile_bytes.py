@@ -98,7 +98,7 @@ def mutated(seed: bytes, chance: random.Random) -> bytes:
 
 
 def through_messages(raw: bytes, turn: int) -> None:
-    wire = WIRES[turn % 3]
+    wire = WIRES[turn % len(WIRES)]
     read(raw, wire)
     sent = render([raw])
     assert sent[1:-1] == raw
@@ -113,7 +113,7 @@ def through_messages(raw: bytes, turn: int) -> None:
 
 
 def through_bodies(raw: bytes, turn: int) -> None:
-    wire = WIRES[turn % 3]
+    wire = WIRES[turn % len(WIRES)]
     if turn % 2:
         for message in read_reply(raw, wire).messages:
             parse(text_of(message))

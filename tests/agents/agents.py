@@ -66,7 +66,7 @@ AGENTS = (
     ),
     Agent("opencode", "opencode", RESPONSES, "gpt-4o", 16_000, 46, 60),
     Agent("pi", "pi", CHAT, "gpt-4o", 16_000, 22, 140),
-    Agent("qwen-code", "qwen-code", CHAT, "gpt-4o", 48_000, 50, 150),
+    Agent("qwen-code", "qwen-code", CHAT, "gpt-4o", 48_000, 56, 150),
     Agent("llm", "llm", CHAT, "gpt-4o", 16_000, 22, 140),
     Agent("Vercel AI SDK, chat", "ai-sdk", CHAT, "gpt-4o", 16_000, 22, 140),
     Agent("Vercel AI SDK, responses", "ai-sdk", RESPONSES, "gpt-4o", 16_000, 22, 140),

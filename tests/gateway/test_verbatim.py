@@ -36,8 +36,9 @@ class Echo:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        self.got.append(body)
-        self.got_headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        if scope["method"] == "POST":  # the gateway asks for the list of models by itself, when it starts
+            self.got.append(body)
+            self.got_headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
         given = [("content-type", self.kind), *self.headers]
         raw = [(name.encode(), value.encode()) for name, value in given]
         await send({"type": "http.response.start", "status": 200, "headers": raw})

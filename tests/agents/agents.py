@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.agents.installing import HERE, NODE, Package, packages
 
 from recto.formats.anthropic import ANTHROPIC
+from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 
@@ -19,6 +20,14 @@ PATHS: Mapping[str, str] = {
     "/v1/responses": RESPONSES,
     "/v1/messages": ANTHROPIC,
 }
+
+
+def wire_of(path: str) -> str:
+    """The format of requests to a path; nothing where it takes no conversation."""
+    method = path.partition(":")[2] if path.startswith("/v1beta/models/") else ""
+    return GEMINI.name if method in ("generateContent", "streamGenerateContent") else PATHS.get(path, "")
+
+
 _OURS = HERE / "loops"
 """Tool loops of our own, for libraries that bring no program."""
 _NOWHERE = "http://127.0.0.1:9"
@@ -71,6 +80,8 @@ AGENTS = (
     Agent("Vercel AI SDK, chat", "ai-sdk", CHAT, "gpt-4o", 16_000, 22, 140),
     Agent("Vercel AI SDK, responses", "ai-sdk", RESPONSES, "gpt-4o", 16_000, 22, 140),
     Agent("Vercel AI SDK, anthropic", "ai-sdk", ANTHROPIC, "claude-sonnet-4-5", 16_000, 26, 100),
+    # Its text and tools take 11,400 tokens. Resumed, it sends each result twice, which Gemini and the gateway refuse.
+    Agent("gemini-cli", "gemini-cli", GEMINI.name, "gemini-2.5-pro", 24_000, 44, 100, can_resume=False),
     Agent("LangGraph", "langgraph", CHAT, "gpt-4o", 16_000, 22, 140),
 )
 
@@ -201,6 +212,25 @@ def _qwen(agent: Agent, folder: Path, url: str, key: str, task: str, resume: boo
     }
 
 
+def _gemini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+    home = folder / "home" / ".gemini"
+    home.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
+        # Its check sends a part of the history that begins with the model, which Gemini and the gateway refuse.
+        "model": {"disableLoopDetection": True},
+    }
+    (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    again = ("--resume", "latest") if resume else ()
+    return (*again, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
+        "GOOGLE_GEMINI_BASE_URL": url,
+        "GEMINI_API_KEY": key,
+    }
+
+
 def _llm(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
     home = folder / "home" / "llm"
     home.mkdir(parents=True, exist_ok=True)
@@ -241,6 +271,7 @@ _MADE = {
     "opencode": _opencode,
     "pi": _pi,
     "qwen-code": _qwen,
+    "gemini-cli": _gemini,
     "llm": _llm,
     "ai-sdk": _ai_sdk,
     "langgraph": _langgraph,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.agents.agents import AGENTS, PATHS, Agent, call
+from tests.agents.agents import AGENTS, Agent, call, wire_of
 from tests.agents.installing import Package, packages
 from tests.agents.listening_in import Listening, Told
 from tests.agents.scripts import TASK, Script, is_beside
@@ -22,6 +22,7 @@ from tests.gateway.upstream import Asked, ScriptedUpstream, running
 from recto.transcript.entries import MESSAGE, Entry
 
 _SECONDS = 240
+_SPEAKS = ("chat", "responses", "messages", "gemini")
 _PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 _TABLE = pytest.StashKey[list[tuple[str, ...]]]()
 _HEAD = ("agent", "version", "window", "steps", "requests", "tokens stored", "largest prompt", "room", "decisions")
@@ -130,11 +131,13 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     for name in ("home", "work", "store"):
         (folder / name).mkdir()
     script = Script(agent.steps, agent.lines, submits=agent.submits, delegates=agent.delegates)
-    listening = Listening(tuple(PATHS))
+    listening = Listening(wire_of)
     with ExitStack() as stack:
         upstream = stack.enter_context(running(ScriptedUpstream(script)))
         models = {agent.model: {"window": agent.window}}
-        made = stack.enter_context(gateway(folder / "store", upstream.url, models=models, around=listening.around))
+        made = stack.enter_context(
+            gateway(folder / "store", upstream.url, speaks=_SPEAKS, models=models, around=listening.around)
+        )
         done = Run(agent, package, folder, made, upstream, listening, script)
         done.first = done.work(TASK)
         if done.first.told and all(told.status == 200 for told in done.first.told):

@@ -27,6 +27,7 @@ _PROGRAMS = {
     "langgraph": "bin/python",
     "claude-code": "node_modules/.bin/claude",
     "qwen-code": "node_modules/.bin/qwen",
+    "gemini-cli": "node_modules/.bin/gemini",
 }
 """Where a program is called otherwise than its package."""
 

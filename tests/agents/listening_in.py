@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,10 +47,10 @@ class Told:
 class Listening:
     """An ASGI application around another."""
 
-    def __init__(self, paths: tuple[str, ...]) -> None:
+    def __init__(self, is_conversation: Callable[[str], object]) -> None:
         self.told: list[Told] = []
         self.others: list[tuple[str, int]] = []
-        self._paths = paths
+        self._is_conversation = is_conversation
         self._app: Any = None
 
     def around(self, app: Any) -> Any:
@@ -71,7 +72,7 @@ class Listening:
             if message["type"] == "http.response.start":
                 told.status = message["status"]
                 told.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
-                if scope["method"] == "POST" and scope["path"] in self._paths:
+                if scope["method"] == "POST" and self._is_conversation(scope["path"]):
                     self.told.append(told)
                 else:
                     self.others.append((f"{scope['method']} {scope['path']}", told.status))

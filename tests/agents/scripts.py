@@ -77,19 +77,20 @@ class Script:
 
 def shell_in(body: dict[str, Any]) -> dict[str, Any] | None:
     """The tool of a request that runs commands, in whatever format; None where it offers none."""
-    offered = [tool.get("function", tool) for tool in body.get("tools") or ()]
+    listed = [one for tool in body.get("tools") or () for one in tool.get("functionDeclarations", (tool,))]
+    offered = [tool.get("function", tool) for tool in listed]
     return next((tool for tool in offered if tool.get("name") in _SHELLS), None)
 
 
 def is_beside(body: dict[str, Any]) -> bool:
     """Whether a request is a side call: one without a shell, as for a title, or the sub-agent's."""
-    spoken = body.get("messages") or body.get("input") or ()
+    spoken = body.get("messages") or body.get("input") or body.get("contents") or ()
     first = next((message for message in spoken if message.get("role") == "user"), None)
     return shell_in(body) is None or SUBTASK in json.dumps(first)
 
 
 def _call(tool: dict[str, Any], command: str) -> tuple[str, dict[str, Any]]:
-    schema = tool.get("parameters") or tool.get("input_schema") or {}
+    schema = tool.get("parameters") or tool.get("parametersJsonSchema") or tool.get("input_schema") or {}
     properties = schema.get("properties", {})
     name = "cmd" if "cmd" in properties else "command"
     takes_list = properties.get(name, {}).get("type") == "array"

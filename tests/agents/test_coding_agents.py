@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.agents.agents import PATHS
+from tests.agents.agents import wire_of
 from tests.agents.scripts import ANSWER, FACT, QUESTION, REPORT, Script, output_of
 
 from recto.engine.projection import DECISIONS
@@ -79,7 +79,7 @@ def test_what_the_agent_sent_stands_in_the_transcript_once_in_order_and_to_the_b
     stored = run.first.messages
     history: list[bytes] = []
     for told in run.first.steps:
-        sent = open_request(told.raw, PATHS[told.path]).messages
+        sent = open_request(told.raw, wire_of(told.path)).messages
         assert len(sent) >= len(history)
         history += sent[len(history) :]  # as it was sent first: agents move their cache marks later
     assert stored[-1].role == "assistant"  # the last answer, which is not sent again
@@ -123,7 +123,7 @@ def test_the_transcript_is_what_was_stored(run):
 
 def test_a_resumed_agent_goes_on_in_its_session_and_is_given_what_it_asks_about(run):
     if not run.agent.can_resume:
-        pytest.skip(f"{run.agent.id} begins anew each time")
+        pytest.skip(f"{run.agent.id} cannot go on where it ended")
     again = run.work(QUESTION, resume=True)
     assert again.ended.returncode == 0, again.ended.stderr[-2_000:]
     assert [told.session for told in again.steps] == [run.session]

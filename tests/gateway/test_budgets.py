@@ -191,6 +191,20 @@ def test_cached_tokens_cost_what_the_provider_takes_for_them(tmp_path):
         assert budgets.today(key) == Spending(1_010, 100 * 100 + 900 * 10 + 10 * 1_000, 0)
 
 
+def test_own_records_in_the_total_of_another_gateway_count_once():
+    settings = load(environ={}, arguments={"store": "memory:"})
+    key = Key(id="a", name="a", tokens_per_day=1_000)
+    with closing(open_store(settings)) as store:
+        one, two = (Budgets(lambda key: TenantStore(store), Clock(), Registry().card) for _ in range(2))
+        for budgets in (one, two):
+            if budgets is two:
+                budgets.today(key)
+            made = budgets.record(key, "gpt-4o", Usage(prompt=20, output=7))
+            assert made is not None
+            TenantStore(store).append_made_record(*made)
+        assert [budgets.today(key).tokens for budgets in (one, two)] == [54, 54]
+
+
 def test_a_day_begins_at_midnight_utc_and_few_records_are_read(tmp_path):
     settings = load(environ={}, arguments={"store": str(tmp_path / "t.db")})
     clock, read, waits = Clock(), [], set()

@@ -145,7 +145,9 @@ class Budgets:
         started = time.monotonic()
         with self._lock:
             seq, stored = day.seq, day.stored
-        if head > seq and not seq:
+            # A total of another gateway may contain own records, which would count twice: then all are read.
+            from_total = not seq and not day.own
+        if head > seq and from_total:
             last = json.loads(next(iter(view.read_records(_AREA, shard, head, head))).content)
             seq, stored = last["through"], _spending(last["total"])
         entries = list(view.read_records(_AREA, shard, seq + 1, head)) if head > seq else []

@@ -300,9 +300,18 @@ def test_questions_of_two_clients_are_stored_once_while_the_upstream_is_down(gw,
     }
 
 
-def test_without_a_retry_count_the_same_two_clients_store_twice(gw, upstream):
+def test_without_a_retry_count_the_same_two_clients_store_every_attempt(gw, upstream):
     two_clients(gw, upstream, (0, 0))
-    assert max(stored(gw.store).values()) == 2
+    assert max(stored(gw.store).values()) == 3
+
+
+def test_who_asks_again_after_others_is_answered_about_its_own_question(gw, upstream):
+    upstream.is_down = True
+    for text in ("the question of Ada", "the question of Bo"):
+        assert ask(gw, body_of(text, tools=None), **HEADERS).status_code == 503
+    upstream.is_down = False
+    ask(gw, body_of("the question of Ada", tools=None), **HEADERS)
+    assert upstream.asked[-1].messages[-1]["content"] == "the question of Ada"
 
 
 @pytest.fixture(scope="module")

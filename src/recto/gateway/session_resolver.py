@@ -366,12 +366,14 @@ class SessionResolver:
     def _is_waiting(self, store: TenantStore, key: str, request: ClientRequest, again: bool) -> bool:
         """Whether a session holds a request that was not answered.
 
-        Other clients of the session may have asked in between. What they asked is answered together with it, so one
-        that comes `again` may have been answered, too: then this raises `AlreadyAnswered`.
+        Other clients of the session may have asked in between. What they asked is answered together with a request
+        that comes `again`, so it may have been answered, too: then this raises `AlreadyAnswered`. A request without a
+        mark is only taken for a retry where nobody asked later: the model answers the last question.
         """
         messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
         end = _end_of_last(messages, is_reply=True)
-        if self._holds(messages[end:], request):
+        unanswered = messages[end:]
+        if self._holds(unanswered if again else unanswered[-len(request.messages) :], request):
             return True
         begin = _end_of_last(messages[:end], is_reply=False)
         asked = messages[_end_of_last(messages[:begin], is_reply=True) : begin]

@@ -212,6 +212,6 @@ def test_another_policy_does_not_inherit_what_was_set_for_the_one_before():
 
 
 def test_what_was_set_for_a_policy_and_is_not_tried_stays():
-    given = {"shared": 2, "common": 0.3}
-    subject = subject_of({"window": {"policy": "lru", "scorer": given}})
-    assert subject.apply({"window.policy": "lru", "window.scorer.shared": 4}).window.scorer == given | {"shared": 4}
+    given = {"tool": 5, "user": 70}
+    subject = subject_of({"window": {"policy": "type_ttl", "scorer": given}})
+    assert subject.apply({"window.policy": "type_ttl", "window.scorer.tool": 4}).window.scorer == given | {"tool": 4}

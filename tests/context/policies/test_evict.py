@@ -48,7 +48,50 @@ def test_lru_does_not_count_terms_that_everybody_uses():
     steps += [("user", f"topic{number} {everybodys}") for number in range(8)]
     steps += [("user", f"harbour and boats {everybodys}")]
     assert first_to_leave(Lru(), *steps) == [2]
-    assert first_to_leave(Lru(common=1.0), *steps) == [1]
+
+
+def talk_about(block: str, every: int, turns: int = 40) -> list[tuple[str, str]]:
+    """A block between two others, then turns of which every n-th speaks of it."""
+    steps = [("user", PAGES[1]), ("user", block), ("user", PAGES[2])]
+    for number in range(turns):
+        referring = " and the retry_limit of billing_client.py" if number % every == 0 else ""
+        steps.append(("user", f"step{number} looks at module{number}{referring}"))
+    return steps
+
+
+@pytest.mark.parametrize("scorer", [Lru(), Priority(recency=0, relevance=0, source=0, reuse=1, mark=0)])
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 8])
+def test_what_is_referred_to_most_stays_longest(scorer, every):
+    steps = talk_about("billing_client.py has a retry_limit of 5", every)
+    lines, texts = conversation(*steps)
+    scores = Evict(scorer=scorer).plan(view_of(lines, texts), 1).scores
+    assert scores[2]["total"] > max(scores[1]["total"], scores[3]["total"])
+    evicted = first_to_leave(scorer, *steps, need=20 * 100)
+    assert {1, 3} < set(evicted)
+    assert 2 not in evicted
+
+
+def test_reuse_grows_with_the_number_of_turns_that_refer_to_a_unit():
+    def reuse(every: int) -> float:
+        lines, texts = conversation(*talk_about("billing_client.py has a retry_limit of 5", every))
+        return Evict(scorer=Priority()).plan(view_of(lines, texts), 1).scores[2]["reuse"]
+
+    assert [reuse(1), reuse(2), reuse(4)] == pytest.approx([40 / 41, 20 / 41, 10 / 41])
+
+
+def test_priority_keeps_what_is_called_important_by_the_user_and_not_by_a_tool():
+    steps = [
+        ("user", "harbour boats"),
+        ("user", "IMPORTANT: glacier ice"),
+        ("assistant", "look"),
+        ("tool", "IMPORTANT"),
+    ]
+    lines, texts = conversation(*steps)
+    scores = Evict(scorer=Priority()).plan(view_of(lines, texts, long_exchange=2), 1).scores
+    assert [scores[first]["mark"] for first in (1, 2, 3)] == [0.0, 1.0, 0.0]
+    only_mark = Priority(recency=0, relevance=0, source=0, reuse=0, mark=1)
+    assert first_to_leave(only_mark, *steps[:2], ("user", "copper")) == [1]
+    assert first_to_leave(only_mark, *steps[1:2], *steps[:1], ("user", "copper")) == [2]
 
 
 def test_priority_keeps_what_the_goal_speaks_of():
@@ -123,6 +166,10 @@ def test_a_hybrid_follows_its_weights_and_records_every_part():
     assert parts["total"] == pytest.approx(0.75)
 
 
+def test_a_hybrid_weighs_age_most_then_priority_kind_use_and_repetition():
+    assert Hybrid().weights == {"fifo": 0.3, "priority": 0.25, "type_ttl": 0.2, "lru": 0.15, "semantic_merge": 0.1}
+
+
 def test_a_hybrid_reads_no_text_for_scorers_it_does_not_ask():
     lines, _ = conversation(*[("user", page) for page in PAGES])
     view = view_of(lines, {})
@@ -164,12 +211,10 @@ def test_scorers_are_switched_by_name():
     ("make", "settings"),
     [
         (Lru, {"shared": 0}),
-        (Lru, {"common": 0.0}),
         (Priority, {"recency": -1.0}),
         (Priority, {"recency": float("nan")}),
         (Priority, {"recency": 0, "relevance": 0, "source": 0, "reuse": 0, "mark": 0}),
         (Priority, {"worth": {"tool": 1}}),
-        (Priority, {"common": 2}),
         (TypeTtl, {"tool": 0}),
         (SemanticMerge, {"threshold": 0}),
         (SemanticMerge, {"least_words": 0}),

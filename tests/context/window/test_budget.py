@@ -107,7 +107,8 @@ def test_each_profile_favours_what_its_work_needs():
     assert PROFILES["research"].results > default.results
     assert PROFILES["research"].memory > default.memory
     assert PROFILES["customer_support"].system > default.system
-    assert Budget.of(100_000, profile="research").limits["memory"].hard == 14_000
+    assert PROFILES["customer_support"].history > default.history
+    assert Budget.of(100_000, profile="research").limits["memory"].hard == 15_000
 
 
 def test_a_profile_that_does_not_exist_is_refused_with_those_that_do():

@@ -6,9 +6,9 @@ characters read for terms are bounded, so a plan over thousands of units stays f
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
 from functools import cached_property
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from recto.context.window.plan import PolicyView
 from recto.context.window.units import Unit, WindowMessage
@@ -32,7 +32,19 @@ _MIN_ENTRY_CHARS = 60
 
 _ERRORS = ("rror:", "xception:", "Traceback (", "FAIL", "panic:", "fatal:", "tool_use_error", "ermission denied")
 _FAILED = lazy_re(r"xit (?:code|status):? [1-9]")
+_IMPORTANT = lazy_re(r"\bIMPORTANT\b")
 _DECISIONS = ("decided", "ecision:", "e will use", "e'll use", "o with ", "instead of", "must not", "must never")
+
+
+class LaterUse(NamedTuple):
+    """How one term of a unit is used after it."""
+
+    weight: float
+    """How much the term says about the unit, above 0 and at most 1."""
+    count: int
+    """Number of later units that contain it."""
+    last: int
+    """Index of the newest unit that contains it: the unit itself if no later one does."""
 
 
 class Scorer(Protocol):
@@ -58,9 +70,10 @@ class PolicyFeatures:
         self.index_of: dict[int, int] = {unit.first: index for index, unit in enumerate(self.units)}
         """Index of each unit in `units`, by its first entry."""
         self._newest = max((unit.exchange for unit in self.units), default=0)
-        self._later_uses: dict[tuple[int, float], tuple[list[int], int]] = {}
+        self._later_uses: dict[int, list[LaterUse]] = {}
         self._kinds: dict[int, UnitKind] = {}
         self._texts: dict[int, tuple[str, ...]] = {}
+        self._whole_texts: dict[int, str] = {}
 
     def age(self, unit: Unit) -> int:
         """Age in turns: exchanges, or inside a long tool loop the steps after the unit."""
@@ -103,34 +116,36 @@ class PolicyFeatures:
         return find_terms(self.view.goal)
 
     @cached_property
-    def last_seen(self) -> dict[str, int]:
-        """Index of the newest unit that contains a term, by term."""
-        seen: dict[str, int] = {}
+    def places(self) -> dict[str, list[int]]:
+        """Indexes of the units that contain a term, oldest first, by term."""
+        places: dict[str, list[int]] = {}
         for index, unit_terms in enumerate(self.terms):
-            seen.update(dict.fromkeys(unit_terms, index))
-        return seen
+            for term in unit_terms:
+                places.setdefault(term, []).append(index)
+        return places
 
-    @cached_property
-    def spread(self) -> Counter[str]:
-        """Number of units that contain a term, by term."""
-        counts: Counter[str] = Counter()
-        for unit_terms in self.terms:
-            counts.update(unit_terms)
-        return counts
+    def later_uses(self, unit: Unit) -> list[LaterUse]:
+        """How the unit's terms are used after it.
 
-    def seen_again(self, unit: Unit, common: float) -> tuple[list[int], int]:
-        """Where the unit's terms were last seen after it, and how many distinctive terms it has.
-
-        A term contained in more than the share `common` of all units is not distinctive and says nothing about reuse.
+        A term weighs what it said about the unit when it appeared: 1 if the unit brought it up, a half if one unit
+        before it had it, and so on. So a unit that all later turns refer to keeps the weight of its terms, and a term
+        that every unit repeats weighs next to nothing.
         """
-        cached = self._later_uses.get((unit.first, common))
-        if cached is None:
+        uses = self._later_uses.get(unit.first)
+        if uses is None:
             index = self.index_of[unit.first]
-            max_spread = max(3.0, common * len(self.units))
-            spread, last = self.spread, self.last_seen
-            last_uses = [last[term] for term in self.terms[index] if spread[term] <= max_spread]
-            cached = self._later_uses[unit.first, common] = [at for at in last_uses if at > index], len(last_uses)
-        return cached
+            uses = []
+            for term in self.terms[index]:
+                places = self.places[term]
+                rank = bisect_right(places, index)
+                uses.append(LaterUse(1 / rank, len(places) - rank, places[-1]))
+            self._later_uses[unit.first] = uses
+        return uses
+
+    def is_important(self, unit: Unit) -> bool:
+        """Whether its user, assistant or system text says IMPORTANT. Tool output is not believed."""
+        texts = zip((message.acts_as for message in unit.messages), self._clipped_texts(unit), strict=True)
+        return any(role != "tool" and _IMPORTANT.search(text) for role, text in texts)
 
     def _clipped_texts(self, unit: Unit) -> tuple[str, ...]:
         """The text of each message of a unit, as far as it is read."""
@@ -142,7 +157,10 @@ class PolicyFeatures:
         return texts
 
     def _clip(self, message: WindowMessage, max_chars: int) -> str:
-        return clip_middle(self.view.text_of(message.seq), max_chars)
+        text = self._whole_texts.get(message.seq)
+        if text is None:
+            text = self._whole_texts[message.seq] = self.view.text_of(message.seq)
+        return clip_middle(text, max_chars)
 
 
 def _contains_any(substrings: tuple[str, ...], text: str) -> bool:

@@ -68,13 +68,13 @@ class BudgetShares:
 PROFILES: Mapping[str, BudgetShares] = MappingProxyType(
     {
         "default": BudgetShares(),
-        # Diffs and files arrive as tool results and must be visible together; the discussion is short.
-        "code_review": BudgetShares(system=0.05, tools=0.05, history=0.45, results=0.33, memory=0.06, reserve=0.06),
-        # Pages and papers as results, findings noted as memory, and a long report as the answer.
-        "research": BudgetShares(system=0.04, tools=0.04, history=0.42, results=0.26, memory=0.14, reserve=0.10),
-        # Long instructions and what is known about the customer; lookups and answers are short.
+        # Diffs and files arrive as tool results and must be visible together.
+        "code_review": BudgetShares(system=0.06, tools=0.05, history=0.60, results=0.18, memory=0.06, reserve=0.05),
+        # Pages and papers as results, and findings noted as memory.
+        "research": BudgetShares(system=0.05, tools=0.05, history=0.55, results=0.15, memory=0.15, reserve=0.05),
+        # Long instructions and a long conversation; lookups are short.
         "customer_support": BudgetShares(
-            system=0.12, tools=0.05, history=0.58, results=0.08, memory=0.13, reserve=0.04
+            system=0.08, tools=0.03, history=0.70, results=0.08, memory=0.06, reserve=0.05
         ),
     }
 )

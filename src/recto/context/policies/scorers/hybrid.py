@@ -23,7 +23,9 @@ def _scorers() -> dict[str, Scorer]:
 class Hybrid:
     """Weighted mean of other scorers' scores, each scaled to 0 to 1 over the units of the view."""
 
-    weights: Mapping[str, float] = field(default_factory=lambda: {"lru": 0.4, "priority": 0.4, "type_ttl": 0.2})
+    weights: Mapping[str, float] = field(
+        default_factory=lambda: {"fifo": 0.30, "priority": 0.25, "type_ttl": 0.20, "lru": 0.15, "semantic_merge": 0.10}
+    )
     """Weight of each scorer. A scorer that is not named or has weight 0 is not used."""
     scorers: Mapping[str, Scorer] = field(default_factory=_scorers)
     """The scorers by name, with their settings."""

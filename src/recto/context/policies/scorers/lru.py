@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import nlargest
 
 from recto.context.policies.features import TOTAL, PolicyFeatures, ScoreParts
 from recto.context.window.units import Unit
+
+_ROUNDING = 1e-9
+"""Rounding error allowed in a sum of weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,15 +19,12 @@ class Lru:
     """
 
     shared: int = 2
-    """How many of a unit's own terms must occur again to count as a use."""
-    common: float = 0.2
-    """A term in more than this share of all units belongs to none of them."""
+    """How many terms that the unit brought up must occur again to count as a use. A term that others had before it
+    counts as a part: a half for the second unit that has it, a third for the third."""
 
     def __post_init__(self) -> None:
         if self.shared < 1:
             raise ValueError("lru.shared must be at least 1")
-        if not 0 < self.common <= 1:
-            raise ValueError("lru.common must be above 0 and at most 1")
 
     @property
     def name(self) -> str:
@@ -37,14 +36,22 @@ class Lru:
         return [self._parts(features, unit) for unit in features.view.eligible]
 
     def _parts(self, features: PolicyFeatures, unit: Unit) -> ScoreParts:
-        later_uses, own_terms = features.seen_again(unit, self.common)
-        index = features.index_of[unit.first]
-        # A unit with a single term of its own is used when that one comes up.
-        required = min(self.shared, max(1, own_terms))
-        used = nlargest(required, later_uses)[-1] if len(later_uses) >= required else index
+        used = self._last_used(features, unit)
         newest = len(features.units) - 1
         return {
             TOTAL: used / max(1, newest),
             "last_used": float(features.units[used].first),
             "idle": float(newest - used),
         }
+
+    def _last_used(self, features: PolicyFeatures, unit: Unit) -> int:
+        """Index of the newest unit by which enough of the unit's terms have occurred again; its own if none."""
+        uses = features.later_uses(unit)
+        # A unit with a single term of its own is used when that one comes up.
+        required = min(float(self.shared), max(1.0, sum(use.weight for use in uses))) - _ROUNDING
+        own, found = features.index_of[unit.first], 0.0
+        for use in sorted(uses, key=lambda use: use.last, reverse=True):
+            found += use.weight
+            if found >= required:
+                return use.last
+        return own

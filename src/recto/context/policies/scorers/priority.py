@@ -1,13 +1,15 @@
-"""Weighted sum of recency, relevance to the goal, kind, reuse and protection mark."""
+"""Weighted sum of recency, relevance to the goal, kind, reuse and the word IMPORTANT."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import nlargest
 from math import isfinite
 
 from recto.context.policies.features import TOTAL, PolicyFeatures, ScoreParts, UnitKind
 from recto.context.window.units import Unit
 
+_USED_TERMS = 2
 _WEIGHTS = ("recency", "relevance", "source", "reuse", "mark")
 
 
@@ -22,11 +24,9 @@ class Priority:
     source: float = 0.2
     """Weight of the unit's kind."""
     reuse: float = 0.15
-    """Weight of the share of its own terms that occur again."""
+    """Weight of the share of later units that use its terms."""
     mark: float = 0.1
-    """Weight of a mark in its text that protects it from eviction."""
-    common: float = 0.2
-    """A term in more than this share of all units belongs to none of them."""
+    """Weight of the word IMPORTANT in what the user or the assistant says."""
     worth: dict[UnitKind, float] = field(
         default_factory=lambda: {"tool": 0.2, "assistant": 0.5, "error": 0.7, "decision": 0.9, "user": 1.0}
     )
@@ -36,8 +36,6 @@ class Priority:
         weights = [getattr(self, name) for name in _WEIGHTS]
         if not all(isfinite(weight) and weight >= 0 for weight in weights) or not 0 < sum(weights) < float("inf"):
             raise ValueError(f"priority: {', '.join(_WEIGHTS)} must not be below zero, and one must be above")
-        if not 0 < self.common <= 1:
-            raise ValueError("priority.common must be above 0 and at most 1")
         if self.worth.keys() != {"tool", "assistant", "error", "decision", "user"}:
             raise ValueError("priority.worth must name tool, assistant, error, decision and user")
         if not all(0 <= worth <= 1 for worth in self.worth.values()):
@@ -53,15 +51,24 @@ class Priority:
         return [self._parts(features, unit) for unit in features.view.eligible]
 
     def _parts(self, features: PolicyFeatures, unit: Unit) -> ScoreParts:
-        later_uses, own_terms = features.seen_again(unit, self.common)
         shared = features.goal & features.terms[features.index_of[unit.first]]
         parts = {
             "recency": features.recency(unit),
             "relevance": len(shared) / len(features.goal) if features.goal else 0.0,
             "source": self.worth[features.kind(unit)],
-            "reuse": len(later_uses) / own_terms if own_terms else 0.0,
-            "mark": float(any(message.marked for message in unit.messages)),
+            "reuse": _reuse(features, unit),
+            "mark": float(features.is_important(unit)),
         }
         weights = {name: float(getattr(self, name)) for name in _WEIGHTS}
         total = sum(weights[name] * part for name, part in parts.items()) / sum(weights.values())
         return {TOTAL: total, **parts}
+
+
+def _reuse(features: PolicyFeatures, unit: Unit) -> float:
+    """The share of later units that use the unit, by the two of its terms that are used most.
+
+    One word in common is chance, and a unit of a hundred terms is used although most of them never occur again.
+    """
+    later = len(features.units) - 1 - features.index_of[unit.first]
+    most = nlargest(_USED_TERMS, (use.weight * use.count for use in features.later_uses(unit)))
+    return sum(most) / (_USED_TERMS * later) if later else 0.0

@@ -41,7 +41,7 @@ class LaterUse(NamedTuple):
 
     weight: float
     """How much the term says about the unit, above 0 and at most 1."""
-    count: int
+    later: int
     """Number of later units that contain it."""
     last: int
     """Index of the newest unit that contains it: the unit itself if no later one does."""

@@ -70,5 +70,5 @@ def _reuse(features: PolicyFeatures, unit: Unit) -> float:
     One word in common is chance, and a unit of a hundred terms is used although most of them never occur again.
     """
     later = len(features.units) - 1 - features.index_of[unit.first]
-    most = nlargest(_USED_TERMS, (use.weight * use.count for use in features.later_uses(unit)))
+    most = nlargest(_USED_TERMS, (use.weight * use.later for use in features.later_uses(unit)))
     return sum(most) / (_USED_TERMS * later) if later else 0.0

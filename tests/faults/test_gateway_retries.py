@@ -27,6 +27,7 @@ from recto.formats import format_at
 from recto.formats.sse import SseReader
 from recto.gateway.retries import Attempt, Retries
 from recto.gateway.retry_key import retry_key
+from recto.gateway.session_resolver import SessionResolver
 from recto.stores.postgres import PostgresStore
 from recto.transcript.entries import MESSAGE
 
@@ -408,6 +409,27 @@ def test_a_retry_at_another_gateway_waits_for_the_first_attempt(on_postgres, tmp
         retry = pool.submit(ask, other, body, **marks[1])
         upstream.go_on.set()
         assert text_of(retry.result(), "chat/completions") == ["answer number 1"]
+    assert (len(upstream.asked), set(stored(on_postgres.store).values())) == (1, {1})
+
+
+@pytest.mark.parametrize("marks", [(key("one"), key("one")), (count(0), count(1))])
+def test_an_answer_that_another_gateway_stores_while_the_retry_is_resolved_is_found(
+    on_postgres, tmp_path, upstream, marks, monkeypatch
+):
+    body = body_of("what is it?")
+    with own_gateway(tmp_path, upstream, on_postgres.store.url) as gateway:
+        other = Running(gateway.url, on_postgres.secret, gateway.gateway)
+        leave(on_postgres, upstream, body, "chat/completions", **marks[0])
+        find_answer = SessionResolver._refuse_answered
+
+        def find_answer_and_let_it_come(self, store, retry):
+            find_answer(self, store, retry)
+            if not upstream.go_on.is_set():
+                upstream.go_on.set()
+                ask(on_postgres, body, **marks[1])  # answered as soon as the first attempt is
+
+        monkeypatch.setattr(SessionResolver, "_refuse_answered", find_answer_and_let_it_come)
+        assert text_of(ask(other, body, **marks[1]), "chat/completions") == ["answer number 1"]
     assert (len(upstream.asked), set(stored(on_postgres.store).values())) == (1, {1})
 
 

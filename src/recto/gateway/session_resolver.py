@@ -143,13 +143,13 @@ class SessionResolver:
             NotHeld: The request names a history that is not stored here.
             InputError: The key may not write to the session that it names.
         """
-        again = shared = False
+        shared = False
         if retry is not None:
             self._refuse_answered(store, retry)
-            again, shared = retry.asks_again, retry.asks_again or retry.is_new
+            shared = retry.asks_again or retry.is_new
         if stored := self._stored_history(key, store, request, shared):
             point, new_messages = stored
-            return self._continue(store, point, new_messages, request, busy, again)
+            return self._continue(store, point, new_messages, request, busy, retry)
         base = _base_name(key, hint)
         base_key = store.key(base)
         if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
@@ -167,7 +167,7 @@ class SessionResolver:
             if resolved is None:
                 known = self._aligned(store, request, chain, seed) or known or self._known_ending(store, request, seed)
         if resolved is None and known is not None:
-            resolved = self._continue(store, known[0], request.messages[known[1] :], request, busy, again)
+            resolved = self._continue(store, known[0], request.messages[known[1] :], request, busy, retry)
         if resolved is None:
             resolved = self._opened(key, store, request, hint, base, is_free=base_key not in busy and not is_aside)
         if not is_aside and not resolved.superseded and (known is None or resolved.key != known[0].session):
@@ -287,11 +287,12 @@ class SessionResolver:
         rest: tuple[bytes, ...],
         request: ClientRequest,
         busy: Collection[str],
-        again: bool,
+        retry: RetryKey | None,
     ) -> ResolvedSession:
         """Continue after an entry: messages that are stored there already are skipped; where they differ, branch.
 
-        A request that comes `again` and is stored there with its answer raises `AlreadyAnswered`.
+        A request that comes again and is stored there with its answer raises `AlreadyAnswered`, also if another gateway
+        has stored the answer just now.
         """
         # what others add from here on is a conflict
         head = store.head(point.session).seq if point.head is None else point.head
@@ -311,8 +312,10 @@ class SessionResolver:
                 history_hash=None,
             )
         last = later[same - 1].seq if same else point.seq
-        if again and same == len(rest):
-            self._refuse_stored(store, point.session, last)
+        if retry is not None and same == len(rest):
+            self._refuse_answered(store, retry)
+            if retry.asks_again:
+                self._refuse_stored(store, point.session, last)
         return self._branch(store, LineagePoint(session=point.session, seq=last), rest[same:], request)
 
     def _is_aside(self, store: TenantStore, point: LineagePoint, request: ClientRequest) -> bool:

@@ -27,7 +27,7 @@ from tests.gateway.upstream import Says, ScriptedUpstream, serving
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "gateway.md"
 TABLE = re.compile(r"(<!-- endpoints: begin -->\n).*?(<!-- endpoints: end -->)", re.DOTALL)
-OPENAI, ANTHROPIC = "OpenAI", "Anthropic"
+OPENAI, ANTHROPIC, GEMINI = "OpenAI", "Anthropic", "Gemini"
 _METHODS = ["GET", "POST", "DELETE", "PUT", "PATCH"]
 _FILE = {"file": ("a.jsonl", b'{"a": 1}\n')}
 
@@ -59,6 +59,11 @@ def _messages(**more: Any) -> dict[str, Any]:
     return {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}], **more}
 
 
+def _contents(**more: Any) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
+
+
+_EMBEDDED = {"model": "models/gemini-embedding-001", "content": {"parts": [{"text": "Hello"}]}}
 _COUNTED = "counts the prompt that would be sent; never more than the input budget. The upstream is not asked"
 _HELD = "conversations are kept by the gateway, and work with every upstream"
 _LISTED = "the models of all upstreams, in the shape of the client's vendor"
@@ -67,6 +72,7 @@ _STORED = "stored answers are in the transcript: [the inspection API](api.md) re
 _STREAM = "ask for a stream: an answer is stored as it comes"
 _ADDED = "items are added by a request that names the conversation"
 _ADMIN = "no endpoint of a conversation, and none that is passed on"
+_UNREAD = "a conversation that the gateway does not read: use `generateContent`"
 _NO_UPSTREAM = "the gateway's own compaction; the upstream is not asked"
 
 ENDPOINTS = (
@@ -137,7 +143,31 @@ ENDPOINTS = (
     Endpoint(ANTHROPIC, "GET", "/v1/files/{id}/content"),
     Endpoint(ANTHROPIC, "GET", "/v1/models", note=_LISTED),
     Endpoint(ANTHROPIC, "GET", "/v1/models/{model}"),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:generateContent", _contents()),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:streamGenerateContent?alt=sse", _contents()),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:countTokens", _contents(), note=_COUNTED),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:embedContent", _EMBEDDED),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:batchEmbedContents", {"requests": [_EMBEDDED]}),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:predict", {"instances": []}),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:predictLongRunning", {"instances": []}),
+    Endpoint(GEMINI, "GET", "/v1beta/models/{model}/operations/{id}"),
+    Endpoint(GEMINI, "GET", "/v1beta/models", note=_LISTED),
+    Endpoint(GEMINI, "GET", "/v1beta/models/{model}"),
+    Endpoint(GEMINI, "POST", "/v1beta/models/{model}:batchGenerateContent", {"batch": {}}),
+    Endpoint(GEMINI, "GET", "/v1beta/batches/{id}"),
+    Endpoint(GEMINI, "POST", "/v1beta/batches/{id}:cancel", {}),
+    Endpoint(GEMINI, "POST", "/upload/v1beta/files", files=_FILE),
+    Endpoint(GEMINI, "GET", "/v1beta/files"),
+    Endpoint(GEMINI, "GET", "/v1beta/files/{id}:download?alt=media"),
+    Endpoint(GEMINI, "DELETE", "/v1beta/files/{id}"),
+    Endpoint(GEMINI, "POST", "/v1beta/cachedContents", {"model": "models/gemini-2.5-pro"}),
+    Endpoint(GEMINI, "PATCH", "/v1beta/cachedContents/{id}", {"ttl": "60s"}),
+    Endpoint(GEMINI, "POST", "/v1beta/fileSearchStores", {"displayName": "a"}),
+    Endpoint(GEMINI, "GET", "/v1beta/tunedModels"),
+    Endpoint(GEMINI, "POST", "/v1beta/interactions", {"input": "Hello"}, why=_UNREAD),
+    Endpoint(GEMINI, "POST", "/v1beta/auth_tokens", {}, why=_ADMIN),
 )
+_MODELS = ("/v1/models", "/v1beta/models")
 GATEWAYS_OWN = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings")
 """Where the upstream is asked, and not with what the client sent: with the prompt of a session, or by the gateway."""
 
@@ -178,7 +208,7 @@ class Seen:
 @contextmanager
 def standing(folder: Path) -> Iterator[tuple[Running, Provider]]:
     provider = Provider()
-    with serving(provider.app()) as url, gateway(folder, url) as gw:
+    with serving(provider.app()) as url, gateway(folder, url, speaks=("chat", "responses", "messages", "gemini")) as gw:
         yield gw, provider
 
 
@@ -186,6 +216,8 @@ def ask(gw: Running, provider: Provider, endpoint: Endpoint, path: str, secret: 
     headers = {"authorization": f"Bearer {secret}"}
     if endpoint.vendor == ANTHROPIC:
         headers = {"x-api-key": secret, "anthropic-version": "2023-06-01"}
+    if endpoint.vendor == GEMINI:
+        headers = {"x-goog-api-key": secret}
     provider.reached.clear()
     answer = httpx2.request(
         endpoint.method, gw.url + path, headers=headers, json=endpoint.body, files=endpoint.files, timeout=60
@@ -193,26 +225,33 @@ def ask(gw: Running, provider: Provider, endpoint: Endpoint, path: str, secret: 
     error = ""
     if answer.status_code >= 400:
         told = answer.json()["error"]
-        error = told.get("code") or told["type"]
-    reached = tuple(one for one in provider.reached if one[1] != "/v1/models" or path.endswith("/models"))
+        error = told["status"] if endpoint.vendor == GEMINI else told.get("code") or told["type"]
+    reached = tuple(
+        one for one in provider.reached if one[1] not in _MODELS or path.partition("?")[0].endswith("/models")
+    )
     return Seen(answer.status_code, reached, answer.content, "x-recto-session-id" in answer.headers, error)
 
 
 def row(gw: Running, provider: Provider, endpoint: Endpoint, names: dict[str, str]) -> tuple[str, str, str, str]:
-    """Ask one endpoint with a plain key and with one that was made for its path, with `/v1` and without."""
+    """Ask one endpoint with a plain key and with one that was made for its path, in both spellings of the path."""
     path = endpoint.path.format(**names)
     plain = ask(gw, provider, endpoint, path, gw.secret)
     kept = plain.status == 403
-    secret = gw.key(paths=("/v1",)) if kept else gw.secret
+    secret = gw.key(paths=("/v1", "/v1beta")) if kept else gw.secret
     seen = ask(gw, provider, endpoint, path, secret)
-    short = ask(gw, provider, endpoint, path.removeprefix("/v1"), secret)
-    assert (short.status, short.error, len(short.reached)) == (seen.status, seen.error, len(seen.reached)), path
+    again = (
+        path.removeprefix("/v1") if endpoint.vendor != GEMINI else f"{path}{'&' if '?' in path else '?'}key={secret}"
+    )
+    spelt = ask(gw, provider, endpoint, again, secret)
+    assert (spelt.status, spelt.error, len(spelt.reached)) == (seen.status, seen.error, len(seen.reached)), path
     shown = f"`{endpoint.method} {endpoint.path}`"
     if endpoint.body and (flag := next((name for name in ("stream", "background") if name in endpoint.body), "")):
         shown += f" with `{flag}`"
     result, how = _result(endpoint, path, seen)
     if kept:
-        how += "; needs a key made with that path (403 otherwise)"
+        (needed,) = re.findall(r"--path (\S+)'", json.loads(plain.body)["error"]["message"])
+        made_with = "that path" if path.startswith(needed) else f"`{needed}`"
+        how += f"; needs a key made with {made_with} (403 otherwise)"
     return endpoint.vendor, shown, result, how
 
 
@@ -225,7 +264,7 @@ def _result(endpoint: Endpoint, path: str, seen: Seen) -> tuple[str, str]:
     if endpoint.note:
         return "differs", endpoint.note
     method, asked, body = seen.reached[-1]
-    assert (method, asked) == (endpoint.method, path)
+    assert (method, asked) == (endpoint.method, path.partition("?")[0])
     if seen.session:
         return "worked", "the upstream gets the prompt of a session that fits its window; all else passes as it came"
     if path in GATEWAYS_OWN:
@@ -238,7 +277,7 @@ def _result(endpoint: Endpoint, path: str, seen: Seen) -> tuple[str, str]:
 
 def _asked(seen: Seen, path: str) -> bool:
     """Whether the upstream was asked for what the client asked for."""
-    return any(asked == path for _, asked, _ in seen.reached) and path != "/v1/models"
+    return any(asked == path.partition("?")[0] for _, asked, _ in seen.reached) and path not in _MODELS
 
 
 def table(folder: Path) -> str:

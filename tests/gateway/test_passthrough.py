@@ -46,11 +46,14 @@ class Vendor:
             self.broke_off.set()
             raise
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        if path == "/v1/models":  # the gateway asks for it when it starts
+        if path in ("/v1/models", "/v1beta/models"):  # the gateway asks for it when it starts
             return JSONResponse({"object": "list", "data": []})
         self.seen.append((request.method, path, dict(request.headers), b"".join(pieces)))
         if path.endswith("/content") or path.endswith("/speech"):
             return StreamingResponse(self._slowly(), headers={"content-type": "application/octet-stream"})
+        if request.headers.get("x-goog-upload-command") == "start":
+            where = f"{self.url}/upload/v1beta/files?upload_id=a%20b&upload_protocol=resumable"
+            return Response(headers={"x-goog-upload-url": where, "x-goog-upload-status": "active"})
         if "/missing" in path:
             return JSONResponse(
                 {"error": {"message": "no such file", "code": "nothing"}}, 404, {"x-request-id": "req_9"}
@@ -222,6 +225,223 @@ def test_the_upstream_is_that_of_the_key_the_header_the_model_or_the_format(tmp_
             assert len(first.seen) == 1, "a key's upstream is the only one it may use"
             wrong = {"authorization": f"Bearer {gw.key(paths=('/v1',))}", "x-recto-upstream": "third"}
             assert httpx2.post(f"{gw.url}/v1/files", json={}, headers=wrong).status_code == 404
+
+
+GEMINIS = (
+    "/v1beta/files",
+    "/v1beta/cachedContents",
+    "/v1beta/batches",
+    "/v1beta/operations",
+    "/v1beta/tunedModels",
+    "/v1beta/models",
+)
+EMBED = {"model": "models/gemini-embedding-001", "content": {"parts": [{"text": "words"}]}}
+
+
+@pytest.fixture(scope="module")
+def gemini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Vendor, str]]:
+    with standing(tmp_path_factory.mktemp("gemini"), speaks=("gemini",)) as (gw, vendor):
+        yield gw, vendor, gw.key(paths=GEMINIS)
+
+
+@pytest.mark.parametrize("place", ["header", "bearer", "query"])
+def test_what_carries_no_conversation_reaches_gemini_with_the_upstreams_own_key(gemini, place):
+    gw, vendor, secret = gemini
+    vendor.seen.clear()
+    asked = [
+        (gw.secret, "GET", "/v1beta/models/gemini-2.5-pro", None),
+        (gw.secret, "POST", "/v1beta/models/gemini-embedding-001:embedContent", EMBED),
+        (gw.secret, "POST", "/v1beta/models/gemini-embedding-001:batchEmbedContents", {"requests": [EMBED]}),
+        (gw.secret, "POST", "/v1/models/gemini-embedding-001:embedContent", EMBED),
+        (gw.secret, "POST", "/v1alpha/models/gemini-embedding-001:embedContent", EMBED),
+        (secret, "GET", "/v1beta/files?pageSize=2&pageToken=a%20b", None),
+        (secret, "GET", "/v1beta/files/f-1", None),
+        (secret, "DELETE", "/v1beta/files/f-1", None),
+        (secret, "GET", "/v1beta/files/f-1:download?alt=media", None),
+        (secret, "GET", "/download/v1beta/files/f-1:download?alt=media", None),
+        (secret, "POST", "/v1beta/cachedContents", {"model": "models/gemini-2.5-pro", "contents": []}),
+        (secret, "GET", "/v1beta/cachedContents/c-1", None),
+        (secret, "POST", "/v1beta/models/gemini-2.5-pro:batchGenerateContent", {"batch": {}}),
+        (secret, "POST", "/v1beta/batches/b-1:cancel", {}),
+        (secret, "POST", "/v1beta/models/veo-3:predictLongRunning", {"instances": []}),
+        (secret, "GET", "/v1beta/models/veo-3/operations/o-1", None),
+    ]
+    for key, method, path, body in asked:
+        headers = {"header": {"x-goog-api-key": key}, "bearer": {"authorization": f"Bearer {key}"}}.get(place, {})
+        query = f"{'&' if '?' in path else '?'}key={key}" if place == "query" else ""
+        answer = httpx2.request(method, f"{gw.url}{path}{query}", json=body, headers=headers)
+        assert answer.status_code == 200, f"{path}: {answer.text}"
+        assert answer.json()["id"] == "main-1"
+    assert [(method, path) for method, path, _, _ in vendor.seen] == [(method, path) for _, method, path, _ in asked]
+    for (_, _, headers, sent), (_, _, _, body) in zip(vendor.seen, asked, strict=True):
+        assert headers["x-goog-api-key"] == "sk-upstream"
+        assert "authorization" not in headers
+        assert not any("rk-" in value or name.startswith("x-recto") for name, value in headers.items())
+        assert json.loads(sent or b"null") == body
+
+
+def test_what_gemini_keeps_needs_a_key_with_its_path_however_it_is_addressed(gemini):
+    gw, vendor, secret = gemini
+    vendor.seen.clear()
+    plain, only = {"x-goog-api-key": gw.secret}, {"x-goog-api-key": gw.key(paths=("/v1beta/files",))}
+    for method, path in (
+        ("GET", "/v1beta/files"),
+        ("POST", "/upload/v1beta/files"),
+        ("GET", "/download/v1beta/files/f-1:download"),
+        ("GET", "/v1alpha/cachedContents"),
+        ("POST", "/v1beta/models/m:batchGenerateContent"),
+        ("POST", "/v1/models/m:batchGenerateContent"),
+        ("POST", "/v1beta/models/m:asyncBatchEmbedContent"),
+        ("GET", "/v1beta/models/m/operations/o-1"),
+        ("GET", "/v1beta/tunedModels"),
+    ):
+        refused = httpx2.request(method, gw.url + path, headers=plain)
+        assert refused.status_code == 403, path
+        assert "recto keys add" in refused.json()["error"]["message"]
+        assert refused.json()["error"]["status"] == "PERMISSION_DENIED"
+        allowed = httpx2.request(method, gw.url + path, headers=only).status_code
+        assert allowed == (200 if "files" in path else 403), path
+    assert len(vendor.seen) == 3, "the others did not reach the upstream"
+    for path in (
+        "/v1beta/auth_tokens",
+        "/v1beta/interactions",
+        "/v1beta/models/m:generateAnswer",
+        "/v1beta/models/m:embedContent/",
+        "/upload/v1beta/models/m:embedContent",
+        "/v1beta/openai/chat/completions",
+    ):
+        assert httpx2.post(gw.url + path, json={}, headers=plain).status_code == 404, path
+        assert httpx2.post(gw.url + path, json={}, headers={"x-goog-api-key": secret}).status_code == 404, path
+    assert httpx2.get(f"{gw.url}/v1beta/files").status_code == 401
+    assert httpx2.get(f"{gw.url}/v1beta/models/m:generateContent", headers=plain).status_code == 405
+    assert len(vendor.seen) == 3
+
+
+def test_a_key_in_the_query_is_never_passed_on_or_logged(tmp_path, capfd):
+    with standing(tmp_path, speaks=("gemini", "chat"), gateway={"access_log": "text"}) as (gw, vendor):
+        for path in (
+            "/v1beta/models/m?key={key}",
+            "/v1beta/models/m?a=1&k%65y={key}&b=2",
+            "/v1beta/models/m?key=AIza-of-the-client",
+            "/v1/models/m?key={key}",
+            "/v1/completions?key={key}",
+        ):
+            address = gw.url + path.format(key=gw.secret)
+            body = None if "models" in path else {"model": "m"}
+            answer = httpx2.request("POST" if body else "GET", address, json=body, headers={"x-api-key": gw.secret})
+            assert answer.status_code == 200, answer.text
+        listed = httpx2.get(f"{gw.url}/v1beta/models?key={gw.secret}")
+        assert (listed.status_code, listed.json()) == (200, {"models": []})
+        assert [path for _, path, _, _ in vendor.seen] == [
+            "/v1beta/models/m",
+            "/v1beta/models/m?a=1&b=2",
+            "/v1beta/models/m",
+            "/v1/models/m",
+            "/v1/completions",
+        ]
+        assert not any("AIza" in str(headers) or "rk-" in str(headers) for _, _, headers, _ in vendor.seen)
+        two = {"x-recto-key": gw.key()}
+        assert httpx2.get(f"{gw.url}/v1beta/models/m?key={gw.secret}", headers=two).status_code == 400
+        broken = httpx2.get(f"{gw.url}/v1beta/models/m?key=a%0d%0ab", headers={"x-api-key": gw.secret})
+        assert broken.status_code == 400
+    logged = "".join(capfd.readouterr())
+    assert "path=/v1beta/models/m" in logged
+    assert "AIza" not in logged
+    assert gw.secret not in logged
+
+
+def test_a_file_for_gemini_is_uploaded_through_the_gateway_piece_by_piece(gemini):
+    gw, vendor, secret = gemini
+    vendor.seen.clear()
+    vendor.first_piece.clear()
+    head = {"x-goog-api-key": secret, "x-goog-upload-protocol": "resumable"}
+    begun = httpx2.post(
+        f"{gw.url}/upload/v1beta/files",
+        json={"file": {"display_name": "a"}},
+        headers=head | {"x-goog-upload-command": "start", "x-goog-upload-header-content-length": "140000"},
+    )
+    where = begun.headers["x-goog-upload-url"]
+    assert where == f"{gw.url}/upload/v1beta/files?upload_id=a%20b&upload_protocol=resumable"
+    vendor.first_piece.clear()
+
+    def body() -> Iterator[bytes]:
+        yield b"a" * 70_000
+        assert vendor.first_piece.wait(20), "the first piece has to arrive before the second is sent"
+        yield b"b" * 70_000
+
+    sent = httpx2.post(where, content=body(), headers=head | {"x-goog-upload-command": "upload, finalize"})
+    assert sent.status_code == 200, sent.text
+    (_, _, started, _), (_, path, headers, content) = vendor.seen
+    assert started["x-goog-upload-header-content-length"] == "140000"
+    assert path == "/upload/v1beta/files?upload_id=a%20b&upload_protocol=resumable"
+    assert headers["x-goog-upload-command"] == "upload, finalize"
+    assert headers["content-type"] == "application/octet-stream"
+    assert content == b"a" * 70_000 + b"b" * 70_000
+    vendor.half_sent.clear()
+    with httpx2.stream("GET", f"{gw.url}/v1beta/files/f/content", headers={"x-goog-api-key": secret}) as answer:
+        pieces = answer.iter_bytes()
+        assert next(pieces) == b"half "
+        vendor.half_sent.set()
+        assert b"".join(pieces) == b"and half"
+
+
+def test_an_address_for_an_upload_is_one_that_the_client_can_reach(tmp_path):
+    vendor = Vendor()
+    routes = [Route("/{path:path}", vendor.answer, methods=["GET", "POST"])]
+    start = {"x-goog-upload-command": "start", "content-type": "application/json"}
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with serving(Starlette(routes=routes)) as url:
+        vendor.url = url
+        options = {"trusted_proxies": ["127.0.0.1"], "hosts": ["llm.example.com"]}
+        with gateway(tmp_path / "a", url, speaks=("gemini",), gateway=options) as gw:
+            head = start | {"x-goog-api-key": gw.key(paths=("/v1beta/files",))}
+            proxied = {"host": "llm.example.com", "x-forwarded-proto": "https"}
+            answer = httpx2.post(f"{gw.url}/upload/v1beta/files", content=b"{}", headers=head | proxied)
+            assert answer.headers["x-goog-upload-url"].startswith("https://llm.example.com/upload/v1beta/files?")
+            vendor.url = "https://elsewhere.example.com"
+            answer = httpx2.post(f"{gw.url}/upload/v1beta/files", content=b"{}", headers=head)
+            assert answer.headers["x-goog-upload-url"].startswith(vendor.url), "the gateway cannot be asked for that"
+        vendor.url = url
+        with gateway(tmp_path / "b", gateway={"local": True, "targets": [url]}) as gw:
+            head = start | {"x-goog-api-key": "AIza-own", "x-recto-key": gw.key(paths=("/v1beta",))}
+            answer = httpx2.post(f"{gw.url}/to/{url}/upload/v1beta/files", content=b"{}", headers=head)
+            assert answer.headers["x-goog-upload-url"].startswith(f"{gw.url}/to/{url}/upload/v1beta/files?")
+            assert vendor.seen[-1][2]["x-goog-api-key"] == "AIza-own"
+            httpx2.get(
+                f"{gw.url}/to/{url}/v1beta/cachedContents?key=AIza-other", headers={"x-recto-key": head["x-recto-key"]}
+            )
+            assert (vendor.seen[-1][1], vendor.seen[-1][2]["x-goog-api-key"]) == (
+                "/v1beta/cachedContents",
+                "AIza-other",
+            )
+
+
+def test_geminis_paths_go_to_the_upstream_that_has_the_model_and_never_to_one_that_is_no_gemini(tmp_path):
+    first, second = Vendor("first"), Vendor("second")
+    routes = [[Route("/{path:path}", one.answer, methods=["GET", "POST"])] for one in (first, second)]
+    with serving(Starlette(routes=routes[0])) as one, serving(Starlette(routes=routes[1])) as two:
+        upstreams = {
+            "first": {"url": f"{one}/v1", "speaks": ["chat"], "models": ["gpt-*"]},
+            "second": {"url": f"{two}/base/v1beta", "speaks": ["gemini"], "models": ["gemini-*"]},
+        }
+        with gateway(tmp_path, gateway={"upstreams": upstreams}) as gw:
+            head = {"x-goog-api-key": gw.key(paths=("/v1beta", "/v1"))}
+            for path, body in (
+                ("/v1beta/models/gemini-embedding-001:embedContent", {}),
+                ("/v1/models/gemini-embedding-001:embedContent", {}),
+                ("/v1beta/cachedContents", {"model": "models/gemini-2.5-pro"}),
+                ("/upload/v1beta/files", {}),
+            ):
+                answer = httpx2.post(gw.url + path, json=body, headers=head)
+                assert answer.json()["id"] == "second-1", path
+                assert second.seen[-1][1] == f"/base{path}"
+            client = head | {"x-goog-api-client": "google-genai-sdk/1.0"}
+            assert httpx2.get(f"{gw.url}/v1/models/gemini-2.5-pro", headers=client).json()["id"] == "second-1"
+            assert second.seen[-1][1] == "/base/v1/models/gemini-2.5-pro"
+            no_gemini = httpx2.get(f"{gw.url}/v1beta/models/gpt-4o", headers=head)
+            assert (no_gemini.status_code, no_gemini.json()["error"]["status"]) == (404, "NOT_FOUND")
+            assert not first.seen
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions", "/v1/v1/chat/completions"])

@@ -108,7 +108,8 @@ class ScriptedUpstream:
             Route("/v1/messages", self._messages, methods=["POST"]),
             Route("/v1/models", self._models),
             Route("/v1beta/models", self._gemini_models),
-            Route("/v1beta/models/{address:path}", self._gemini, methods=["POST"]),
+            Route("/v1beta/models/{model:path}:generateContent", self._gemini, methods=["POST"]),
+            Route("/v1beta/models/{model:path}:streamGenerateContent", self._gemini, methods=["POST"]),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
         ]
 
@@ -123,8 +124,8 @@ class ScriptedUpstream:
         found = problems([json.dumps(message).encode() for message in given], wire)
         if wire == GEMINI.name:
             found += _unsigned(given) + [f"a member '{name}'" for name in body if name not in _GEMINI_MEMBERS]
-            model, _, method = request.path_params["address"].rpartition(":")
-            body |= {"model": model, "stream": method == "streamGenerateContent"}
+            streams = request.url.path.endswith(":streamGenerateContent")
+            body |= {"model": request.path_params["model"], "stream": streams}
         asked = Asked(wire, body, dict(request.headers), raw, len(raw) // 4, found)
         self.asked.append(asked)
         self._heard_so_far += 1

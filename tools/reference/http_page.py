@@ -10,7 +10,7 @@ from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
 from recto.gateway.mcp import RULES as MCP_RULES
-from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATH, TABLE
+from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATHS, TABLE
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
 from reference.reading import attribute_texts
 
@@ -28,7 +28,8 @@ _DOES: Mapping[str, str] = {
     "GET /v1/models": "The models of the upstreams, in the shape that OpenAI's and Anthropic's clients read.",
     "POST /v1/embeddings": "OpenAI's Embeddings, passed on or answered by the embedder on this machine.",
     **{
-        f"{method} {PASSED_PATH}": "The rest of a provider's API, [passed on](../gateway.md#everything-else-passes)."
+        f"{method} {path}": "The rest of a provider's API, [passed on](../gateway.md#everything-else-passes)."
+        for path in PASSED_PATHS
         for method in PASSED_METHODS
     },
     "POST /v1/chat/completions": "OpenAI's Chat Completions, streaming and not.",

@@ -23,6 +23,7 @@ from recto.formats.registry import (
     format_of_client,
     format_of_provider,
     own_format,
+    passed_at,
 )
 from recto.formats.request_body import Body, open_body, render, reopen_body
 from recto.formats.response import ProviderReply, Usage
@@ -44,6 +45,7 @@ __all__ = [
     "format_of_provider",
     "open_body",
     "own_format",
+    "passed_at",
     "read",
     "read_reply",
     "render",

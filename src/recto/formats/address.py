@@ -1,4 +1,4 @@
-"""What the address of a model request may hold, where other formats write it in the body."""
+"""What the address of a request may hold, where other formats write it in the body or in headers."""
 
 from __future__ import annotations
 
@@ -16,5 +16,12 @@ class RequestAddress(NamedTuple):
     stream: bool
     as_array: bool = False
     """Whether the client takes its stream as a JSON array, and not as server-sent events."""
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers that stand in the query."""
+
+
+class PassedAddress(NamedTuple):
+    """A request without a conversation, at an address that only one format has."""
+
+    resource: str
+    """The path whose beginning a key needs, however the address spells it."""
+    model: str
+    """Empty if the address names none."""

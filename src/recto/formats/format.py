@@ -75,11 +75,21 @@ class HttpApi:
     """Where clients of the gateway compact their history; empty if the API cannot."""
     compaction_trigger: str = ""
     """Type of the last message of a request that asks for its history to be compacted; empty if the API has none."""
+    roots: tuple[str, ...] = ()
+    """Beginnings of paths that only this API has. What carries no conversation is passed on to an upstream."""
+    open_paths: tuple[str, ...] = ()
+    """Paths below its roots where the provider keeps nothing: every key may use them."""
+    shared_paths: tuple[str, ...] = ()
+    """Paths below its roots where the provider keeps data: a key needs them."""
+    address_headers: frozenset[str] = frozenset()
+    """Headers of responses that hold an address of the upstream, to which the client sends its next request."""
     conversations_path: str = ""
     """Where clients of the gateway manage conversations that the server stores; empty if the API cannot."""
     response_id_prefix: str
     key_header: str = "authorization"
     key_scheme: str = "Bearer "
+    key_parameter: str = ""
+    """A parameter of the query in which clients may send their key; empty if they may not."""
     default_headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with an upstream's own key unless the client sends its own."""
     list_headers: frozenset[str] = frozenset()
@@ -90,6 +100,11 @@ class HttpApi:
     """Builds the response of `/v1/models` from its entries."""
     token_count: Callable[[int], dict[str, Json]] = _token_count
     """Builds the response of `count_tokens_path`."""
+
+    @property
+    def has_version(self) -> bool:
+        """Whether paths below an upstream's base URL begin with a version."""
+        return self.upstream_path.startswith("/v1")
 
     @property
     def routes(self) -> tuple[tuple[str, str], ...]:

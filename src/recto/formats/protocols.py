@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from recto.formats.address import RequestAddress
+from recto.formats.address import PassedAddress, RequestAddress
 from recto.formats.context_management import ContextPlan, ContextReport
 from recto.formats.convert.stream_types import StreamReader, StreamWriter
 from recto.formats.convert.types import Completion, CompletionRequest, Conversion, Cost, ResponseIds
@@ -215,6 +215,10 @@ class Addressing(Protocol):
 
     def read(self, path: str, query: str) -> RequestAddress | None:
         """Reads an address of the gateway; `None` if it is no address of a model request."""
+        ...
+
+    def passed(self, path: str) -> PassedAddress | None:
+        """Reads an address of the rest of the API; `None` if other formats may have it, too."""
         ...
 
     def enclose(self, address: RequestAddress, body: bytes) -> bytes:

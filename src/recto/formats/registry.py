@@ -13,7 +13,7 @@ from recto.formats.openai_chat import OPENAI_CHAT
 from recto.formats.openai_responses import OPENAI_RESPONSES
 
 if TYPE_CHECKING:
-    from recto.formats.address import RequestAddress
+    from recto.formats.address import PassedAddress, RequestAddress
     from recto.formats.format import Format, HttpApi
     from recto.formats.json_spans import Json
 
@@ -58,8 +58,17 @@ def address_at(path: str, query: str) -> tuple[Format, RequestAddress] | None:
     return None
 
 
+def passed_at(path: str) -> tuple[Format, PassedAddress] | None:
+    """Returns the only format that has a path without a conversation, and what it holds; `None` for other paths."""
+    for format in FORMATS.values():
+        if format.api.addressing is not None and (address := format.api.addressing.passed(path)) is not None:
+            return format, address
+    return None
+
+
 def _is_at(path: str, api: HttpApi) -> bool:
-    shown = api.addressing is not None and api.addressing.read(path, "") is not None
+    addressing = api.addressing
+    shown = addressing is not None and bool(addressing.read(path, "") or addressing.passed(path))
     return shown or path.startswith(api.path) or bool(api.models_path and path.startswith(api.models_path))
 
 

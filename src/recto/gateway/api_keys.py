@@ -23,6 +23,7 @@ from hmac import compare_digest
 from typing import Any, Final, Literal, get_args
 
 from recto.errors import AppendConflict, InputError, UnknownKey
+from recto.formats import FORMATS
 from recto.transcript.entries import Entry, Head
 from recto.transcript.events import event
 from recto.transcript.hash_chain import EMPTY_HEAD
@@ -39,6 +40,7 @@ OPEN_PATHS: Final = (
     "/v1/models",
     "/v1/moderations",
     "/v1/rerank",
+    *(path for format in FORMATS.values() for path in format.api.open_paths),
 )
 """Endpoints without conversations that every key may use: a provider keeps nothing of them."""
 
@@ -54,14 +56,18 @@ SHARED_PATHS: Final = (
     "/v1/uploads",
     "/v1/vector_stores",
     "/v1/videos",
+    *(path for format in FORMATS.values() for path in format.api.shared_paths),
 )
 """Endpoints under which a provider keeps data. Only keys with their path may use them."""
+
+PASSED_ROOTS: Final = ("/v1", *(root for format in FORMATS.values() for root in format.api.roots))
+"""Beginnings of the paths that are passed on to an upstream."""
 
 LIMITS: Final = ("requests_per_minute", "concurrency", "body_bytes", "tokens_per_day", "dollars_per_day")
 """The limits of a key, which can be changed later; 0: none."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_PATH = re.compile(r"/v1(/[A-Za-z0-9._-]{1,64}){0,4}", re.ASCII)
+_PATH = re.compile(r"/v1(?:beta)?(/[A-Za-z0-9._-]{1,64}){0,4}", re.ASCII)
 _MAX_PATHS = 32
 _MAX_TEXT = 64
 _MAX_NUMBER = 2**53

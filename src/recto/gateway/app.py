@@ -33,7 +33,7 @@ from recto.gateway.known_requests import KnownRequests
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.mcp import GatewayMcp
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.middleware.auth import API_ROOTS, PASSED_METHODS, PASSED_PATH, TABLE, AccessPolicy, Guard
+from recto.gateway.middleware.auth import API_ROOTS, PASSED_METHODS, PASSED_PATHS, TABLE, AccessPolicy, Guard
 from recto.gateway.models_api import ModelsApi
 from recto.gateway.passthrough import Passthrough
 from recto.gateway.proxy import Proxy, RequestLanes
@@ -169,7 +169,7 @@ class Gateway:
             await on_a_thread(self.close)
 
     def _routes(self) -> list[Route]:
-        lanes, gateway = RequestLanes(), self.settings.gateway
+        lanes, passed = RequestLanes(), Passthrough(self.upstreams, self.settings.gateway)
         return [
             *StaticFiles().routes(),
             Route("/healthz", self._healthy),
@@ -180,11 +180,7 @@ class Gateway:
             Route("/v1/embeddings", self._handler(DEFAULT_FORMAT, self._embeddings), methods=["POST"]),
             *inspection_routes(self._sources),
             *self._mcp.routes(),
-            Route(
-                PASSED_PATH,
-                Passthrough(self.upstreams, gateway.upload_bytes, gateway.body_seconds),
-                methods=PASSED_METHODS,
-            ),
+            *(Route(path, passed, methods=PASSED_METHODS) for path in PASSED_PATHS),
         ]
 
     def _routes_of(self, format: Format, lanes: RequestLanes) -> Iterator[Route]:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
+from recto.config.settings import GatewaySettings
 from recto.errors import InputError, RequestRefused, UpstreamsWrong
-from recto.formats import Format, format_of_client
+from recto.formats import Format, format_of_client, passed_at
+from recto.formats.address import PassedAddress
 from recto.formats.errors import FORBIDDEN, NOT_FOUND, TIMED_OUT, TOO_LARGE, UPSTREAM_FAILED
 from recto.formats.message import text_in
 from recto.gateway.api_keys import OPEN_PATHS, SHARED_PATHS, Key
 from recto.gateway.errors import coded_response, denied, error_code, error_response
-from recto.gateway.middleware.auth import BODY, KEY, UPLOAD
+from recto.gateway.middleware.auth import BODY, KEY, PREFIX_PATH, UPLOAD
+from recto.gateway.middleware.proxies import TrustedProxies
 from recto.gateway.request import read_object
 from recto.gateway.request_record import record_of
 from recto.gateway.responses import CONNECTION, DISCONNECTED_CODE, ClientConnection, unless_disconnected
@@ -36,28 +40,39 @@ _PROTECTION: Final = ((b"content-security-policy", b"default-src 'none'; sandbox
 class Passthrough:
     """Handles requests that carry no conversation."""
 
-    def __init__(self, upstreams: Upstreams, max_bytes: int, piece_seconds: float) -> None:
+    def __init__(self, upstreams: Upstreams, gateway: GatewaySettings) -> None:
         self._upstreams = upstreams
-        self._max_bytes = max_bytes
-        self._piece_seconds = piece_seconds
+        self._max_bytes = gateway.upload_bytes
+        self._piece_seconds = gateway.body_seconds
+        self._proxies = TrustedProxies(gateway.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         request, key, record = Request(scope, receive), scope[KEY], record_of(scope)
         headers = dict(request.headers)
-        format, record.wire, record.gateway_seconds = format_of_client(headers), "other", 0.0
+        format, address = passed_at(scope["path"]) or (format_of_client(headers), None)
+        record.wire, record.gateway_seconds = "other", 0.0
         began = False
         try:
-            _refuse_path(scope["path"], key)
-            upstream = self._upstream(headers, key, format, scope[BODY])
+            _refuse_path(address.resource if address else scope["path"], key)
+            upstream = self._upstream(headers, key, format, _model(address, scope[BODY]))
             record.upstream = upstream.name
             if not isinstance(upstream, HttpUpstream):
                 raise UpstreamsWrong(
                     f"the upstream '{upstream.name}' is a model in this process and has no {scope['path']}"
                 )
+            if address and format not in upstream.speaks:
+                raise UpstreamsWrong(f"the upstream '{upstream.name}' has no {scope['path']}: it is no {format.title}")
             format = format if format in upstream.speaks else upstream.speaks[0]
             answer = await _unless_gone(record.timed(self._ask(request, upstream, format, headers)), scope, receive)
             began, record.is_streamed = True, answer.streams
+            answer.headers = [
+                (
+                    name,
+                    self._own_address(value, format, upstream, scope) if name in format.api.address_headers else value,
+                )
+                for name, value in answer.headers
+            ]
             await _unless_gone(_send_on(answer, send), scope, receive)
             is_ok = answer.status < 400
             record.settle("ok" if is_ok else "upstream_error", "" if is_ok else f"status_{answer.status}")
@@ -81,13 +96,27 @@ class Passthrough:
         finally:
             record.settle("cut", DISCONNECTED_CODE)
 
-    def _upstream(self, headers: Mapping[str, str], key: Key, format: Format, body: bytes) -> Upstream:
-        """Choose the upstream: by the key, the header, the model in the body, or the first that speaks the format."""
+    def _own_address(self, address: str, format: Format, upstream: HttpUpstream, scope: Scope) -> str:
+        """Return an address of the upstream as one of this gateway.
+
+        The client would send its next request past the gateway, and its key for the gateway with it.
+        """
+        base = urlsplit(upstream.url)
+        origin = f"{base.scheme}://{base.netloc}"
+        path = address.removeprefix(origin)
+        start = next((at for root in reversed(format.api.roots) if (at := path.find(f"{root}/")) >= 0), -1)
+        if not address.startswith(f"{origin}/") or start < 0:
+            return address
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        return f"{self._proxies.scheme(scope)}://{host}{scope.get(PREFIX_PATH, '')}{path[start:]}"
+
+    def _upstream(self, headers: Mapping[str, str], key: Key, format: Format, model: str) -> Upstream:
+        """Choose the upstream: by the key, the header, the model, or the first that speaks the format."""
         if key.upstream:
             return self._upstreams.for_model("", key)
         if name := headers.get(UPSTREAM_HEADER):
             return self._upstreams.configured(name)
-        if model := _model_in(body):
+        if model:
             return self._upstreams.for_model(model, key)
         candidates = list(self._upstreams.by_name.values())
         if not candidates:
@@ -101,10 +130,12 @@ class Passthrough:
 
         raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
         path = raw.decode("ascii")
-        if not format.api.upstream_path.startswith("/v1/"):
+        if not format.api.has_version:
             path = path.removeprefix("/v1")
         body: bytes | Upload = request.scope[BODY]
+        media_type = headers.get("content-type", "application/json")
         if UPLOAD in request.scope:
+            media_type = headers.get("content-type", "application/octet-stream")
             body = Upload(self._pieces(request.receive), request.scope[UPLOAD])
         return await upstream.send(
             request.method,
@@ -113,7 +144,7 @@ class Passthrough:
             {name: value for name, value in headers.items() if name != "content-type"},
             query=request.scope["query_string"].decode("ascii"),
             format=format,
-            media_type=headers.get("content-type", "application/json"),
+            media_type=media_type,
         )
 
     async def _pieces(self, receive: Receive) -> AsyncIterator[bytes]:
@@ -147,12 +178,15 @@ def _refuse_path(path: str, key: Key) -> None:
     raise RequestRefused(403, FORBIDDEN, text)
 
 
-def _model_in(body: bytes) -> str:
-    """The model that a JSON body names, if any."""
+def _model(address: PassedAddress | None, body: bytes) -> str:
+    """The model that an address or a JSON body names, if any."""
+    if address is not None and address.model:
+        return address.model
     try:
-        return text_in(read_object(body).get("model")) if body else ""
+        model = text_in(read_object(body).get("model")) if body else ""
     except InputError:  # for the upstream to refuse
         return ""
+    return model.removeprefix("models/") if address else model
 
 
 async def _unless_gone(work: Coroutine[Any, Any, _T], scope: Scope, receive: Receive) -> _T:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, SettingsError
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND
-from recto.gateway.api_keys import Key
+from recto.gateway.api_keys import PASSED_ROOTS, Key
 from recto.gateway.middleware.origin import is_plain_path
 
 PREFIX: Final = b"/to/"
@@ -79,9 +79,11 @@ class Targets:
 
     def _split(self, path: bytes) -> tuple[str, bytes]:
         """Split a path into the base URL's own and that of the API."""
-        start = path.find(b"/v1/")
-        if start >= 0:
-            return path[: start + 3].decode("ascii", "replace"), path[start:]
+        for root in sorted(PASSED_ROOTS, key=len, reverse=True):
+            start = path.find(f"{root}/".encode())
+            if start >= 0:  # base URLs of OpenAI's API have its version, and it is taken off where paths have one
+                end = start + len(root) if root == "/v1" else start
+                return path[:end].decode("ascii", "replace"), path[start:]
         place = 0
         for part in path.split(b"/")[1:]:
             if part.decode("ascii", "replace") in self._roots:

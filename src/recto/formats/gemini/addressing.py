@@ -3,6 +3,8 @@
 The gateway reads both from the body, as other formats have them there: they are put in front of its members when a
 request arrives, and taken out again when one is sent to an upstream, which is always asked for server-sent events. A
 client that did not ask for them gets its stream as a JSON array.
+
+The rest of the API is passed on.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from recto.errors import InputError
-from recto.formats.address import RequestAddress
+from recto.formats.address import PassedAddress, RequestAddress
 from recto.formats.json_spans import TextEdit, apply_edits, members, quoted, removals
 from recto.formats.message import text_in, value_in
 from recto.text.lazy_re import lazy_re
@@ -21,6 +23,22 @@ ROOT: Final = "/v1beta"
 GENERATE: Final = f"{ROOT}/models/{{model}}:generateContent"
 COUNT: Final = f"{ROOT}/models/{{model}}:countTokens"
 _ADDRESS = lazy_re(r"/v1(?:alpha|beta)?/(?:models/)?([^/].*?):(generateContent|streamGenerateContent|countTokens)")
+ROOTS: Final = (ROOT, "/v1alpha", f"/upload{ROOT}", f"/download{ROOT}")
+"""Beginnings of paths that only this API has."""
+OPEN_PATHS: Final = (f"{ROOT}/models",)
+SHARED_PATHS: Final = tuple(
+    f"{ROOT}/{name}"
+    for name in ("batches", "cachedContents", "corpora", "fileSearchStores", "files", "operations", "tunedModels")
+)
+_PASSED = lazy_re(r"((?:/upload|/download)?)/v1((?:alpha|beta)?)/(.+)")
+_MODEL = lazy_re(r"models(?:/([^/:]+)(?::([A-Za-z]+)|/(operations/.+))?)?")
+_KEEPS_NOTHING: Final = frozenset({"embedContent", "batchEmbedContents", "predict"})
+_KEEPS: Final = {
+    "batchGenerateContent": "batches",
+    "asyncBatchEmbedContent": "batches",
+    "predictLongRunning": "operations",
+}
+"""Methods of models that begin what the provider keeps, and where it is found then."""
 _HEAD = lazy_re(rb'\s*\{\s*"model":\s*("(?:[^"\\]|\\.)*"),\s*"stream":\s*(true|false)(, ?)?')
 _EMPTY = lazy_re(rb"\s*\}")
 _OTHER_MEMBER = lazy_re(
@@ -41,17 +59,34 @@ def read(path: str, query: str) -> RequestAddress | None:
     found = _ADDRESS.fullmatch(path)
     if found is None:
         return None
-    pairs = parse_qsl(query, keep_blank_values=True)
-    key = next((value for name, value in pairs if name == "key"), "")
     streams = found[2] == "streamGenerateContent"
     return RequestAddress(
         path=COUNT if found[2] == "countTokens" else GENERATE,
-        query=urlencode([(name, value) for name, value in pairs if name != "key"]),
+        query=query,
         model=found[1],
         stream=streams,
-        as_array=streams and ("alt", "sse") not in pairs,
-        headers=((b"x-goog-api-key", key.encode()),) if key else (),
+        as_array=streams and ("alt", "sse") not in parse_qsl(query, keep_blank_values=True),
     )
+
+
+def passed(path: str) -> PassedAddress | None:
+    """Reads an address of the rest of the API; `None` if other formats may have it, too."""
+    found = _PASSED.fullmatch(path)
+    if found is None:
+        return None
+    kind, version, rest = found[1], found[2], found[3]
+    of_model = _MODEL.fullmatch(rest)
+    method = (of_model and of_model[2]) or ""
+    if not version and (kind or method not in _KEEPS_NOTHING | _KEEPS.keys()):
+        return None
+    model = (of_model and of_model[1]) or ""
+    if of_model and of_model[3]:
+        return PassedAddress(f"{ROOT}/{of_model[3]}", model)
+    if method in _KEEPS:
+        return PassedAddress(f"{ROOT}/{_KEEPS[method]}", model)
+    if rest.startswith("models") and (kind or of_model is None or method not in _KEEPS_NOTHING | {""}):
+        return PassedAddress(f"{ROOT}/{method or 'unknown'}", model)
+    return PassedAddress(f"{ROOT}/{rest.replace(':', '/')}", model)
 
 
 def enclose(address: RequestAddress, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_plus, unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
@@ -22,10 +22,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
-from recto.formats import FORMATS, Format, address_at
+from recto.formats import FORMATS, Format, address_at, format_at
 from recto.formats.address import RequestAddress
 from recto.formats.errors import FORBIDDEN, INTERNAL, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
-from recto.gateway.api_keys import OPEN_PATHS, PREFIX, SHARED_PATHS, Key, KeyLookup, Keys, Right
+from recto.gateway.api_keys import OPEN_PATHS, PASSED_ROOTS, PREFIX, SHARED_PATHS, Key, KeyLookup, Keys, Right
 from recto.gateway.budgets import Budgets
 from recto.gateway.errors import denied
 from recto.gateway.known_requests import KnownPrefix, KnownRequests
@@ -54,7 +54,7 @@ class Rule:
 
 
 PASSED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-PASSED_PATH = "/v1/{path:path}"
+PASSED_PATHS = tuple(f"{root}/{{path:path}}" for root in PASSED_ROOTS)
 """Everything else of a provider's API: see `recto.gateway.passthrough`."""
 
 TABLE: tuple[Rule, ...] = (
@@ -70,7 +70,7 @@ TABLE: tuple[Rule, ...] = (
     Rule("GET", "/v1/models", "ask"),
     Rule("POST", "/v1/embeddings", "ask"),
     *(Rule(method, path, "ask") for format in FORMATS.values() for method, path in format.api.routes),
-    *(Rule(method, PASSED_PATH, "ask") for method in PASSED_METHODS),
+    *(Rule(method, path, "ask") for path in PASSED_PATHS for method in PASSED_METHODS),
 )
 """The routes of the wire formats and of operations. Those of the inspection API are declared with their handlers."""
 
@@ -114,11 +114,11 @@ class AccessPolicy:
 
     def _compared(self, path: str) -> list[Rule]:
         found = [rule for pattern, rule in self._compiled if pattern.fullmatch(path)]
-        return [rule for rule in found if rule.path != PASSED_PATH] or found
+        return [rule for rule in found if rule.path not in PASSED_PATHS] or found
 
     def is_passed(self, path: str) -> bool:
         """Whether a path is passed on to an upstream without being read."""
-        return all(rule.path == PASSED_PATH for rule in self._matching(path))
+        return all(rule.path in PASSED_PATHS for rule in self._matching(path))
 
 
 BODY = "recto.body"
@@ -129,12 +129,14 @@ API_ROOTS = frozenset(
     path.split("/")[2]
     for path in (*(rule.path for rule in TABLE), *OPEN_PATHS, *SHARED_PATHS)
     if path.startswith("/v1/")
-) - {PASSED_PATH.split("/")[2]}
+) - {"{path:path}"}
 """The first names below `/v1`."""
 _WIRES = {format.api.path: format.name for format in FORMATS.values()}
 """The formats of model requests, by path."""
 ADDRESS = "recto.address"
 """What the address of a request holds besides a path, and its format; absent where the body holds everything."""
+PREFIX_PATH = "recto.prefix"
+"""What stands before the path of a provider's API; absent where nothing does."""
 UPLOAD = "recto.upload"
 """Present in the scope of a request whose body was not read: the bytes that it announces, or None."""
 KEY = "recto.key"
@@ -146,6 +148,7 @@ _DRAIN_PAUSE = 0.01
 """Seconds between two reads of a discarded body, which leave the event loop to others."""
 _DRAIN_SECONDS = 1.0
 """How long the rest of a refused body is read and discarded, so that its sender gets to read the error."""
+_KEY_PARAMETERS = frozenset(format.api.key_parameter for format in FORMATS.values()) - {""}
 _CREDENTIALS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"x-recto-key")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -248,13 +251,15 @@ class Guard:
             self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
             upstream, raw = self._targets.resolve(raw)
             path = unquote_to_bytes(raw).decode("utf-8", "replace")
-            scope = {**scope, "path": path, "raw_path": raw}
+            scope = {**scope, "path": path, "raw_path": raw, PREFIX_PATH: scope["path"].removesuffix(path)}
         refuse_ambiguous(method, raw, scope["query_string"], scope["http_version"], headers)
         if versioned := _versioned(path):
             path, raw = versioned, _versioned(raw.decode("ascii")).encode()
             scope = {**scope, "path": path, "raw_path": raw}
+        if scope["query_string"]:
+            scope, headers = _without_query_key(scope, headers)
         if method == "POST" and (found := address_at(path, scope["query_string"].decode("latin-1"))) is not None:
-            scope, headers = _addressed(scope, *found)
+            scope = _addressed(scope, *found)
             path = scope["path"]
         record.path = path
         answer.origin = self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
@@ -441,11 +446,37 @@ def _versioned(path: str) -> str:
     return f"/v1{path}" if path.split("/", 2)[1] in API_ROOTS else ""
 
 
-def _addressed(scope: Scope, format: Format, address: RequestAddress) -> tuple[Scope, dict[bytes, bytes]]:
-    """Return the scope of a request with a path that all requests to this endpoint have, and its headers."""
-    headers = [*scope["headers"], *address.headers]
-    addressed = {"path": address.path, "query_string": address.query.encode(), "headers": headers}
-    return {**scope, **addressed, ADDRESS: (format, address)}, parse_headers(headers)
+def _without_query_key(scope: Scope, headers: dict[bytes, bytes]) -> tuple[Scope, dict[bytes, bytes]]:
+    """Return a scope and headers with the key of a query in a header: it is never passed on."""
+    path, pairs = scope["path"], scope["query_string"].decode("ascii").split("&")
+    if not path.startswith(PASSED_ROOTS):
+        return scope, headers
+    api = format_at(path).api
+    keys: set[str] = set()
+    kept: list[str] = []
+    for pair in pairs:
+        name, value = map(unquote_plus, pair.partition("=")[::2])
+        is_key = name in _KEY_PARAMETERS and (name == api.key_parameter or value.startswith(PREFIX))
+        if is_key:
+            keys.add(value)
+        else:
+            kept.append(pair)
+    if not keys:
+        return scope, headers
+    if len(keys) > 1 or not all(key.isascii() and key.isprintable() for key in keys):
+        raise RequestRefused(400, MALFORMED, "one key may stand in the query, in printable characters")
+    key = keys.pop()
+    header = b"x-recto-key" if key.startswith(PREFIX) else api.key_header.encode()
+    if headers.get(header, key.encode()) != key.encode():
+        raise RequestRefused(400, MALFORMED, "two different keys came with one request; bring one")
+    added = [(header, key.encode())] if key and header not in headers else []
+    scope = {**scope, "query_string": "&".join(kept).encode(), "headers": [*scope["headers"], *added]}
+    return scope, headers | dict(added)
+
+
+def _addressed(scope: Scope, format: Format, address: RequestAddress) -> Scope:
+    """Return the scope of a request with a path that all requests to this endpoint have."""
+    return {**scope, "path": address.path, "query_string": address.query.encode(), ADDRESS: (format, address)}
 
 
 def _forwarded_headers(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:

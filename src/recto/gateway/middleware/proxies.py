@@ -1,4 +1,4 @@
-"""The address of a client behind reverse proxies.
+"""The address of a client behind reverse proxies, and the scheme that it used.
 
 `X-Forwarded-For` can hold anything that a client wrote. Each proxy appends the address that it saw, so the header is
 read from its end: an entry counts only while everything after it was written by a proxy that the settings trust.
@@ -17,7 +17,7 @@ _MAX_HOPS = 16
 
 
 class TrustedProxies:
-    """The proxies whose `X-Forwarded-For` is believed."""
+    """The proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         """Addresses, networks such as `10.0.0.0/8`, or `unix`. Raises `ValueError` for anything else."""
@@ -40,6 +40,14 @@ class TrustedProxies:
                 break
             client = before
         return client
+
+    def scheme(self, scope: Scope) -> str:
+        """Return the scheme of the address that the client used: of the connection, or the one of a trusted peer."""
+        named = (scope.get("client") or ("",))[0]
+        stated = [value for name, value in scope["headers"] if name.lower() == b"x-forwarded-proto"]
+        if stated and stated[-1] in (b"http", b"https") and self._trusts((_plain_address(named) or named) or _UNIX):
+            return str(stated[-1], "ascii")
+        return str(scope.get("scheme", "http"))
 
     def _trusts(self, address: str) -> bool:
         if address == _UNIX:

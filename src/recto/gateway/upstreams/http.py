@@ -19,7 +19,7 @@ from recto.config import Settings
 from recto.errors import RequestRefused, SettingsError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import RATE_LIMITED
-from recto.gateway.api_keys import Key
+from recto.gateway.api_keys import PASSED_ROOTS, Key
 from recto.gateway.context_management import MODES, ContextManagement, default_mode
 from recto.text.lazy_re import lazy_re
 from recto.text.unicode import has_half_characters
@@ -56,7 +56,7 @@ _NOT_FORWARDED: Final = frozenset(
     }
 )
 _VERSION = lazy_re(r"/v1(?:alpha|beta)?$")
-_VERSIONED = lazy_re(r"/v1(?:alpha|beta)?/")
+_VERSIONED: Final = tuple(f"{root}/" for root in PASSED_ROOTS)
 _MAX_TARGETS: Final = 256
 """Different addresses that clients may name."""
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
@@ -197,7 +197,7 @@ class HttpUpstream:
     def _base(self, path: str) -> str:
         """Return the base URL: where the path has a version, addresses are configured with or without it."""
         base = self.url.rstrip("/")
-        return _VERSION.sub("", base) if _VERSIONED.match(path) else base
+        return _VERSION.sub("", base) if path.startswith(_VERSIONED) else base
 
     def _headers(self, client: Mapping[str, str], format: Format, media_type: str) -> dict[str, str]:
         own = self.auth == "own"

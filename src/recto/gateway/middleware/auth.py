@@ -467,7 +467,7 @@ def _without_query_key(scope: Scope, headers: dict[bytes, bytes]) -> tuple[Scope
         raise RequestRefused(400, MALFORMED, "one key may stand in the query, in printable characters")
     key = keys.pop()
     header = b"x-recto-key" if key.startswith(PREFIX) else api.key_header.encode()
-    if headers.get(header, key.encode()) != key.encode():
+    if key and headers.get(header, key.encode()) != key.encode():
         raise RequestRefused(400, MALFORMED, "two different keys came with one request; bring one")
     added = [(header, key.encode())] if key and header not in headers else []
     scope = {**scope, "query_string": "&".join(kept).encode(), "headers": [*scope["headers"], *added]}

@@ -6,8 +6,11 @@ import json
 from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import recto
+from recto.errors import WindowOverflow
 from recto.formats import detect
 from recto.formats.validation import problems
 
@@ -95,3 +98,66 @@ def test_images_are_counted_and_old_ones_become_a_line_where_there_are_too_many(
         shown = [part for one in prompt.messages for part in one["parts"] if "inlineData" in part]
         assert len(shown) <= 3_000
         assert judged(prompt.messages) == []
+
+
+@st.composite
+def tool_loops(draw):
+    """Steps of parallel calls, with ids or without, and results without ids, in one content or in several."""
+    said, numbers = [user("Read all of the files.")], count()
+    for _ in range(draw(st.integers(1, 8))):
+        has_ids = draw(st.booleans())
+        names = draw(st.lists(st.sampled_from(["read", "list"]), min_size=1, max_size=4))
+        calls = [({"id": f"c{next(numbers)}"} if has_ids else {}) | {"name": name, "args": {}} for name in names]
+        said.append({"role": "model", "parts": [{"functionCall": call} for call in calls]})
+        order = sorted(range(len(names)), key=lambda place: names[place]) if draw(st.booleans()) else range(len(names))
+        results = [
+            {"name": names[place], "response": {"output": f"result {len(said)}.{place}. " + "words " * 40}}
+            for place in order
+        ]
+        cut = draw(st.integers(0, len(results) - 1))
+        said += [
+            {"role": "user", "parts": [{"functionResponse": result} for result in part]}
+            for part in (results[:cut], results[cut:])
+            if part
+        ]
+        if draw(st.booleans()):
+            said += [{"role": "model", "parts": [{"text": f"Done {len(said)}."}]}, user(f"Go on {len(said)}.")]
+    return said
+
+
+def paired(messages):
+    """Which call each result belongs to, as the provider reads it: by its id, else by its name and order."""
+    found, waiting = {}, []
+    for one in messages:
+        if called := [part["functionCall"] for part in one["parts"] if "functionCall" in part]:
+            waiting = [(call["name"], call.get("id")) for call in called]
+        for result in (part["functionResponse"] for part in one["parts"] if "functionResponse" in part):
+            fits = [call for call in waiting if call[1] and call[1] == result.get("id")]
+            fits = fits or [call for call in waiting if call[0] == result["name"]]
+            assert fits, f"a result without its call: {result}"
+            waiting.remove(fits[0])
+            found[result["response"]["output"]] = fits[0][1]
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(tool_loops(), st.integers(300, 2_500))
+def test_results_without_ids_stay_with_their_calls(said, tokens):
+    expected = paired(said)
+    try:
+        kept = recto.fit(said, max_tokens=tokens, model=MODEL, keep_turns=1)
+    except WindowOverflow:
+        kept = []
+    assert not kept or judged(kept) == []
+    assert all(one in said for one in kept if any("functionResponse" in part for part in one["parts"]))
+    with recto.open("memory:", model=MODEL, models={MODEL: {"window": 3_000, "max_output": 200}}) as session:
+        for one in said:
+            session.append(one)
+        prompt = session.prompt()
+        assert judged(prompt.messages) == []
+        shown = {output: call for output, call in paired(prompt.messages).items() if output in expected}
+        assert shown.items() <= expected.items(), "a result was given to another call"
+        results = [
+            part["functionResponse"] for one in prompt.messages for part in one["parts"] if "functionResponse" in part
+        ]
+        assert not any("interrupted" in str(result["response"]) for result in results), "a result was lost"

@@ -254,3 +254,111 @@ def test_a_client_of_another_format_talks_to_gemini(tmp_path, upstream, wire, st
         told = [json.loads(entry.content) for entry in stored if entry.kind == MESSAGE and entry.role == "assistant"]
         assert [str(one).count("Yes, of course.") for one in told] == [1]
         assert upstream.asked[0].body["model"] == "gemini-3-pro"
+
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+FUNCTION = {"name": "read_file", "description": "Reads a file.", "parameters": SCHEMA}
+OFFERED = {
+    "chat": [{"type": "function", "function": FUNCTION}],
+    "responses": [{"type": "function", **FUNCTION}],
+    "messages": [{"name": "read_file", "description": "Reads a file.", "input_schema": SCHEMA}],
+}
+
+
+def events(answer: httpx2.Response) -> list[dict[str, Any]]:
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
+
+
+def loop_of_chat(answer: httpx2.Response, stream: bool) -> tuple[str, list[dict[str, Any]]]:
+    """What was said, and what the client sends next: the calls, and a result for each."""
+    if stream:
+        deltas = [chunk["choices"][0]["delta"] for chunk in events(answer) if chunk["choices"]]
+        said = "".join(delta.get("content") or "" for delta in deltas)
+        calls: dict[int, dict[str, Any]] = {}
+        for one in (one for delta in deltas for one in delta.get("tool_calls", [])):
+            call = calls.setdefault(one["index"], {"type": "function", "function": {"name": "", "arguments": ""}})
+            call |= {"id": one["id"]} if one.get("id") else {}
+            for name, piece in one["function"].items():
+                call["function"][name] += piece or ""
+        called = list(calls.values())
+    else:
+        message = answer.json()["choices"][0]["message"]
+        said, called = message.get("content") or "", message.get("tool_calls", [])
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": f"words of {call['function']['arguments']}"}
+        for call in called
+    ]
+    return said, [{"role": "assistant", "content": said or None, "tool_calls": called}, *results]
+
+
+def loop_of_responses(answer: httpx2.Response, stream: bool) -> tuple[str, list[dict[str, Any]]]:
+    response = events(answer)[-1]["response"] if stream else answer.json()
+    said = "".join(part["text"] for item in response["output"] for part in item.get("content", []))
+    called = [item for item in response["output"] if item["type"] == "function_call"]
+    results = [
+        {"type": "function_call_output", "call_id": one["call_id"], "output": f"words of {one['arguments']}"}
+        for one in called
+    ]
+    return said, [*response["output"], *results]
+
+
+def loop_of_messages(answer: httpx2.Response, stream: bool) -> tuple[str, list[dict[str, Any]]]:
+    blocks: list[dict[str, Any]] = []
+    if stream:
+        for event in events(answer):
+            if event["type"] == "content_block_start":
+                blocks.append({**event["content_block"], "partial": ""})
+            elif event["type"] == "content_block_delta":
+                delta = event["delta"]
+                if "text" in delta:
+                    blocks[-1]["text"] += delta["text"]
+                blocks[-1]["partial"] += delta.get("partial_json", "")
+        for block in blocks:
+            partial = block.pop("partial")
+            if block["type"] == "tool_use":
+                block["input"] = json.loads(partial or "{}")
+    else:
+        blocks = answer.json()["content"]
+    said = "".join(block.get("text", "") for block in blocks)
+    results = [
+        {"type": "tool_result", "tool_use_id": one["id"], "content": f"words of {json.dumps(one['input'])}"}
+        for one in blocks
+        if one["type"] == "tool_use"
+    ]
+    return said, [{"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+
+
+LOOPS = {"chat": loop_of_chat, "responses": loop_of_responses, "messages": loop_of_messages}
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("wire", CROSSING)
+def test_the_tools_of_a_client_of_another_format_are_called_by_gemini(tmp_path, upstream, wire, stream, ids):
+    def answer(asked: Asked) -> Says:
+        step = sum("functionCall" in str(one) for one in asked.messages)
+        if step == 2:
+            return Says(text="Both are read.")
+        return Says(text="Let me see.", calls=tuple(("read_file", {"path": f"{step}{name}.txt"}) for name in "ab"))
+
+    upstream.answer, upstream.gives_ids = answer, ids
+    path, body = CROSSING[wire]
+    with gateway(tmp_path, upstream.url, speaks=("gemini",)) as gw:
+        said: list[dict[str, Any]] = [{"role": "user", "content": "Read the files."}]
+        for step in range(3):
+            asked = {"model": "gemini-3-pro", **body(said), "stream": stream, "tools": OFFERED[wire]}
+            got = httpx2.post(f"{gw.url}/{path}", json=asked, headers={"authorization": f"Bearer {gw.secret}"})
+            assert got.status_code == 200, got.text
+            text, more = LOOPS[wire](got, stream)
+            assert text == ("Let me see." if step < 2 else "Both are read.")
+            said += more
+        assert [one.problems for one in upstream.asked] == [[]] * 3
+        assert "read_file" in str(upstream.asked[0].body["tools"])
+        parts = [part for one in upstream.asked[-1].messages for part in one["parts"]]
+        calls = [part["functionCall"]["args"]["path"] for part in parts if "functionCall" in part]
+        results = [str(part["functionResponse"]["response"]) for part in parts if "functionResponse" in part]
+        assert calls == ["0a.txt", "0b.txt", "1a.txt", "1b.txt"]
+        assert all(name in result and "words of" in result for name, result in zip(calls, results, strict=True))
+        sessions = {one.session for one in gw.store.sessions() if messages_in(gw, one.session)}
+        assert len(sessions) == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
@@ -133,6 +133,8 @@ class _ReadList:
         self.sent: list[Any] = []
         """The messages themselves."""
         self._structures: list[_Structure] = []
+        self._linked: dict[int, bytes] = {}
+        """Messages whose results lack the ids of their calls, with these, by their place."""
         self._lines: dict[int, WindowMessage] = {}
         """Messages that were counted, by their place."""
         self._copies: dict[int, object] = {}
@@ -166,6 +168,7 @@ class _ReadList:
         if length == len(self.sent):
             return
         del self.sent[length:], self._structures[length:]
+        self._linked = {place: raw for place, raw in self._linked.items() if place < length}
         cache, self.cache = self.cache, MessageCache(meter=self.meter, pointer_of=_pointer_to, knows_parts=False)
         for place, line in list(self._lines.items()):
             if place >= length:
@@ -179,14 +182,14 @@ class _ReadList:
         """Reads the messages that are new. Raises `MalformedMessage` for what is no message."""
         self.sent[:] = sent[: len(self.sent)]
         for place in range(len(self.sent), len(sent)):
-            structure = self._read(sent[place])
+            structure = self._read(sent[place], place)
             self.sent.append(sent[place])
             self._structures.append(structure)
             self._first_irregular += self._first_irregular == place
             if structure is not _PLAIN_ASSISTANT:
                 self._index(place, *structure)
 
-    def _read(self, message: Any) -> _Structure:  # noqa: ANN401  # whatever was passed in
+    def _read(self, message: Any, place: int) -> _Structure:  # noqa: ANN401  # whatever was passed in
         fields = message if type(message) is dict else fields_of(_raw(message))
         content = fields.get("content")
         self.size += 300 + (len(content) if isinstance(content, str | list) else 0)
@@ -198,7 +201,21 @@ class _ReadList:
             if type(answered) is str and fields.get("role") == "tool" and "type" not in fields:
                 return "tool", DEFAULT_FORMAT.name, ToolCallIds((), (answered,))
         format = own_format(fields) or DEFAULT_FORMAT
-        return format.messages.role_of(fields), format.name, format.validation.tool_call_ids(fields)
+        role = format.messages.role_of(fields)
+        if format.link_results is not None and role == "tool":
+            fields = self._with_ids(_raw(message), place, format.link_results)
+        return role, format.name, format.validation.tool_call_ids(fields)
+
+    def _with_ids(self, raw: bytes, place: int, link: Callable[[Sequence[bytes], bytes], bytes]) -> dict[str, Any]:
+        """The members of a message with results, which are linked to their calls."""
+        start = place
+        while start and place - start < _FEW and self._structures[start - 1][0] != "assistant":
+            start -= 1
+        before = [self._linked.get(at) or _raw(self.sent[at]) for at in range(max(start - 1, 0), place)]
+        linked = link(before, raw)
+        if linked != raw:
+            self._linked[place] = linked
+        return fields_of(linked)
 
     def _index_all(self) -> None:
         self._users: list[int] = []
@@ -294,7 +311,7 @@ class _ReadList:
         line = self._lines.get(place)
         if line is None:
             message, wire = self.sent[place], self._structures[place][1]
-            raw = _raw(message)
+            raw = self._linked.get(place) or _raw(message)
             try:
                 copy = message if isinstance(message, bytes) else _copy(message)
             except _Opaque:

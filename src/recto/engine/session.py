@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from recto.errors import InputError, MalformedMessage, MediaRefused, TooLarge, WindowOverflow
-from recto.formats import Usage, detect, read
+from recto.formats import FORMATS, Usage, detect, read
 from recto.formats.media import media_in
 from recto.formats.message import fields_of, role_defect
 from recto.formats.response import usage_in
 from recto.tokens.calibration import Calibration, prompt_tokens
-from recto.transcript.entries import Draft, session_key
+from recto.transcript.entries import MESSAGE, Draft, session_key
 from recto.transcript.events import event, new_ids, to_json
 from recto.transcript.session_keys import sibling_key
 
@@ -60,6 +60,8 @@ _USAGE_REACH = 200
 """How many entries back usage reports are read when a session is opened."""
 
 
+_LINKED_ENTRIES = 64
+"""How far back the calls of a result without ids are looked for: the status of each step is among the entries."""
 _LARGE_MESSAGE = 1024 * 1024
 """Bytes from which on a user message is checked before it is stored whether it can ever fit."""
 _MAX_CHARS_PER_TOKEN = 8
@@ -144,7 +146,7 @@ class Session:
         the last prompt, if the messages answer it; it is recorded as `observe` does. `also` makes records that are
         stored with them.
         """
-        parsed = [self._parse(message, wire) for message in messages]
+        parsed = self._linked([self._parse(message, wire) for message in messages])
         if meta is None or isinstance(meta, Mapping):
             metas, encoded = [meta or {}] * len(parsed), [to_json(meta or {})] * len(parsed)
         else:
@@ -505,6 +507,21 @@ class Session:
         text_bytes = len(raw) - sum(item.weight for item in media)
         if reason := refusal_of(media, text_bytes, self.window.builder.media_limits(wire)):
             raise MediaRefused(reason)
+
+    def _linked(self, parsed: list[tuple[bytes, Message, str]]) -> list[tuple[bytes, Message, str]]:
+        """The messages, with results that lack the ids of their calls linked to these."""
+        for place, (raw, message, wire) in enumerate(parsed):
+            link = FORMATS[wire].link_results
+            if link is None or message.role != "tool":
+                continue
+            before = [earlier for earlier, _, kind in parsed[:place] if kind == wire]
+            if not any(one.role == "assistant" for _, one, kind in parsed[:place] if kind == wire):
+                stored = (entry for entry in self.tail(_LINKED_ENTRIES) if entry.kind == MESSAGE)
+                before = [*(entry.content for entry in stored if entry.wire == wire), *before]
+            linked = link(before, raw)
+            if linked != raw:
+                parsed[place] = linked, read(linked, wire), wire
+        return parsed
 
     def _parse(self, source: MessageLike, wire: str | None = None) -> tuple[bytes, Message, str]:
         raw = source if isinstance(source, bytes) else to_json(source)

@@ -187,6 +187,9 @@ class Format:
     with_system: Callable[[str, str], str] = _with_system
     """Returns the value of the member that holds system text with text appended, both as JSON; it may be empty."""
 
+    link_results: Callable[[Sequence[bytes], bytes], bytes] | None = None
+    """Returns a message whose results have the ids of their calls, from the messages before it and itself; `None` if
+    results always have them."""
     joined_history: Callable[[Sequence[bytes]], Sequence[bytes]] | None = None
     """Returns a client's history as the model and its tools wrote it; `None` if clients write it so."""
 

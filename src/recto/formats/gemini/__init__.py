@@ -83,6 +83,7 @@ GEMINI: Final = Format(
     read_response=read_response,
     write_text=message.text_message,
     with_system=request.with_system,
+    link_results=message.link_results,
     joined_history=message.joined_history,
     capture=GeminiCapture,
 )

@@ -489,12 +489,21 @@ def _user_problems(turn: _ContentTurn, before: _ContentTurn) -> Iterator[str]:
 
 
 def _turns(messages: Sequence[dict[str, Json]]) -> Iterator[_ContentTurn]:
-    """Yields the turns. Calls without ids are counted over the whole turn, as the provider matches them in order."""
+    """Yields the turns. Calls and results without ids are counted over the whole turn, as the provider matches them."""
     place = 0
+    waiting: list[tuple[str, str]] = []
     for role, group in groupby(messages, key=lambda fields: "model" if role_of(fields) == "assistant" else "user"):
         together = list(group)
         parts = [part for fields in together for part in parts_of(fields)]
-        yield _ContentTurn(place, role, parts, _ids_in(parts))
+        ids = _ids_in(parts)
+        if ids.answers and waiting:
+            linked = _take_answers(parts, waiting)
+            stated = [object_in(part.get("functionResponse")).get("id") for part in parts]
+            pairs = zip(_ids(parts), linked, stated, parts, strict=True)
+            answers = [id if id == own else call for id, call, own, part in pairs if "functionResponse" in part]
+            ids = ToolCallIds(ids.calls, tuple(answers))
+        waiting = _calls_in(parts) if role == "model" else []
+        yield _ContentTurn(place, role, parts, ids)
         place += len(together)
 
 
@@ -515,8 +524,7 @@ def joined_history(messages: Sequence[bytes]) -> Sequence[bytes]:
                 joined[-1], changed = _joined(joined[-1], raw), True
             else:
                 joined.append(raw)
-            parts = parts_of(fields_of(joined[-1]))
-            waiting = [(name, id) for part, id in zip(parts, _ids(parts), strict=True) if (name := _called(part))]
+            waiting = _calls_in(parts_of(fields_of(joined[-1])))
         else:
             linked = _linked(raw, parts_of(fields), waiting) if waiting and role == "tool" else raw
             changed = changed or linked is not raw
@@ -552,26 +560,58 @@ def _joined(first: bytes, second: bytes) -> bytes:
     return f'{{"role": "model", "parts": [{", ".join(parts)}]}}'.encode()
 
 
-def _linked(raw: bytes, parts: Sequence[Mapping[str, Json]], waiting: list[tuple[str, str]]) -> bytes:
-    """Returns a content whose results have the ids of their calls; takes these calls out of those that wait."""
+def link_results(before: Sequence[bytes], raw: bytes) -> bytes:
+    """Returns a content whose results have the ids of their calls, which are in the contents before it.
+
+    The content as it is, if each result is known by its id, or by its name and place, without the others.
+    """
+    between: list[list[dict[str, Json]]] = []
+    for content in reversed(before):
+        fields = fields_of(content)
+        parts = parts_of(fields)
+        if role_of(fields) == "assistant":
+            waiting = _calls_in(parts)
+            for answers in reversed(between):
+                _take_answers(answers, waiting)
+            return _linked(raw, parts_of(fields_of(raw)), waiting)
+        between.append(parts)
+    return raw
+
+
+def _calls_in(parts: Sequence[Mapping[str, Json]]) -> list[tuple[str, str]]:
+    """Returns the names and ids of the calls in a content."""
+    return [(name, id) for part, id in zip(parts, _ids(parts), strict=True) if (name := _called(part))]
+
+
+def _take_answers(parts: Sequence[Mapping[str, Json]], waiting: list[tuple[str, str]]) -> list[str]:
+    """Returns the id of the call that each part answers, and takes these calls out of those that wait.
+
+    A result with the id of a call answers that one; the others, in order, the first that waits for their function.
+    """
     ids = _ids(parts)
     calls = {id for _, id in waiting}
-    waiting[:] = [call for call in waiting if call[1] not in ids]
-    places: dict[int, str] = {}
-    for place, (part, id) in enumerate(zip(parts, ids, strict=True)):
-        if "functionResponse" not in part or id in calls:
+    stated = [text_in(object_in(part.get("functionResponse")).get("id")) for part in parts]
+    waiting[:] = [call for call in waiting if call[1] not in stated]
+    for place, part in enumerate(parts):
+        if not isinstance(result := part.get("functionResponse"), dict) or stated[place] in calls:
             continue
-        name = text_in(object_in(part["functionResponse"]).get("name"))
-        call = next((call for call in waiting if call[0] == name), None)
-        if call is not None:
+        name = text_in(result.get("name"))
+        if (call := next((call for call in waiting if call[0] == name), None)) is not None:
             waiting.remove(call)
-            places[place] = "" if call[1].startswith(f"{name}#") else call[1]
-    if not places:
+            ids[place] = call[1]
+    return ids
+
+
+def _linked(raw: bytes, parts: Sequence[Mapping[str, Json]], waiting: list[tuple[str, str]]) -> bytes:
+    """Returns a content whose results have the ids of their calls; takes these calls out of those that wait."""
+    known, ids = _ids(parts), _take_answers(parts, waiting)
+    if known == ids:
         return raw
     text = text_of(raw)
     edits: list[TextEdit] = []
-    for place, span in enumerate(_part_spans(text)):
+    spans = [span for span in _part_spans(text) if isinstance(span.value, dict)]
+    for id, span in zip(ids, spans, strict=True):
         response = next(filter(None, (member_at(text, span.start, key) for key in _RESPONSES)), None)
-        if place in places and response is not None:
-            edits.append(set_member(text, response.value.start, "id", quoted(places[place])))
+        if response is not None and id and object_in(response.value.value).get("id") != id:
+            edits.append(set_member(text, response.value.start, "id", quoted(id)))
     return apply_edits(text, edits).encode()

@@ -72,7 +72,7 @@ def test_between_decisions_the_prompt_only_grows_at_its_tail():
 
 
 def test_messages_of_a_prompt_may_be_changed_without_breaking_them_for_others():
-    with opened() as session:
+    with opened(look_ahead=False) as session:
         work(session, exchanges=6)
         prompt = session.prompt()
         expected = [json.loads(raw) for raw in prompt.raw]
@@ -277,7 +277,7 @@ def test_deferred_events_are_not_lost_on_close_on_a_refused_append_or_before_a_d
 
 
 def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
-    with opened(floor_percent=70) as session:
+    with opened(floor_percent=70, look_ahead=False) as session:
         prompts = work(session, exchanges=80)
         room = session.window.budget.input_budget
         decided = [prompt for prompt in prompts if prompt.decisions]

@@ -43,7 +43,7 @@ def carried_out() -> Relieved:
         "memory:",
         model="gpt-4o",
         models=small,
-        window={"mode": "zones", "trim": {"keep_share": 0.0, "keep_newest": 3}},
+        window={"mode": "zones", "look_ahead": False, "trim": {"keep_share": 0.0, "keep_newest": 3}},
         recall=BY_RULE,
     ) as session:
         for said, message in enumerate(scripted_session(seed=_SEED, exchanges=12)):

@@ -42,6 +42,7 @@ def carried_out() -> Pruned:
         "floor_percent": 70,
         "shorten_outputs": False,
         "record_percent": 0,
+        "look_ahead": False,
     }
     with recto.open("memory:", model="gpt-4o", models=small, window=spare, recall=BY_RULE) as session:
         messages = {}

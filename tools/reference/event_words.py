@@ -69,6 +69,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "message_retried": ("The client sent a refused message again; it is in the prompt.", "gateway.md#refused-messages"),
     "reply_cut": ("An answer that did not come to its end; what came of it is stored.", "gateway.md"),
     "report": ("Known, and written by no part of this version.", "versioning.md"),
+    "relief_postponed": ("Nothing leaves yet although the ceiling is passed, and why.", "window.md#events"),
     "restored": ("A decision was undone.", "window.md#when-something-leaves"),
     "session_erased": ("A session was removed on purpose: its end, by whom and why.", "transcript.md#erasing"),
     "session_opened": ("Known, and written by no part of this version.", "versioning.md"),

@@ -69,6 +69,7 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
         mark=window.mark,
         card=card,
         cache_aware=window.cache_aware,
+        looks_ahead=window.look_ahead,
         compact=compact,
     )
     if window.mode == "auto_compact":
@@ -82,7 +83,10 @@ def _trim(window: WindowSettings, input_budget: int) -> TrimResults:
 
 
 def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
-    """Compact everything but the newest messages at once, however far below the target that leads."""
+    """Compact everything but the newest messages at once, however far below the target that leads.
+
+    A compaction is announced instead of brought forward: it loses more than other relief.
+    """
     target = window.compact_target_percent / 100
     return replace(
         rules,
@@ -90,6 +94,7 @@ def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
         floor=min(rules.floor, 0.9 * target),
         mandatory_from=target,
         warning=window.checkpoint_warning_percent / 100,
+        looks_ahead=False,
         protection=replace(rules.protection, min_recent_messages=0),
         policies=(rules.compact,),
         forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),

@@ -83,6 +83,9 @@ class WindowSettings:
     """A message that contains this text is never evicted. Empty: no such mark."""
     protect_task: bool = True
     """Whether the first user message is never evicted."""
+    look_ahead: bool = True
+    """Whether relief comes before a turn that is expected to pass the ceiling, instead of in the middle of it. Not in
+    `auto_compact`."""
     cache_aware: bool = True
     """Whether relief is postponed while it would cost more in re-billed cache than it saves."""
     reserve: int = 0
@@ -564,6 +567,7 @@ FOLDER_SETTINGS = frozenset(
         "window.keep_tools",
         "window.mark",
         "window.protect_task",
+        "window.look_ahead",
         "window.cache_aware",
         "window.reserve",
         "window.profile",

@@ -47,6 +47,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "pressure": (
         projection.ZONE,
         projection.SPIKE,
+        projection.POSTPONED,
         projection.WARNING,
         projection.VIOLATION,
         projection.ANNOUNCED,

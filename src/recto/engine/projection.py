@@ -30,6 +30,7 @@ from recto.transcript.protocols import Clock, Records, TranscriptStore
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
 ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
+POSTPONED = "relief_postponed"
 WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
 COMPRESSED, COMPACTION, NEW_WINDOW = "content_compressed", "compaction", "window_opened"
 NOTE, CHECKPOINT, HANDOFF, REPLAYED = "note", "checkpoint_saved", "handoff_written", "handoff_replayed"

@@ -25,7 +25,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.context.policies.compact import Compact
-from recto.context.policies.planner import ReliefRules, plan_relief
+from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
 from recto.context.window.pressure import PressureReading, corrected_budget
@@ -40,6 +40,7 @@ from recto.engine.projection import (
     NEW_WINDOW,
     OVERFLOW,
     PINNED,
+    POSTPONED,
     REFUSED,
     RESTORED,
     RETRIED,
@@ -152,6 +153,8 @@ class Window:
         """Checkpoints, handoffs and new windows."""
         self._relief = ReliefExecutor(self._recall, self.compactor, self.continuity, self.events)
         self._reading: PressureReading | None = None
+        self._postponed_in = -1
+        """The turn in which it was last recorded that relief is postponed."""
         self._extra_costs: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
         self._reader = ""
         """The tool among those of the last prompt with which the model can look up evicted messages."""
@@ -445,7 +448,7 @@ class Window:
 
         `used` are the tokens of the prompt, where they are known already.
         """
-        if used is not None and not rules.needs_relief(used):
+        if used is not None and not rules.needs_relief(used, state):
             return ()
         for _ in range(ATTEMPTS):
             seen = state.seq
@@ -453,6 +456,7 @@ class Window:
             used = None  # where it starts over, others have written
             if not planned.relief.plans:
                 if not planned.relief.postponed or self.state.seq == seen:
+                    self._note_postponed(state, planned.relief, rules)
                     return ()
                 continue  # another process wrote while the index was confirmed, and now it may not fit
             recorded = self.events.flush()  # before the decision, so it is stored before it
@@ -464,6 +468,15 @@ class Window:
                 return tuple(entry for entry in entries if entry.kind in DECISIONS)
             state = self.state
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
+
+    def _note_postponed(self, state: WindowState, relief: Relief, rules: ReliefRules) -> None:
+        """Records, once in a turn, why nothing is done although the prompt is above the ceiling."""
+        if not relief.postponed or relief.before <= rules.ceiling * rules.input_budget:
+            return
+        if self._postponed_in != state.turn:
+            self._postponed_in = state.turn
+            payload = {"reason": relief.postponed, "tokens": relief.before, "room": rules.input_budget}
+            self.events.record(POSTPONED, payload)
 
     def _measure(self, state: WindowState, builder: PromptBuilder, used: int, marker: int) -> PressureReading:
         measurement = measure(state, builder, used, self.rules, self.budget, self._reading, marker)

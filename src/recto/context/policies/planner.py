@@ -1,6 +1,7 @@
 """Relief planner: when the prompt is too full, apply one policy after another until it is down to the floor. Pure.
 
-Relief starts above the ceiling and goes down to the floor in one step, so that the prompt is edited rarely. Between the
+Relief starts above the ceiling and goes down to the floor in one step, so that the prompt is edited rarely. It starts
+before a turn that is expected to pass the ceiling, rather than in the middle of it. Between the
 ceiling and the input budget it is optional, and postponed if too little may be evicted or if the edit would cost more
 in cache writes than it saves. Above the input budget it is mandatory: the newest messages lose their protection by
 halves, and finally tool results in flight are cut to head and tail. The plans are returned; executing and recording
@@ -69,6 +70,8 @@ class ReliefRules:
     """The model, whose prices decide whether an optional edit pays off."""
     record_tokens: int = 0
     """Tokens of the working record that a decision writes at most; 0: none is written."""
+    looks_ahead: bool = True
+    """Whether relief comes before a turn that is expected to pass the ceiling."""
     cache_aware: bool = True
     """Whether an optional edit that does not pay off is postponed. Without a model card it is always made."""
 
@@ -76,9 +79,26 @@ class ReliefRules:
         if not 0 < self.floor < self.ceiling <= 1:
             raise ValueError("the floor must be below the ceiling, both between 0 and 1")
 
-    def needs_relief(self, tokens: int) -> bool:
+    def needs_relief(self, tokens: int, state: WindowState) -> bool:
         """Whether something may have to be evicted from a prompt of this size."""
-        return tokens > self.ceiling * self.input_budget or bool(self.component_limits)
+        over = tokens > self.ceiling * self.input_budget
+        return over or bool(self.component_limits) or self.growth_ahead(tokens, state) > 0
+
+    @property
+    def middle(self) -> float:
+        """The share half-way from the floor to the ceiling: an edit that does not get below it is not worth making."""
+        return (self.floor + self.ceiling) / 2
+
+    def growth_ahead(self, tokens: int, state: WindowState) -> int:
+        """Tokens that a turn is expected to add, if it begins now and would pass the ceiling; 0 otherwise.
+
+        A prompt that is below the middle between floor and ceiling is left alone.
+        """
+        begins = self.looks_ahead and state.question > state.last_assistant
+        if not begins or not self.middle < tokens / max(self.input_budget, 1) <= self.ceiling:
+            return 0
+        expected = state.growth.high_gain - state.growth.gain(state.tokens)
+        return expected if tokens + expected > self.ceiling * self.input_budget else 0
 
 
 class PlannerInputs(Protocol):
@@ -126,7 +146,7 @@ def plan_relief(
     where they are known already.
     """
     before = inputs.prompt_tokens(state) if used is None else used
-    if not rules.needs_relief(before):
+    if not rules.needs_relief(before, state):
         return Relief(plans=(), state=state, before=before, after=before)
     component_planner = _ReliefPlanner(state.copy(), rules, inputs)
     component_planner.bind_components()
@@ -136,12 +156,13 @@ def plan_relief(
         before=before,
         after=before if used is None and not component_planner.plans else component_planner.used,
     )
-    if bound.after <= rules.ceiling * rules.input_budget:
+    ahead = rules.growth_ahead(bound.after, component_planner.state)
+    if bound.after <= rules.ceiling * rules.input_budget and not ahead:
         return bound
     planner = _ReliefPlanner(component_planner.state.copy(), rules, inputs)
     planner.know(bound.after)
     floor = min(rules.floor, rules.cold_floor) if _is_expiring(rules, cache) else rules.floor
-    target, enough = int(floor * rules.input_budget), int((rules.floor + rules.ceiling) / 2 * rules.input_budget)
+    target, enough = int(floor * rules.input_budget), int(rules.middle * rules.input_budget)
     utilization = bound.after / rules.input_budget
     for policy in rules.policies if rules.may_evict else (TrimResults(),):
         if utilization >= rules.policy_starts.get(policy.name, 0.0):
@@ -167,7 +188,7 @@ def plan_relief(
     if planner.used > rules.input_budget and rules.may_evict:
         question_alone = replace(rules.protection, min_recent_messages=0, answered=False)
         planner.apply_policy(Prune(), question_alone, rules.input_budget)
-    plans = _join_plans([*component_planner.plans, *planner.plans])
+    plans = _join_plans([*component_planner.plans, *_with_expectation(planner.plans, ahead)])
     return Relief(plans=plans, state=planner.state, before=before, after=planner.used)
 
 
@@ -308,6 +329,12 @@ def max_record_tokens(state: WindowState, rules: ReliefRules) -> int:
 
 def _is_expiring(rules: ReliefRules, cache: CacheAge) -> bool:
     return rules.card is not None and rules.cache_aware and cache.is_expiring(rules.card.provider)
+
+
+def _with_expectation(plans: Sequence[Plan], ahead: int) -> Sequence[Plan]:
+    """Say in the reason of each plan what the turn is expected to add, where that is why it is made."""
+    reason = f"before a turn that may add {ahead:,} tokens"
+    return [replace(plan, reason=f"{reason}: {plan.reason}") for plan in _join_plans(plans)] if ahead else plans
 
 
 def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:

@@ -104,6 +104,13 @@ class Growth:
         """Tokens per turn, over the turns that have ended."""
         return sum(self.gains) / len(self.gains) if self.gains else 0.0
 
+    @property
+    def high_gain(self) -> int:
+        """What a turn seldom adds more than: the 90th percentile of the last turns' gains. 0 if there are too few."""
+        if len(self.gains) < MIN_BASELINE_TURNS:
+            return 0
+        return sorted(self.gains)[ceil(0.9 * len(self.gains)) - 1]
+
     def pace_with(self, tokens: int) -> float:
         """The pace including this turn, if that raises it: an unfinished turn does not lower the pace."""
         gains = (*self.gains, self.gain(tokens))[-VELOCITY_TURNS:]

@@ -64,6 +64,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "zone_changed": ("before", "after", "utilization"),
         "velocity_spike": ("gain", "baseline"),
         "window_overflow": ("tokens", "room"),
+        "relief_postponed": ("tokens", "room"),
         "budget_warning": ("component", "used"),
         "budget_violation": ("component", "used"),
         "auto_compact_warning": ("tokens", "room", "utilization"),

@@ -58,7 +58,9 @@ def test_the_public_names_are_these():
 
 
 PUBLIC = [
+    "AsyncContextWindowManager",
     "AsyncSession",
+    "ContextWindowManager",
     "Conversations",
     "Entry",
     "Following",
@@ -74,6 +76,8 @@ PUBLIC = [
     "errors",
     "fit",
     "follow",
+    "manager",
+    "manager_async",
     "open",
     "open_async",
     "verify",

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from recto.adapters.conversations import Conversations, follow
     from recto.adapters.decorator import bounded
     from recto.config import Settings
-    from recto.config.factory import fit, open, open_async
+    from recto.config.factory import fit, manager, manager_async, open, open_async
     from recto.engine.async_session import AsyncSession
+    from recto.engine.context_window_manager import AsyncContextWindowManager, ContextWindowManager
     from recto.engine.history_sync import Following
     from recto.engine.prompt_builder import Prompt
     from recto.engine.session import Session
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from recto.transcript.protocols import TranscriptStore
 
 _HOMES = {
+    "AsyncContextWindowManager": "recto.engine.context_window_manager",
     "AsyncSession": "recto.engine.async_session",
+    "ContextWindowManager": "recto.engine.context_window_manager",
     "Conversations": "recto.adapters.conversations",
     "Entry": "recto.transcript.entries",
     "Following": "recto.engine.history_sync",
@@ -36,13 +39,17 @@ _HOMES = {
     "bounded": "recto.adapters.decorator",
     "fit": "recto.config.factory",
     "follow": "recto.adapters.conversations",
+    "manager": "recto.config.factory",
+    "manager_async": "recto.config.factory",
     "open": "recto.config.factory",
     "open_async": "recto.config.factory",
     "verify": "recto.engine.verification",
 }
 
 __all__ = [
+    "AsyncContextWindowManager",
     "AsyncSession",
+    "ContextWindowManager",
     "Conversations",
     "Entry",
     "Following",
@@ -58,6 +65,8 @@ __all__ = [
     "errors",
     "fit",
     "follow",
+    "manager",
+    "manager_async",
     "open",
     "open_async",
     "verify",

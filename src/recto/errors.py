@@ -21,6 +21,9 @@ A message says what happened, what was stored, and what to do; the attributes ca
     │   ├── MalformedMemory     a file of durable memory; names the line
     │   ├── ProposalRefused     a proposal that cannot become memory: a secret, empty, too long
     │   ├── ApprovalRefused     an approval of other bytes than those shown, or not the first
+    │   ├── HookOutOfOrder      a hook of a manager was called before the one that it follows
+    │   ├── UnknownCall         a tool result for a call that the model did not make, or that has its result
+    │   ├── WrongSession        an async session in a blocking manager, or the other way round
     │   ├── CannotCross         a part has no equivalent in the other wire format; names the part
     │   └── UnknownKey          no API key has that id
     ├── RequestRefused          the gateway rejects a request; carries the HTTP status
@@ -205,6 +208,41 @@ class UnknownKey(InputError):
     def __init__(self, id: str) -> None:
         self.id = id
         super().__init__(f"no key has the id {id!r:.80}. Nothing was changed; 'recto keys list' shows all of them.")
+
+
+class HookOutOfOrder(InputError):
+    """A hook of a manager was called before the one that it follows. Nothing was stored by it."""
+
+    def __init__(self, hook: str, reason: str, cure: str) -> None:
+        self.hook = hook
+        super().__init__(f"{hook} is out of order: {reason}. Nothing was stored by it; {cure}.")
+
+
+class UnknownCall(InputError):
+    """A tool result for a call that the model did not make, or that has its result. It was not stored."""
+
+    def __init__(self, name: str, id: str | None, reason: str, waiting: Sequence[tuple[str, str]] = ()) -> None:
+        self.name = name
+        self.id = id
+        self.waiting = tuple(waiting)
+        """Name and id of the calls that have no result yet."""
+        open_calls = ", ".join(f"{tool} ({call})" for tool, call in self.waiting[:8]) or "none"
+        which = f"{name!r:.80}" + (f" ({id:.80})" if id else "")
+        super().__init__(
+            f"a result for {which}: {reason}. It was not stored, and everything before it is. Calls without a result: "
+            f"{open_calls}."
+        )
+
+
+class WrongSession(InputError):
+    """An async session in a blocking manager, or a blocking one in an async manager. Nothing was stored."""
+
+    def __init__(self, manager: object, session: object) -> None:
+        name, given = type(manager).__name__, type(session).__name__
+        super().__init__(
+            f"{name} cannot manage '{given}'. Nothing was stored; ContextWindowManager takes what recto.open returns, "
+            "AsyncContextWindowManager takes what recto.open_async returns."
+        )
 
 
 class CannotCross(InputError):

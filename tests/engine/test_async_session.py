@@ -10,9 +10,7 @@ import pytest
 
 import recto
 from recto.engine.async_session import AsyncSession, ThreadCall
-from recto.engine.context_window_manager import AsyncContextWindowManager, ContextWindowManager
 from recto.engine.session import Session
-from recto.errors import InputError
 
 DEADLINE = 30
 NAMESPACES = ("memory", "checkpoints", "health", "usage")
@@ -66,31 +64,6 @@ def test_a_session_and_its_async_face_have_the_same_attributes(pair):
 
 def test_a_session_keeps_to_the_calls_that_people_use():
     assert len(public(Session.__new__(Session))) <= 30
-
-
-def test_a_manager_refuses_the_wrong_kind_of_session_and_each_kind_has_its_own(tmp_path):
-    async def turn() -> tuple[int, list[str]]:
-        async with await recto.open_async(tmp_path / "managed.db", model="gpt-4o") as session:
-            with pytest.raises(InputError, match="AsyncContextWindowManager"):
-                ContextWindowManager(session)
-            with pytest.raises(InputError, match="takes an AsyncSession"):
-                AsyncContextWindowManager(session.session)
-            manager = AsyncContextWindowManager(session)
-            first = await manager.on_turn_start({"role": "user", "content": "Hello."})
-            call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-            await manager.on_tool_result(
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "c1", "content": "fine"},
-            )
-            await manager.on_turn_end({"role": "assistant", "content": "Done."}, usage={"prompt_tokens": 9})
-            assert (await manager.get_status_report()).tokens > first.tokens
-            shorter = await manager.on_overflow("maximum context length is 9000 tokens")
-            assert shorter.reading.room < first.reading.room
-            return first.tokens, [entry.role async for entry in session.read() if entry.kind == "message"]
-
-    tokens, roles = asyncio.run(turn())
-    assert tokens > 0
-    assert roles == ["user", "assistant", "tool", "assistant"]
 
 
 def test_a_call_on_a_thread_ends_though_its_task_is_cancelled_and_tells_what_it_returned():

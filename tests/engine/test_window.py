@@ -11,9 +11,8 @@ import pytest
 import recto
 from recto.config import load
 from recto.config.factory import SystemClock, open_session
-from recto.context.policies.evict import Evict
 from recto.context.policies.prune import Prune
-from recto.context.policies.scorers import SCORERS, scorer_named
+from recto.context.policies.scorers import SCORERS
 from recto.context.window.state import seqs_in
 from recto.engine import projection
 from recto.engine.context_window_manager import ContextWindowManager
@@ -559,20 +558,20 @@ def test_zone_changes_and_decisions_are_told_to_listeners():
         manager = ContextWindowManager(session, tools=TOOLS, on_event=heard.append)
         for message in scripted_session(exchanges=40):
             match message["role"]:
-                case "user":
-                    prompt = manager.on_turn_start(message)
-                case "tool":
-                    prompt = manager.on_tool_result(message)
-                case "assistant" if "tool_calls" in message:
+                case "system":
                     session.append(message)
+                case "user":
+                    manager.on_turn_start(message)
+                case "tool":
+                    manager.on_tool_result("", message, id=message["tool_call_id"])
                 case _:
+                    assert manager.on_turn_start().tokens <= session.window.budget.input_budget
                     manager.on_turn_end(message)
-            assert prompt.tokens <= session.window.budget.input_budget if message["role"] in ("user", "tool") else True
         assert {"zone_changed", "context_window_pruned"} <= {entry.kind for entry in heard}
         trail = manager.get_audit_trail()
         assert trail[0].policy == "prune"
-        assert sum(used.used for used in manager.get_status_report().components) > 0
-        manager.use(policies=(Evict(scorer=scorer_named("lru")),))
+        assert sum(used.used for used in manager.get_status_report().report.components) > 0
+        manager.use(policy="lru", shorten_outputs=False)
         work(session, exchanges=40, seed=3)
         latest = next(decided for decided in manager.get_audit_trail() if decided.policy.startswith("evict."))
         assert latest.policy == "evict.lru"

@@ -74,6 +74,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "session_erased": ("A session was removed on purpose: its end, by whom and why.", "transcript.md#erasing"),
     "session_opened": ("Known, and written by no part of this version.", "versioning.md"),
     "standing_changed": ("What stands before everything else.", "window.md#what-stands-before-everything-else"),
+    "task_completed": ("A task is over: its last checkpoint, and how its turns went.", "library.md#the-manager"),
+    "tool_result_held": ("A tool result that is sent with the others of its step.", "library.md#the-manager"),
     "tool_results_trimmed": ("Old tool results shrank to a placeholder.", "window.md#when-something-leaves"),
     "tools_offered": ("Tools that a client sent to the gateway, once for each list.", "gateway.md"),
     "units_evicted": ("Units left by their score.", "window.md#when-something-leaves"),

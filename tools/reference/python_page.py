@@ -28,8 +28,11 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.engine.session.SessionUsage",
     ],
     "Loops and sub-agents": [
-        "recto.engine.context_window_manager.ContextWindowManager",
-        "recto.engine.context_window_manager.AsyncContextWindowManager",
+        "recto.engine.context_window_manager.Reply",
+        "recto.formats.response_objects.RequestedCall",
+        "recto.engine.context_window_manager.StatusReport",
+        "recto.engine.context_window_manager.TaskCompletion",
+        "recto.continuity.checkpoints.checkpoint.TaskStatement",
         "recto.context.compaction.protocols.Dispatcher",
     ],
     "What a session tells": [

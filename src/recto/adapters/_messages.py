@@ -16,13 +16,9 @@ from recto.adapters.conversations import Conversations, follow
 from recto.engine.history_sync import ChatMessage, Following
 from recto.errors import InputError, SettingsError
 from recto.formats import read_reply
+from recto.formats.response_objects import plain
 from recto.transcript.entries import MESSAGE
 from recto.transcript.session_keys import session_in
-
-
-def plain(message: Any) -> Any:  # noqa: ANN401  # whatever a client or an application calls a message
-    """Convert a client's message or response object to JSON values."""
-    return message.model_dump(mode="json", exclude_none=True) if hasattr(message, "model_dump") else message
 
 
 def answer_in(answer: object, wire: str) -> tuple[list[ChatMessage], Mapping[str, Any] | None]:

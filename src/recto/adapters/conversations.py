@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
-from recto.adapters.options import ConversationOptions, Size, Summarizer, joined, meter_of
+from recto.adapters.options import ConversationOptions, Size, Summarizer, joined
 from recto.config import Settings, load
-from recto.config.factory import make_indexer, model_card, open_session, open_store
+from recto.config.factory import make_indexer, model_card, open_session, open_store, own_meter
 from recto.context.compaction.protocols import ChatModel
 from recto.context.window.budget import Budget
 from recto.engine.history_sync import ChatMessage, Following
@@ -185,7 +185,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
         settings,
         opened,
         writer=writer,  # type: ignore[arg-type]  # a function is none any more
-        meter=None if token_counter is None else meter_of(token_counter),
+        meter=None if token_counter is None else own_meter(token_counter),
         pin=pin,
         surface=surface,
         wire=wire,

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self
 
-from recto.adapters._messages import answer_in, plain
+from recto.adapters._messages import answer_in
 from recto.adapters.conversations import Conversations, follow
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
 from recto.errors import InputError
 from recto.formats import DEFAULT_FORMAT, format_named
+from recto.formats.response_objects import plain
 from recto.transcript.protocols import TranscriptStore
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
 from recto.errors import ModelFailed, SettingsError
-from recto.tokens.meter import Meter
 
 Size: TypeAlias = tuple[Literal["tokens", "messages", "fraction"], float]
 """`("tokens", 4000)`, `("messages", 20)` or `("fraction", 0.8)`, as LangChain writes it."""
@@ -84,11 +83,6 @@ def joined(ours: Mapping[str, Any], explicit: Mapping[str, Any]) -> dict[str, An
         before = found.get(name)
         found[name] = joined(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return found
-
-
-def meter_of(token_counter: Callable[[str], int]) -> Meter:
-    """Counts with a function of the caller's own; what a model adds around messages is assumed to be the most."""
-    return Meter(name=f"own/{getattr(token_counter, '__name__', 'counter')}"[:64], count=token_counter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,21 @@ message or prompt loads the window.
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 from weakref import WeakKeyDictionary
 
 from recto.config import Settings, load
+from recto.config.loader import override
 from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.memory.folder_names import PAGES, folder_name
@@ -32,6 +34,8 @@ from recto.transcript.tenancy import TenantStore, store_behind
 if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel, Dispatcher
     from recto.context.compaction.writer import SummaryWriter
+    from recto.context.policies.features import Scorer
+    from recto.context.window.plan import Policy
     from recto.continuity.memory.authority import MemoryAuthority
     from recto.continuity.memory.consolidation import Consolidator
     from recto.continuity.memory.digest import CriticalMemory, MemoryDigest
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from recto.continuity.memory.model import Memory
     from recto.engine.async_session import AsyncSession
     from recto.engine.compactor import Compactor
+    from recto.engine.context_window_manager import AsyncContextWindowManager, ContextWindowManager, Status
     from recto.engine.delegation import Delegator
     from recto.engine.fit import M
     from recto.engine.importer import Importer
@@ -48,16 +53,17 @@ if TYPE_CHECKING:
     from recto.engine.standing_context import StandingContext
     from recto.engine.window import Window
     from recto.health.exporters.prometheus import Metrics
+    from recto.health.metrics import Alert
     from recto.health.protocols import HealthSink
     from recto.health.trends import HealthReport
     from recto.models.chat.llama_cpp import EmbeddedModel
     from recto.recall.index.rows import LaneSize
     from recto.recall.indexer import Indexer
-    from recto.recall.protocols import RecallIndex
+    from recto.recall.protocols import Embedder, RecallIndex
     from recto.recall.recall import RecallService
     from recto.tokens.meter import Meter
     from recto.tokens.model_card import ModelCard
-    from recto.transcript.entries import Role
+    from recto.transcript.entries import Entry, Role
     from recto.transcript.protocols import Clock, Replica, TranscriptStore
 
 
@@ -66,6 +72,8 @@ MEMORY_STORE = "memory:"
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _MEMORY_INDEXES: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
 """The index of each in-memory store, shared by the sessions of that store."""
+_P = ParamSpec("_P")
+_SETTINGS_SUFFIXES = (".yaml", ".yml")
 _EMBEDDED_INPUT_TOKENS = 3_000
 """Maximum input of an embedded model: a laptop processes this many tokens in half a minute."""
 
@@ -142,6 +150,133 @@ def fit(
     )
 
 
+def manager(  # noqa: PLR0913  # each part of a manager can be replaced
+    store: str | os.PathLike[str] | TranscriptStore | None = None,
+    *,
+    model: str | None = None,
+    goal: str = "",
+    success_criteria: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    tools: Sequence[Any] = (),
+    max_context_tokens: int | None = None,
+    config: str | os.PathLike[str] | None = None,
+    session: str | None = None,
+    tenant: str | None = None,
+    wire: str | None = None,
+    policy: str | Policy | Scorer | None = None,
+    token_counter: Callable[[str], int] | None = None,
+    embedder: Embedder | None = None,
+    writer: ChatModel | None = None,
+    dispatcher: Dispatcher | None = None,
+    sinks: Sequence[HealthSink] | None = None,
+    on_event: Callable[[Entry], None] | None = None,
+    on_alert: Callable[[Alert], object] | None = None,
+    on_status_change: Callable[[Status, Status], object] | None = None,
+    **more: Mapping[str, Any],
+) -> ContextWindowManager:
+    """Open a session and return the manager of an agent's loop over it: `with recto.manager("agent.db") as manager: …`.
+
+    Args:
+        store: A path, `"memory:"`, an open store, or a settings file (`context.yaml`), which names the store.
+        model: The model that the prompts are for.
+        goal: What the agent is to do; in every prompt until `on_task_complete`, with the next two.
+        success_criteria: When it is done.
+        constraints: What must not be done, or how it must be done.
+        tools: Schemas of the tools that are sent with each prompt.
+        max_context_tokens: The size of the window, if the model is unknown or should use less than it could.
+        config: A settings file.
+        session: The session, if it is not the default one.
+        tenant: The tenant of the session.
+        wire: The format of the prompt, while no message shows another; without it, that of the model's provider.
+        policy: What is evicted first: a name as in the settings, or an object of your own.
+        token_counter: Counts the tokens of a text, in place of the model's tokenizer.
+        embedder: Makes the vectors of recall, in place of the one that the settings name.
+        writer: A model of your own that writes summaries.
+        dispatcher: Hands work to your sub-agents.
+        sinks: Receive the measures of each turn.
+        on_event: Is called with every event of the window.
+        on_alert: Is called when a health alert is raised, and when it is over.
+        on_status_change: Is called with the status before and after.
+        more: Other groups of settings by name, as in `open`.
+    """
+    from recto.engine.context_window_manager import ContextWindowManager  # noqa: PLC0415
+
+    location, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
+    if location is not None and os.fspath(location).endswith(_SETTINGS_SUFFIXES):
+        if config is not None:
+            raise SettingsError("config", f"'{os.fspath(location)}' and '{os.fspath(config)}' are both settings files")
+        location, config = None, location
+    arguments = {"store": location, "session": session, "model": model, "tenant": tenant, **more}
+    settings = load(path=None if config is None else Path(config), arguments=arguments)
+    settings = _managed(settings, max_context_tokens, policy if isinstance(policy, str) else None)
+    opened_session = open_session(
+        settings,
+        opened,
+        model=writer,
+        dispatcher=dispatcher,
+        sinks=sinks,
+        meter=None if token_counter is None else own_meter(token_counter),
+        policy=None if isinstance(policy, str) else policy,
+        embedder=embedder,
+    )
+    try:
+        made = ContextWindowManager(
+            opened_session,
+            goal=goal,
+            success_criteria=success_criteria,
+            constraints=constraints,
+            tools=tools,
+            wire=wire,
+            on_event=on_event,
+            on_alert=on_alert,
+            on_status_change=on_status_change,
+        )
+        _ = made.task  # what waits is known from here on
+    except BaseException:
+        opened_session.close()
+        raise
+    return made
+
+
+def _awaited_manager(
+    opener: Callable[_P, ContextWindowManager],
+) -> Callable[_P, Coroutine[Any, Any, AsyncContextWindowManager]]:
+    """The awaited form of `manager`, with its parameters."""
+
+    async def manager_async(*args: _P.args, **kwargs: _P.kwargs) -> AsyncContextWindowManager:
+        from recto.engine.async_session import on_a_thread  # noqa: PLC0415
+        from recto.engine.context_window_manager import AsyncContextWindowManager  # noqa: PLC0415
+
+        return AsyncContextWindowManager.over(await on_a_thread(opener, *args, **kwargs))
+
+    signature = inspect.signature(opener)
+    manager_async.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        return_annotation="AsyncContextWindowManager"
+    )
+    manager_async.__qualname__ = "manager_async"
+    manager_async.__doc__ = (
+        '`manager` for programs that await: `async with await recto.manager_async("agent.db") as manager: …`.'
+    )
+    return manager_async
+
+
+manager_async = _awaited_manager(manager)
+
+
+def _managed(settings: Settings, max_context_tokens: int | None, policy: str | None) -> Settings:
+    """The settings of a manager: its checkpoints are written at milestones, unless the settings say otherwise."""
+    changes: dict[str, Any] = {}
+    if max_context_tokens is not None:
+        known = settings.models.get(settings.model, {})
+        sizes = {"window": max_context_tokens, "max_input": max_context_tokens}
+        changes["models"] = {**settings.models, settings.model: {**known, **sizes}}
+    if policy is not None:
+        changes["window"] = {"policy": policy}
+    if settings.continuity.milestones == "auto":
+        changes["continuity"] = {"milestones": "always"}
+    return override(settings, changes)
+
+
 class SystemClock:
     """The system clock."""
 
@@ -150,7 +285,7 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
-def open_session(
+def open_session(  # noqa: PLR0913  # each part can be replaced
     settings: Settings,
     store: TranscriptStore | None = None,
     indexer: Indexer | None = None,
@@ -160,6 +295,8 @@ def open_session(
     sinks: Sequence[HealthSink] | None = None,
     clock: Clock | None = None,
     meter: Meter | None = None,
+    policy: Policy | Scorer | None = None,
+    embedder: Embedder | None = None,
 ) -> Session:
     """Open the session that the settings name, in an open store or in the one they name.
 
@@ -171,13 +308,15 @@ def open_session(
             name are opened and closed with the session.
         clock: Defaults to the system clock.
         meter: Defaults to the token counter of the settings' model.
+        policy: Chooses what is evicted, in place of the policy that the settings name.
+        embedder: Makes the vectors of recall, in place of the one that the settings name.
     """
     opened = open_store(settings) if store is None else store
     meter, clock = meter or make_meter(settings), clock or SystemClock()
     view = TenantStore(opened, settings.tenant)
     key = view.key(settings.session)
     delegator = _make_delegator(settings, view, key, meter, dispatcher) if dispatcher else None
-    window = _WindowParts(settings, opened, view, key, meter, clock, indexer, model, delegator)
+    window = _WindowParts(settings, opened, view, key, meter, clock, indexer, model, delegator, policy, embedder)
     session = Session(
         view,
         key,
@@ -223,6 +362,8 @@ class _WindowParts:
     indexer: Indexer | None
     model: ChatModel | None
     delegator: Delegator | None
+    policy: Policy | Scorer | None
+    embedder: Embedder | None
 
     @cached_property
     def _authority(self) -> MemoryAuthority:
@@ -236,22 +377,20 @@ class _WindowParts:
         return path / PAGES if path else None
 
     def build(self) -> Window:
-        from recto.config.modes import make_relief_rules  # noqa: PLC0415
-        from recto.context.window.budget import Budget  # noqa: PLC0415
+        from recto.config.modes import WindowConfiguration  # noqa: PLC0415
         from recto.engine.window import Window  # noqa: PLC0415
 
-        settings, window_settings = self.settings, self.settings.window
-        card = model_card(settings)
-        budget = Budget.for_model(
-            card, window_settings.profile, reserve=window_settings.reserve or None, enforced=window_settings.enforced
-        )
+        settings = self.settings
+        configuration = WindowConfiguration(settings, model_card(settings), self.policy)
+        budget, rules = configuration.make()
         return Window(
             self.view,
             self.key,
             meter=self.meter,
             clock=self.clock,
             budget=budget,
-            rules=make_relief_rules(settings, budget, card),
+            rules=rules,
+            reconfigure=configuration.change,
             recall=self._recall if settings.recall.enabled else None,
             reaches_beyond=self._reaches_beyond,
             compactor=self._compactor,
@@ -262,7 +401,8 @@ class _WindowParts:
         )
 
     def _recall(self) -> RecallService:
-        return make_recall(self.settings, self.store, self.key, self.indexer, self._authority)
+        own = make_indexer(self.settings, self.store, self.embedder) if self.embedder is not None else None
+        return make_recall(self.settings, self.store, self.key, self.indexer, self._authority, own=own)
 
     def _has_memory(self) -> bool:
         """Whether the agent may have memory. One look at the file system: nothing is read and nothing is loaded."""
@@ -306,6 +446,13 @@ def _row_maker() -> Callable[[str, Role, int, bytes], bytes]:
 def model_card(settings: Settings) -> ModelCard:
     """Return what the registry and the settings know about the settings' model."""
     return model_registry(settings.models).card(settings.model)
+
+
+def own_meter(token_counter: Callable[[str], int]) -> Meter:
+    """Count with a function of the caller's own; what a model adds around messages is assumed to be the most."""
+    from recto.tokens.meter import Meter  # noqa: PLC0415
+
+    return Meter(name=f"own/{getattr(token_counter, '__name__', 'counter')}"[:64], count=token_counter)
 
 
 def make_meter(settings: Settings) -> Meter:
@@ -543,8 +690,8 @@ def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Ca
     return lambda prompt, answer: call_price(card, 0, prompt, answer)
 
 
-def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
-    """Build the indexer of a store."""
+def make_indexer(settings: Settings, store: TranscriptStore, embedder: Embedder | None = None) -> Indexer:
+    """Build the indexer of a store, with the embedder passed in or the one that the settings name."""
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
@@ -554,7 +701,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     choice = asdict(settings.recall.embedder)
     names = [rule.name for rule in fields(EmbeddingRules)]
     rules = EmbeddingRules(**{name: choice.pop(name) for name in names})
-    embedder = embedder_for(EmbedderChoice(**choice))
+    embedder = embedder or embedder_for(EmbedderChoice(**choice))
     lanes: list[LaneSize] = []
     with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
         lanes = index.lanes()
@@ -594,8 +741,10 @@ def make_recall(
     key: str,
     indexer: Indexer | None = None,
     authority: MemoryAuthority | None = None,
+    *,
+    own: Indexer | None = None,
 ) -> RecallService:
-    """Build the recall of a session, over a shared indexer or one of its own."""
+    """Build the recall of a session, over a shared indexer or one of its own, which is passed in or made."""
     from recto.recall.recall import RecallRules, RecallService  # noqa: PLC0415
     from recto.recall.search import Searcher  # noqa: PLC0415
 
@@ -610,7 +759,7 @@ def make_recall(
         query_seconds=recall_settings.query_seconds,
     )
     searcher = Searcher(
-        indexer or make_indexer(settings, store),
+        indexer or own or make_indexer(settings, store),
         store=TenantStore(store, settings.tenant),
     )
     authority = authority or make_memory_authority(settings, store)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 from recto.config import Settings, WindowSettings
+from recto.config.loader import override
 from recto.context.policies.compact import Compact
 from recto.context.policies.evict import Evict
+from recto.context.policies.features import Scorer
 from recto.context.policies.planner import ReliefRules
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
@@ -40,10 +44,57 @@ def floor_share(window: WindowSettings, size: int) -> float:
     return min(floor, 0.9 * window.ceiling_percent / 100)
 
 
-def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> ReliefRules:
-    """Build the rules that say when relief starts, how far it goes and what it may touch."""
+@dataclass(slots=True)
+class WindowConfiguration:
+    """The budget and the rules of a window, and what becomes of them when settings change at run time."""
+
+    settings: Settings
+    card: ModelCard
+    policy: Policy | Scorer | None = None
+    """Chooses what is evicted, in place of the policy that the settings name."""
+
+    def make(self) -> tuple[Budget, ReliefRules]:
+        """Build both."""
+        window = self.settings.window
+        reserve = window.reserve or None
+        budget = Budget.for_model(self.card, window.profile, reserve=reserve, enforced=window.enforced)
+        eviction = None if self.policy is None else as_policy(self.policy)
+        return budget, make_relief_rules(self.settings, budget, self.card, eviction)
+
+    def change(self, changes: Mapping[str, Any]) -> tuple[Budget, ReliefRules]:
+        """Change settings of the group `window` by name. Raises `SettingsError`, and nothing is changed then."""
+        named = dict(changes)
+        policy = None if "policy" in named else self.policy
+        if not isinstance(named.get("policy", ""), str):
+            policy = named.pop("policy")
+        elif "policy" in named and "scorer" not in named:
+            named["scorer"] = {}  # the settings of another policy
+        changed = WindowConfiguration(override(self.settings, {"window": named}), self.card, policy)
+        made = changed.make()
+        self.settings, self.policy = changed.settings, changed.policy
+        return made
+
+
+def as_policy(policy: str | Policy | Scorer, **settings: object) -> Policy:
+    """Return the eviction policy of a name, a policy or a scorer. Raises `SettingsError` for anything else."""
+    if isinstance(policy, str):
+        return Prune() if policy == "prune" else Evict(scorer=scorer_named(policy, **settings))
+    if callable(getattr(policy, "plan", None)):
+        return cast("Policy", policy)
+    if callable(getattr(policy, "score", None)):
+        return Evict(scorer=cast("Scorer", policy))
+    raise SettingsError("policy", f"'{type(policy).__name__}' has neither the calls of a policy nor those of a scorer")
+
+
+def make_relief_rules(
+    settings: Settings, budget: Budget, card: ModelCard, eviction: Policy | None = None
+) -> ReliefRules:
+    """Build the rules that say when relief starts, how far it goes and what it may touch.
+
+    `eviction` chooses what is evicted, in place of the policy that the settings name.
+    """
     window = settings.window
-    eviction = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
+    eviction = eviction or as_policy(window.policy, **window.scorer)
     compact = Compact(
         keep_recent_tokens=min(window.keep_recent_tokens, budget.input_budget * 2 // 5),
         summary_tokens=max(min(settings.compress.summary_tokens, budget.input_budget // 8), 1),

@@ -42,7 +42,13 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "undo": (RESTORED,),
     "pin": (PINNED, UNPINNED),
     "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE),
-    "continuity": (projection.CHECKPOINT, projection.HANDOFF, projection.REPLAYED, projection.HOST_COMPACTED),
+    "continuity": (
+        projection.CHECKPOINT,
+        projection.HANDOFF,
+        projection.REPLAYED,
+        projection.HOST_COMPACTED,
+        projection.TASK_COMPLETED,
+    ),
     "recall": (INJECTED, MISSED, USED),
     "pressure": (
         projection.ZONE,
@@ -69,7 +75,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         *(ERASED, FINISHED),
     ),
     "note": (projection.NOTE,),
-    "bookkeeping": (SNAPSHOT, projection.USAGE, projection.JUDGED, "report", "lineage"),
+    "bookkeeping": (SNAPSHOT, projection.USAGE, projection.JUDGED, projection.RESULT_HELD, "report", "lineage"),
 }
 TOPICS: Mapping[str, Topic] = {kind: topic for topic, kinds in _KINDS.items() for kind in kinds}
 """The topic of each event kind; other kinds were written by another program or a newer version of Recto."""

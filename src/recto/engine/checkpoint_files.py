@@ -20,6 +20,8 @@ _STALE_SECONDS = 3600
 """Age at which temporary files of a stopped process are removed."""
 
 JSON, PAGE, HANDOFF = "checkpoint.json", "checkpoint.md", "handoff.md"
+ARCHIVE = "archive"
+"""The folder of the checkpoints of completed tasks."""
 
 
 def safe_name(session: str) -> str:
@@ -32,6 +34,14 @@ def safe_name(session: str) -> str:
 def session_folder(folder: str | os.PathLike[str], session: str) -> Path:
     """Return the folder of a session's files."""
     return Path(folder).expanduser() / safe_name(session)
+
+
+def archive_files(folder: Path, version: int, checkpoint: bytes, page: bytes) -> None:
+    """Write the last checkpoint of a task to the archive; none waits in the folder any more. Raises `OSError`."""
+    write_atomically(folder / ARCHIVE / f"checkpoint-{version}.json", checkpoint)
+    write_atomically(folder / ARCHIVE / f"checkpoint-{version}.md", page)
+    for name in (JSON, PAGE, HANDOFF):
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

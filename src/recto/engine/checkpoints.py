@@ -19,12 +19,12 @@ from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.builder import carried, changed, checkpoint_of, services_in, taken_over, with_given
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment, ManualState
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment, ManualState, TaskStatement
 from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
-from recto.engine.checkpoint_files import JSON, PAGE, session_folder, write_atomically
+from recto.engine.checkpoint_files import JSON, PAGE, archive_files, session_folder, write_atomically
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import CHECKPOINT, HANDOFF, EventLog, checkpoint_key, last_numbered, replay_key
 from recto.engine.prompt_builder import MessageCache
@@ -140,11 +140,12 @@ class Checkpoints:
         changes: Changes | None = None,
         expect: int | None = None,
         over: Checkpoint | None = None,
+        task: TaskStatement | None = None,
     ) -> Checkpoint:
         """A checkpoint of the work now, as the next version.
 
         With `expect` it is refused unless that is the newest version. `over` is a checkpoint of another transcript to
-        continue from.
+        continue from, and `task` the statement of a task that begins: nothing that was set for an earlier one applies.
         """
         version, before = self.version(state), self.newest(state)
         if expect is not None and expect != version:
@@ -164,8 +165,11 @@ class Checkpoints:
         checkpoint = replace(
             checkpoint, session=self._session, goal_seq=state.task_seq, success_criteria=criteria, reason=reason
         )
+        if before is not None and (before.is_complete or task is not None):
+            before = None
         checkpoint = carried(checkpoint, before)
         given = taken_over(over) if over else before.given if before else ManualState()
+        given = task.as_given() if task is not None else given
         if changes is not None:
             given = changed(given, changes, with_given(checkpoint, given), state.seq + 1)
         checkpoint = with_given(checkpoint, given)
@@ -221,8 +225,12 @@ class Checkpoints:
                 if entry.kind == CHECKPOINT:
                     checkpoint = checkpoint_from(entry.content, session=self._session)
                     readable = json.dumps(checkpoint.to_json(), indent=2, ensure_ascii=True).encode() + b"\n"
+                    page = page_for_people(checkpoint).encode("utf-8", "replace")
+                    if checkpoint.is_complete:
+                        archive_files(folder, checkpoint.version, readable, page)
+                        break
                     write_atomically(folder / JSON, readable)
-                    write_atomically(folder / PAGE, page_for_people(checkpoint).encode("utf-8", "replace"))
+                    write_atomically(folder / PAGE, page)
                 elif entry.kind == HANDOFF:
                     text = str(json.loads(entry.content)["text"])
                     write_atomically(folder / HANDOFF_FILE, text.encode("utf-8", "replace") + b"\n")

@@ -19,7 +19,7 @@ from recto.context.compaction.layout import CountText
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.state import WindowState
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment
+from recto.continuity.checkpoints.checkpoint import CONTINUED, Changes, Checkpoint, Environment, TaskStatement
 from recto.continuity.checkpoints.drift import Drift, drift_of
 from recto.continuity.checkpoints.handoff import HandoffPage, resume_page
 from recto.continuity.checkpoints.rules import CheckpointRules
@@ -93,22 +93,52 @@ class WindowContinuity:
             return self.checkpoints.load(self._projection.state())
 
     def checkpoint(
-        self, changes: Changes | None = None, *, expect: int | None = None, reason: str = "asked for"
+        self,
+        changes: Changes | None = None,
+        *,
+        expect: int | None = None,
+        reason: str = "asked for",
+        task: TaskStatement | None = None,
     ) -> tuple[Entry, Entry]:
         """Writes a checkpoint and the handoff made from it.
 
-        With `expect` it is refused, and nothing is written, unless that is the newest version.
+        With `expect` it is refused, and nothing is written, unless that is the newest version. `task` begins a task.
         """
         with self._lock:
             for _ in range(ATTEMPTS):
                 state = self._projection.state()
-                checkpoint = self.checkpoints.make(state, reason=reason, changes=changes, expect=expect)
+                checkpoint = self.checkpoints.make(state, reason=reason, changes=changes, expect=expect, task=task)
                 drafts = self.checkpoints.drafts(checkpoint, state, HANDOFF_TOKENS)
                 with suppress(KeyReused, AppendConflict):  # another process wrote one just now
                     saved, handoff = self.store(drafts, state.seq)
                     return saved, handoff
             seq = self._projection.state().seq
             raise AppendConflict(self._events.session, None, seq, "others write faster than we can")
+
+    def take_up(self, rules: ReliefRules) -> None:
+        """Writes a checkpoint of work that a program takes up again, and a page for the next question.
+
+        The page says where the work stands and what has changed around it; nothing is evicted.
+        """
+        with self._lock:
+            for _ in range(ATTEMPTS):
+                state = self._projection.state()
+                before = self.checkpoints.newest(state)
+                checkpoint = self.checkpoints.make(state, reason=CONTINUED)
+                drift = drift_of(before.environment, _environment_now(before, self.checkpoints.probe)) if before else ()
+                page = resume_page(
+                    checkpoint,
+                    drift,
+                    window=None,
+                    last_reply=self.checkpoints.last_words(state),
+                    pointer=pointer_to(self._events.session, state.seq + 1),
+                    most=self._page_tokens(rules),
+                    count=self.checkpoints.count,
+                )
+                handoff = self.checkpoints.handoff(page.text, checkpoint.version, pending=True)
+                with suppress(KeyReused, AppendConflict):  # another process wrote one just now
+                    self.store([self.checkpoints.draft(checkpoint), handoff], state.seq)
+                    return
 
     def store(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
         """Appends events; checkpoints among them are written to files too. A failed file is an event, not an error."""
@@ -193,7 +223,7 @@ class WindowContinuity:
         """Replays a pending handoff behind the current question, once. Returns whether the state may have changed."""
         seq, question = state.shown_handoff
         current = state.question
-        if not seq or question or not current or not _awaits_answer(state):
+        if not seq or question or not current or not awaits_answer(state):
             return False
         digest = str(self._handoff(seq).get("hash", ""))
         with suppress(KeyReused):
@@ -259,7 +289,7 @@ def at_once(rules: ReliefRules, policy: Compact, *, recent: int) -> ReliefRules:
     )
 
 
-def _awaits_answer(state: WindowState) -> bool:
+def awaits_answer(state: WindowState) -> bool:
     """Whether the model has to answer now: the turn is not over."""
     last = next(reversed(state.messages.values()), None)
     return last is not None and (last.role != "assistant" or bool(last.calls))

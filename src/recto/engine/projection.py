@@ -19,6 +19,7 @@ from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage, steps_in
+from recto.continuity.checkpoints.checkpoint import BEGUN, CONTINUED
 from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
 from recto.errors import AppendConflict, KeyReused, RectoError
@@ -35,6 +36,7 @@ WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reporte
 COMPRESSED, COMPACTION, NEW_WINDOW = "content_compressed", "compaction", "window_opened"
 NOTE, CHECKPOINT, HANDOFF, REPLAYED = "note", "checkpoint_saved", "handoff_written", "handoff_replayed"
 UNSAVED, HOST_COMPACTED = "checkpoint_unsaved", "host_compacted"
+TASK_COMPLETED, RESULT_HELD = "task_completed", "tool_result_held"
 REFUSED, RETRIED = "message_refused", "message_retried"
 ANNOUNCED, REQUIRED = "auto_compact_warning", "auto_compact_required"
 FIDELITY_LOW, JUDGED = "fidelity_low", "fidelity_judged"
@@ -509,7 +511,8 @@ def _apply_status(state: WindowState, entry: Entry) -> None:
 
 def _apply_continuity(state: WindowState, entry: Entry, payload: Mapping[str, Any]) -> None:
     if entry.kind == CHECKPOINT:
-        state.budget_levels[CHECKPOINT] = "warning"
+        if payload.get("reason") not in (BEGUN, CONTINUED):  # what these hold was said before any pressure
+            state.budget_levels[CHECKPOINT] = "warning"
         version = payload.get("version")
         if isinstance(version, int) and 0 < version < 2**53:  # imported sessions may have their own
             state.checkpoints = version

@@ -7,6 +7,7 @@ Neither makes decisions: the state says which lines are in the prompt, the polic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -203,6 +204,8 @@ class MessageCache:
     """Where the full text of an entry can be read."""
     mark: str = ""
     """A message whose text contains this is never evicted."""
+    goal: str = ""
+    """The task that a program stated; empty: the first message of the user is the task."""
     knows_parts: bool = True
     """Whether outputs of commands written as text and injected text are told from words of the user."""
     raws: dict[int, bytes] = field(default_factory=dict)
@@ -315,8 +318,8 @@ class MessageCache:
         return self.message(seq).text
 
     def goal_of(self, state: WindowState) -> str:
-        """The text of the original task, where it is still in the window."""
-        return self.text_of(state.task_seq) if state.task_seq in self.raws else ""
+        """The task as a program stated it, else the text of the first one, where it is still in the window."""
+        return self.goal or (self.text_of(state.task_seq) if state.task_seq in self.raws else "")
 
     def views(self, seqs: Iterable[int]) -> list[MessageView]:
         """Messages as compaction reads them, in the given order."""
@@ -757,6 +760,13 @@ class Prompt:
     """Tokens at the beginning that are unchanged from the prompt before."""
     recalled: tuple[Hit, ...] = ()
     """Evicted messages that are quoted in this prompt."""
+    schemas: Sequence[Any] | bytes = ()
+    """The tool schemas that it was built for, as they were passed in."""
+
+    @property
+    def tools(self) -> list[Any]:
+        """The tool schemas to send with it."""
+        return list(json.loads(self.schemas or b"[]") if isinstance(self.schemas, bytes) else self.schemas)
 
     @property
     def raw(self) -> tuple[bytes, ...]:

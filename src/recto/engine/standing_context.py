@@ -1,4 +1,6 @@
-"""Standing context: files about the agent, the user and the project, and critical memory, which open every prompt.
+"""Standing context: files about the agent, the user and the project, the task, and critical memory.
+
+It opens every prompt.
 
 A file is read again only when it changes. A file that is missing or cannot be read is reported and skipped; text that
 is too long is cut. The text is system text with the authority of the operator, so only files that the settings name
@@ -23,6 +25,8 @@ STANDING = "standing_changed"
 """The event that records the standing text from there on."""
 _MEMORY = "critical memory"
 """The name of the digest among the files of an event."""
+_TASK = "task"
+"""The name of the task among the files of an event."""
 _MAX_BYTES = 256 * 1024
 """Bytes that are read of one file."""
 
@@ -89,13 +93,15 @@ class StandingContext:
         self._share = share
         self._most = most
         self._memory = memory
+        self.task = ""
+        """The task that a program stated, in its words."""
         self._seen: tuple[object, ...] | None = None
         self._current: StandingText | None = None
 
     def read(self) -> StandingText:
         """The text now; the files are read only if one of them changed."""
         memory = self._memory()
-        stamps = (memory, *map(_stamp, self._files))
+        stamps = (memory, self.task, *map(_stamp, self._files))
         if self._current is None or stamps != self._seen:
             self._current, self._seen = self._load(memory), stamps
         return self._current
@@ -113,6 +119,10 @@ class StandingContext:
         text = clamp(complete, self._most, self._count, "in the files") if complete else ""
         large = self._count(text) > self._share
         cut = text != complete
+        if self.task:
+            task = clamp(self.task, self._most, self._count, "in the task") if self._most else self.task
+            files.append(StandingFile(name=_TASK, tokens=self._count(task)))
+            text = "\n\n".join(part for part in (text, task) if part)
         if memory is not None and memory.text:
             files.append(StandingFile(name=_MEMORY, tokens=memory.tokens))
             text = "\n\n".join(part for part in (text, memory.text) if part)

@@ -30,7 +30,7 @@ from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
 from recto.context.window.pressure import PressureReading, corrected_budget
 from recto.context.window.state import WindowState, ranges_of, seqs_in
-from recto.continuity.checkpoints.checkpoint import Checkpoint
+from recto.continuity.checkpoints.checkpoint import Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
 from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
@@ -120,7 +120,9 @@ class Window:
         compactor: Callable[[MessageCache], Compactor] | None = None,
         continuity: CheckpointRules | None = None,
         standing: StandingContext | None = None,
+        reconfigure: Callable[[Mapping[str, Any]], tuple[Budget, ReliefRules]] | None = None,
     ) -> None:
+        """`reconfigure` makes the budget and the rules of window settings, by the names that the settings file has."""
         self.lock = threading.RLock()
         """Held while the window is read or changed."""
         self.store = store
@@ -141,7 +143,10 @@ class Window:
         self.last: SentPrompt | None = None
         self.compactor = LazyCompactor(compactor, self.messages)
         self._clock = clock
-        self._standing = standing
+        self._standing = standing or StandingContext(count=meter.count)
+        self._reconfigure = reconfigure
+        self._at_most: int | None = None
+        """The input budget to which a provider's refusal lowered it."""
         self._projection = WindowProjection(store, session, self.messages, budget.input_budget)
         self.events.listen(lambda entry: self.feed([entry]))
         self._recall = (
@@ -191,7 +196,8 @@ class Window:
             WindowOverflow: What may not be evicted does not fit.
         """
         with self.events.collecting(defer=defer_events):
-            return self._prompt(self.builder_for(tools, beside=beside, answer=answer, wire=wire, reader=reader))
+            prompt = self._prompt(self.builder_for(tools, beside=beside, answer=answer, wire=wire, reader=reader))
+        return replace(prompt, schemas=tools)
 
     def _prompt(self, builder: PromptBuilder) -> Prompt:
         # state: what is recalled for the question counts towards the pressure, so it is searched before relief
@@ -403,10 +409,31 @@ class Window:
         """
         self.budget = budget or self.budget
         self.rules = rules or self.rules
+        if budget is not None:
+            self.builder = replace(self.builder, input_budget=budget.input_budget)
         if at_most is not None and 0 < at_most < self.budget.input_budget:
+            self._at_most = at_most
             self.budget = replace(self.budget, input_budget=at_most)
             self.rules = replace(self.rules, input_budget=at_most)
             self.builder = replace(self.builder, input_budget=at_most)
+
+    @_locked
+    def use(self, /, **settings: Any) -> None:  # noqa: ANN401  # the settings of the group `window`
+        """Changes window settings from the next prompt on, by the names that the settings file has.
+
+        `use(policy="fifo")`, `use(mode="zones", ceiling_percent=90)`. `policy` may also be an object of your own with
+        the calls of a policy or of a scorer. Raises `SettingsError` for unknown names and values; nothing changes then.
+        """
+        if self._reconfigure is None:
+            raise InputError("this session was opened without settings; use recto.open, or window.configure(rules=…)")
+        budget, rules = self._reconfigure(settings)
+        self.configure(budget=budget, rules=rules, at_most=self._at_most)
+
+    @_locked
+    def state_task(self, task: TaskStatement) -> None:
+        """Puts a task into every prompt from the next one on, before all messages; an empty one takes it out."""
+        self._standing.task = task.text
+        self.messages.goal = task.goal
 
     def close(self) -> None:
         """Stores the events that wait; closes the compactor and the recall of this window."""
@@ -419,8 +446,6 @@ class Window:
 
     def _with_standing(self, builder: PromptBuilder, state: WindowState) -> PromptBuilder:
         """Adds the text of the standing files and critical memory as they are now. A change is recorded."""
-        if self._standing is None:
-            return builder
         standing = self._standing.read()
         if state.standing_digest != standing.digest and (state.standing_digest or standing.files):
             self.events.record(STANDING, standing.to_json())

@@ -177,6 +177,8 @@ class Format:
     """Imports how the format writes a tool that the gateway answers itself: only a gateway needs it."""
     context_management: Callable[[], ContextManagementFormat] | None = None
     """Imports how the format asks for context management, if it can: only a gateway needs it."""
+    response_member: str
+    """A member that complete response bodies of this format have, and no other format's."""
     read_response: Callable[[str, dict[str, Json]], ProviderReply]
     """Reads a complete response body: its text, and the same parsed. Raises `MalformedMessage`."""
     capture: Callable[[], Capture]

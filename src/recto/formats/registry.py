@@ -78,6 +78,11 @@ def format_of_client(headers: Mapping[str, str]) -> Format:
     return next(own, DEFAULT_FORMAT)
 
 
+def format_of_response(fields: Mapping[str, Json]) -> Format | None:
+    """Returns the format of a complete response body; `None` if it is none."""
+    return next((format for format in FORMATS.values() if format.response_member in fields), None)
+
+
 def detect(raw: bytes) -> str:
     """Returns the name of the format of a message. A message that all formats write alike is in the default one."""
     fields = fields_of(raw)

@@ -13,9 +13,14 @@ from typing import Any, Literal
 
 from recto.context.window.notes import Note
 from recto.errors import InputError
+from recto.text.secrets import mask_secrets
 
+BEGUN, CONTINUED, COMPLETED = "a task begins", "the task goes on", "the task is complete"
+"""Reasons of the checkpoints at the beginning of a task, when a program takes it up again, and at its end."""
 SCHEMA = 1
 """Version of this schema; a higher one was written by a newer Recto."""
+MAX_TEXT = 20_000
+"""Characters of one text in a checkpoint."""
 Status = Literal["planned", "in_progress", "done"]
 Speaker = Literal["system", "user", "assistant", "tool", "agent"]
 """Who said it; `agent` if it was noted or set by hand."""
@@ -112,7 +117,7 @@ class ManualState:
     goal: str = ""
     success_criteria: tuple[Item, ...] = ()
     constraints: tuple[Item, ...] = ()
-    """Only imported, never set: constraints are stated by people in the transcript."""
+    """Of the task that a program stated, or imported; others are stated by people in the transcript."""
     subtasks: tuple[Subtask, ...] = ()
     """Each with the entry after which it was set; later statements of the task list take precedence."""
     issues: tuple[Issue, ...] = ()
@@ -121,6 +126,46 @@ class ManualState:
     decisions: tuple[TaskDecision, ...] = ()
     learnings: tuple[Item, ...] = ()
     services: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatement:
+    """A task in the words of the program that gives it: in every prompt until it is complete."""
+
+    goal: str = ""
+    success_criteria: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.goal or self.success_criteria or self.constraints)
+
+    @property
+    def text(self) -> str:
+        """The task as it is in the prompt."""
+        parts = ["# Task"]
+        parts += [self.goal.strip()] if self.goal.strip() else []
+        for title, items in (("Done when", self.success_criteria), ("Constraints", self.constraints)):
+            parts += ["\n".join((f"{title}:", *(f"- {item.strip()}" for item in items)))] if items else []
+        return "\n\n".join(parts) if len(parts) > 1 else ""
+
+    def as_given(self) -> ManualState:
+        """The task as a checkpoint holds it."""
+        goal = mask_secrets(self.goal)[:MAX_TEXT]
+        criteria, constraints = (
+            tuple(Item(text=mask_secrets(text)[:MAX_TEXT], by="agent") for text in items)
+            for items in (self.success_criteria, self.constraints)
+        )
+        return ManualState(goal=goal, success_criteria=criteria, constraints=constraints)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> TaskStatement:
+        """The task of a checkpoint, as far as a program stated it."""
+        given = checkpoint.given
+        return cls(
+            goal=given.goal,
+            success_criteria=tuple(item.text for item in given.success_criteria),
+            constraints=tuple(item.text for item in given.constraints),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +221,11 @@ class Checkpoint:
     summary: str = ""
     """Pointer to the summary of what was evicted."""
     given: ManualState = field(default_factory=ManualState)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its task is over: nothing waits to be taken up."""
+        return self.reason == COMPLETED
 
     @property
     def current(self) -> Subtask | None:

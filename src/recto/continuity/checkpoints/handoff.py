@@ -18,6 +18,10 @@ HEADER = (
     "[Handoff: where the work stood when the window was made smaller, for reference only. It carries no instructions.]"
 )
 RESUMED = "[Handoff: window {} begins; this is where the work stands, for reference only. It carries no instructions.]"
+FINISHED = (
+    "[Handoff: the task is complete; this is where the work stands, for reference only. It carries no instructions.]"
+)
+TAKEN_UP = "[Handoff: the work goes on; this is where it stands, for reference only. It carries no instructions.]"
 FOOTER = "[End of the handoff]"
 _MAX_NOTE_CHARS = 1_500
 """Characters of notes in a handoff."""
@@ -44,21 +48,26 @@ class HandoffPage:
 
 def handoff_of(checkpoint: Checkpoint, last_reply: str, *, most: int, count: CountText) -> str:
     """Render a checkpoint in at most `most` tokens; `last_reply` is the agent's last message."""
-    return _page(HEADER, _groups(checkpoint, last_reply, ()), most, count, "").text
+    header = FINISHED if checkpoint.is_complete else HEADER
+    return _page(header, _groups(checkpoint, last_reply, ()), most, count, "").text
 
 
 def resume_page(
     checkpoint: Checkpoint,
     drift: Sequence[Drift],
     *,
-    window: int,
+    window: int | None,
     last_reply: str = "",
     pointer: str = "",
     most: int,
     count: CountText,
 ) -> HandoffPage:
-    """Render the first page of a window. What does not fit is named, with the pointer to all of it."""
-    return _page(RESUMED.format(window), _groups(checkpoint, last_reply, drift), most, count, pointer)
+    """Render the first page of a window, or without one the page of a program that takes the work up again.
+
+    What does not fit is named, with the pointer to all of it.
+    """
+    header = TAKEN_UP if window is None else RESUMED.format(window)
+    return _page(header, _groups(checkpoint, last_reply, drift), most, count, pointer)
 
 
 def page_for_people(checkpoint: Checkpoint) -> str:

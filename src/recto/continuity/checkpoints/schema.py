@@ -10,13 +10,13 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from recto.continuity.checkpoints.checkpoint import SCHEMA, Checkpoint
+from recto.continuity.checkpoints.checkpoint import MAX_TEXT, SCHEMA, Checkpoint
 from recto.errors import CheckpointRefused, MalformedJson
 from recto.formats.json_spans import parse, text_of
 
 LARGEST = 4_000_000
 """Maximum size of a checkpoint in bytes."""
-_MAX_TEXT, _MAX_ITEMS, _MAX_NUMBER = 20_000, 1_000, 2**53
+_MAX_ITEMS, _MAX_NUMBER = 1_000, 2**53
 _MAX_PROBLEMS = 12
 """Problems that are named; of more, only their number."""
 
@@ -92,8 +92,8 @@ def _value(hint: Any, value: Any, where: str, problems: list[str]) -> Any:  # no
         return value
     if not isinstance(value, hint) or isinstance(value, bool) is not (hint is bool):
         problems.append(f"{where} is {_short(value)}; it has to be {_TYPE_NAMES[hint]}")
-    elif hint is str and len(value) > _MAX_TEXT:
-        problems.append(f"{where} has {len(value):,} characters; at most {_MAX_TEXT:,} are taken")
+    elif hint is str and len(value) > MAX_TEXT:
+        problems.append(f"{where} has {len(value):,} characters; at most {MAX_TEXT:,} are taken")
     elif hint is int and not 0 <= value < _MAX_NUMBER:
         problems.append(f"{where} is {_short(value)}; it is a whole number from 0 on")
     return value

@@ -77,6 +77,7 @@ ANTHROPIC_MESSAGES: Final = Format(
     converter=_converter,
     own_tool=_own_tool,
     context_management=_context_management,
+    response_member="stop_reason",
     read_response=read_response,
     capture=AnthropicCapture,
 )

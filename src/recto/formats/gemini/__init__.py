@@ -80,6 +80,7 @@ GEMINI: Final = Format(
     request=request,
     converter=_converter,
     own_tool=_own_tool,
+    response_member="candidates",
     read_response=read_response,
     write_text=message.text_message,
     with_system=request.with_system,

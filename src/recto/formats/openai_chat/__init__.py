@@ -49,6 +49,7 @@ OPENAI_CHAT: Final = Format(
     request=request,
     converter=_converter,
     own_tool=_own_tool,
+    response_member="choices",
     read_response=read_response,
     capture=ChatCapture,
 )

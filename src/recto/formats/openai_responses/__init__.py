@@ -71,6 +71,7 @@ OPENAI_RESPONSES: Final = Format(
     converter=_converter,
     own_tool=_own_tool,
     context_management=_context_management,
+    response_member="output",
     read_response=read_response,
     capture=ResponsesCapture,
 )

@@ -84,6 +84,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "handoff_written": ("checkpoint",),
         "handoff_replayed": ("handoff", "question"),
         "host_compacted": (),
+        "task_completed": ("checkpoint", "turns", "windows", "decisions"),
         "branch": ("at",),
     }
 )

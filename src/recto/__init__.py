@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from recto.adapters.conversations import Conversations, follow
     from recto.adapters.decorator import bounded
     from recto.config import Settings
-    from recto.config.factory import fit, manager, manager_async, open, open_async
+    from recto.config.factory import manager, manager_async, open, open_async
+    from recto.config.stateless import PressureMonitor, count, evict, fit
     from recto.engine.async_session import AsyncSession
     from recto.engine.context_window_manager import AsyncContextWindowManager, ContextWindowManager
     from recto.engine.history_sync import Following
@@ -31,13 +32,16 @@ _HOMES = {
     "Entry": "recto.transcript.entries",
     "Following": "recto.engine.history_sync",
     "Head": "recto.transcript.entries",
+    "PressureMonitor": "recto.config.stateless",
     "Prompt": "recto.engine.prompt_builder",
     "Session": "recto.engine.session",
     "Settings": "recto.config",
     "TranscriptStore": "recto.transcript.protocols",
     "Verification": "recto.engine.verification",
     "bounded": "recto.adapters.decorator",
-    "fit": "recto.config.factory",
+    "count": "recto.config.stateless",
+    "evict": "recto.config.stateless",
+    "fit": "recto.config.stateless",
     "follow": "recto.adapters.conversations",
     "manager": "recto.config.factory",
     "manager_async": "recto.config.factory",
@@ -54,6 +58,7 @@ __all__ = [
     "Entry",
     "Following",
     "Head",
+    "PressureMonitor",
     "Prompt",
     "RectoError",
     "Session",
@@ -62,7 +67,9 @@ __all__ = [
     "Verification",
     "__version__",
     "bounded",
+    "count",
     "errors",
+    "evict",
     "fit",
     "follow",
     "manager",

@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.engine.session.SessionUsage",
     ],
     "Loops and sub-agents": [
+        "recto.engine.fit.FittedMessages",
         "recto.engine.context_window_manager.Reply",
         "recto.formats.response_objects.RequestedCall",
         "recto.engine.context_window_manager.StatusReport",
@@ -36,6 +37,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.context.compaction.protocols.Dispatcher",
     ],
     "What a session tells": [
+        "recto.context.window.pressure.PressureReading",
         "recto.context.window.report.Report",
         "recto.recall.types.SearchResult",
         "recto.recall.types.Hit",

@@ -382,6 +382,7 @@ export interface PressureReading {
   baseline: number | null;
   gain: number;
   turn: number;
+  source: "counted" | "estimated" | "reported";
 }
 
 /** One piece of one of two prompts, or of both. */

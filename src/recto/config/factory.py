@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
     from recto.engine.context_window_manager import AsyncContextWindowManager, ContextWindowManager, Status
     from recto.engine.delegation import Delegator
-    from recto.engine.fit import M
     from recto.engine.importer import Importer
     from recto.engine.monitor import Monitor
     from recto.engine.prompt_builder import MessageCache
@@ -118,36 +117,6 @@ async def open_async(
 
     open_sync = partial(open, session=session, model=model, tenant=tenant, config=config, writer=writer)
     return AsyncSession(await on_a_thread(open_sync, store, dispatcher=dispatcher, **more))
-
-
-def fit(
-    messages: Sequence[M],
-    max_tokens: int,
-    *,
-    model: str = "",
-    tools: Sequence[Any] = (),
-    threshold: float = 0.8,
-    keep_turns: int = 3,
-) -> list[M]:
-    """Return the messages without the oldest ones where they would not fit: one call, nothing stored.
-
-    Takes dicts or exact JSON bytes of any wire format and returns the same objects. Tool calls and their
-    results stay or are evicted together, the task and the current request stay, and a marker states how many messages
-    were evicted. Older images, documents and audio become lines of text where the provider accepts no more of them.
-    Raises `WindowOverflow` if the protected messages do not fit.
-    """
-    from recto.engine.fit import fit_messages  # noqa: PLC0415
-
-    settings = load(arguments={"model": model or None})
-    return fit_messages(
-        messages,
-        max_tokens=max_tokens,
-        meter=make_meter(settings),
-        tools=tools,
-        threshold=threshold,
-        keep_turns=keep_turns,
-        card=model_card(settings),
-    )
 
 
 def manager(  # noqa: PLR0913  # each part of a manager can be replaced

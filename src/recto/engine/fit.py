@@ -8,13 +8,15 @@ list (`_Memo`), which reads and counts only what is new.
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.policies.prune import Prune
+from recto.context.window.plan import Policy
 from recto.context.window.state import Protection, WindowState
 from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
@@ -27,13 +29,37 @@ from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import Role
 from recto.transcript.events import to_json
 
+_log = logging.getLogger("recto.fit")
 M = TypeVar("M", bound=Mapping[str, Any] | bytes)
+_MARKER = "[{count} earlier messages are not shown here, to keep within the context window.]"
+_ALL = 2**62
+"""More tokens than any list has: every message is counted."""
+_MAX_ROUNDS = 40
 _STEP = 0.875
 """Pruning goes to this share of the threshold, so that the next few messages fit without pruning again."""
 _KEPT_LISTS = 8
 """Lists of messages that are remembered."""
 _KEPT_BYTES = 32 * 1024 * 1024
 """Roughly how much of them is remembered in all."""
+
+
+class FittedMessages(list[M]):
+    """The messages that stay, and what is known of those that do not."""
+
+    tokens: int = 0
+    """What the messages cost, with tool schemas and the frame."""
+    evicted: list[M]
+    """The messages that left, in order."""
+    policy: str = "prune"
+    """What chose them."""
+    freed: int = 0
+    """Tokens that are freed; only after `evict`, because `fit` does not count all that leaves."""
+    scores: Mapping[int, Mapping[str, float]]
+    """Every part of the score of each message that left, by its place; only after `evict`."""
+
+    def __init__(self, messages: Iterable[M] = ()) -> None:
+        super().__init__(messages)
+        self.evicted, self.scores = [], {}
 
 
 def fit_messages(
@@ -45,8 +71,8 @@ def fit_messages(
     threshold: float = 0.8,
     keep_turns: int = 3,
     card: ModelCard | None = None,
-    marker: str = "[{count} earlier messages are not shown here, to keep within the context window.]",
-) -> list[M]:
+    marker: str = _MARKER,
+) -> FittedMessages[M]:
     """Prunes the oldest messages, where all of them would fill more than `threshold` of `max_tokens`.
 
     Older images, documents and audio become lines of text where the provider would refuse so many or such large ones.
@@ -68,21 +94,90 @@ def fit_messages(
                 evicted += unread.length - 1
             return marker.replace("{count}", f"{evicted:,}")
 
-        schemas = meter.tools(to_json(tools).decode()) if tools else 0
-        extras = PromptExtras(frame=meter.frame.prompt, tools=schemas)
-        builder = PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras, card=card)
+        builder = _builder(read, meter, tools, card, marker_of)
         relief = _relieve(state, builder, max_tokens, threshold, read.recent(keep_turns))
         if relief.after > max_tokens:
             raise builder.overflow(relief.state, max_tokens)
-        built = builder.build(relief.state)
-        originals = {read.cache.raws[seq]: sent[seq - 1] for seq in state.messages if not unread or seq != unread.seq}
+        fitted = _fitted(sent, read, builder, relief.state, unread)
     finally:
         _MEMO.keep(read)
-    as_bytes = bool(messages) and isinstance(messages[0], bytes)
-    return [
+    if fitted.evicted:
+        figures = len(fitted.evicted), len(sent), fitted.tokens, max_tokens
+        _log.info("fit: %d of %d messages were pruned; the prompt has %d of %d tokens", *figures)
+    return fitted
+
+
+def evict_messages(
+    messages: Sequence[M],
+    *,
+    free: int,
+    policy: Policy,
+    meter: Meter,
+    tools: Sequence[Any] = (),
+    keep_turns: int = 1,
+    card: ModelCard | None = None,
+    marker: str = _MARKER,
+) -> FittedMessages[M]:
+    """Evicts what a policy chooses, until `free` tokens are free or nothing more may leave."""
+    if free < 0 or keep_turns < 0:
+        raise SettingsError("evict", "free and keep_turns must not be below zero")
+    sent, read = list(messages), _ReadList(meter)
+    read.extend(sent)
+    state, _ = read.state(_ALL, keep_turns)
+
+    def marker_of(state: WindowState) -> str:
+        return marker.replace("{count}", f"{state.evicted_messages:,}")
+
+    builder = _builder(read, meter, tools, card, marker_of)
+    before = builder.prompt_tokens(state)
+    protection = Protection(min_recent_messages=read.recent(keep_turns), answered=False)
+    scores: dict[int, Mapping[str, float]] = {}
+    planned = state.copy()
+    for _ in range(_MAX_ROUNDS):  # the marker costs tokens too
+        need = builder.prompt_tokens(planned) - (before - free)
+        plan = policy.plan(builder.view(planned, protection), need) if need > 0 else None
+        if not plan:
+            break
+        planned.shorten(plan.shortens)
+        planned.evict(seq for unit in plan.evicts for seq in unit.seqs)
+        scores |= {seq - 1: plan.scores[unit.first] for unit in plan.evicts for seq in unit.seqs if plan.scores}
+    if builder.prompt_tokens(planned) >= before:  # the marker would cost more than leaves
+        planned, scores = state, {}
+    fitted = _fitted(sent, read, builder, planned, None)
+    fitted.policy, fitted.scores, fitted.freed = policy.name, scores, before - fitted.tokens
+    if fitted.evicted:
+        figures = len(fitted.evicted), len(sent), fitted.freed, fitted.tokens
+        _log.info("evict: %d of %d messages were evicted and %d tokens freed; the prompt has %d", *figures)
+    return fitted
+
+
+def _builder(
+    read: _ReadList,
+    meter: Meter,
+    tools: Sequence[Any],
+    card: ModelCard | None,
+    marker_of: Callable[[WindowState], str],
+) -> PromptBuilder:
+    schemas = meter.tools(to_json(tools).decode()) if tools else 0
+    extras = PromptExtras(frame=meter.frame.prompt, tools=schemas)
+    return PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras, card=card)
+
+
+def _fitted(
+    sent: list[M], read: _ReadList, builder: PromptBuilder, state: WindowState, unread: _Unread | None
+) -> FittedMessages[M]:
+    """The messages of a state as they were passed in, where they are sent unchanged."""
+    built = builder.build(state)
+    kept = {seq for seq in state.messages if unread is None or seq != unread.seq}
+    originals = {read.cache.raws[seq]: sent[seq - 1] for seq in kept}
+    as_bytes = bool(sent) and isinstance(sent[0], bytes)
+    fitted: FittedMessages[M] = FittedMessages(
         originals[raw] if raw in originals else cast("M", raw if as_bytes else json.loads(raw))
         for raw in (*built.system, *built.messages)
-    ]
+    )
+    fitted.tokens = built.tokens
+    fitted.evicted = [message for place, message in enumerate(sent) if place + 1 not in kept]
+    return fitted
 
 
 def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, threshold: float, recent: int) -> Relief:

@@ -12,7 +12,14 @@ from typing import Any
 
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import COMPONENTS, Budget, BudgetVerdict, Component, ComponentUsage
-from recto.context.window.pressure import Pressure, PressureReading, VelocitySpike, compare_readings, measure_prompt
+from recto.context.window.pressure import (
+    Pressure,
+    PressureReading,
+    VelocitySpike,
+    compare_readings,
+    measure_prompt,
+    source_of,
+)
 from recto.context.window.state import WindowState, component_of, protected_tokens
 from recto.context.window.units import WindowMessage
 from recto.engine.projection import SPIKE, VIOLATION, WARNING, ZONE
@@ -36,12 +43,14 @@ def pressure_of(
     """The pressure of a state. `used` are the tokens of its prompt, where they are known already."""
     pressure = Pressure(input_budget=input_budget, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
     counted = builder.prompt_tokens(state) if used is None else used
+    exact = builder.messages.meter.exact
     if not state.reported_tokens:
-        return pressure.read(counted)
-    added, exact = max(counted - state.counted_tokens, 0), builder.messages.meter.exact
+        return pressure.read(counted, "counted" if exact else "estimated")
+    added = max(counted - state.counted_tokens, 0)
     # What was quoted for the last question alone is gone by now, and so is what the provider counted for it.
     removed = max(state.counted_tokens - counted, 0) * state.reported_tokens // max(state.counted_tokens, 1)
-    return pressure.read(measure_prompt(counted, state.reported_tokens - removed, added=added, exact=exact).tokens)
+    size = measure_prompt(counted, state.reported_tokens - removed, added=added, exact=exact)
+    return pressure.read(size.tokens, source_of(size, counted, exact=exact))
 
 
 def usage_of(state: WindowState, builder: PromptBuilder, budget: Budget) -> tuple[ComponentUsage, ...]:

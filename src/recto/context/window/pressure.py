@@ -12,6 +12,11 @@ from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
 
 Zone = Literal["green", "yellow", "orange", "red"]
+Source = Literal["reported", "counted", "estimated"]
+"""Where the size of a prompt comes from: the provider's report, the model's own tokenizer, or an estimate."""
+Urgency = Literal["normal", "warning", "critical"]
+CRITICAL_TURNS, WARNING_TURNS = 3, 10
+"""With fewer turns than these left until the red zone, the urgency is `critical` or `warning`."""
 
 VELOCITY_TURNS = 5
 """Turns over which velocity is averaged: enough to smooth out one large file, few enough to notice a new pace."""
@@ -138,6 +143,15 @@ class PressureReading:
     """Tokens gained by this turn so far."""
     turn: int = 0
     """Turns that had ended."""
+    source: Source = "counted"
+    """Where `tokens` comes from."""
+
+    @property
+    def urgency(self) -> Urgency:
+        """`critical` with fewer than 3 turns left until the red zone, `warning` with fewer than 10."""
+        if self.turns_until_red is None or self.turns_until_red >= WARNING_TURNS:
+            return "normal"
+        return "critical" if self.turns_until_red < CRITICAL_TURNS else "warning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +176,8 @@ class Pressure:
         """Account for a decision that reduced the prompt to `tokens`: neither a negative gain now nor a spike later."""
         return replace(self, growth=self.growth.relieved(tokens, before))
 
-    def read(self, tokens: int) -> PressureReading:
-        """Measure a prompt of this size."""
+    def read(self, tokens: int, source: Source = "counted") -> PressureReading:
+        """Measure a prompt of this size, which comes from this source."""
         utilization = tokens / self.input_budget if self.input_budget else max(1.0, tokens)
         zone = self.thresholds.zone(utilization)
         velocity = self.growth.pace_with(tokens)
@@ -182,6 +196,7 @@ class Pressure:
             baseline=self.growth.pace if known else None,
             gain=gain,
             turn=self.turns,
+            source=source,
         )
 
 
@@ -240,6 +255,13 @@ def measure_prompt(counted: int, reported: int | None, *, added: int = 0, exact:
         return PromptSize(counted, discrepancy)
     tokens = reported + added
     return PromptSize(max(counted, tokens) if exact else tokens, discrepancy)
+
+
+def source_of(size: PromptSize, counted: int, *, exact: bool) -> Source:
+    """Where the size of a prompt of `counted` tokens comes from."""
+    if size.tokens != counted:
+        return "reported"
+    return "counted" if exact else "estimated"
 
 
 def corrected_budget(input_budget: int, counted: int, reported: int) -> int:

@@ -22,7 +22,7 @@ from recto.errors import (
     WindowOverflow,
     WrongSession,
 )
-from recto.formats import FORMATS, format_named
+from recto.formats import FORMATS, format_named, read
 from recto.formats.validation import problems
 from recto.models import weights
 from recto.models.chat import SMALL, ChatChoice, embedded_model_for
@@ -236,6 +236,19 @@ def test_a_result_may_be_anything_that_a_tool_returns():
     assert contents == ['{"rows": [1, 2]}', "ValueError: no such file", "bytes", whole["content"]]
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_results_may_arrive_in_any_order(wire):
+    with opened(model=MODELS[wire]) as manager:
+        manager.on_turn_start("Read both.")
+        for call in reversed(manager.on_turn_end(WIRES[wire](*TWO_CALLS)).calls):
+            manager.on_tool_result(call.name, run(call), id=call.id)
+        prompt = manager.on_turn_start()
+        assert problems(prompt.raw, prompt.built.wire) == []
+        results = [part for raw in prompt.raw for part in read(raw, wire).results]
+        assert all(f"content of {'a' if part.call_id in ('c1', 'read#0') else 'b'}.py" in part.text for part in results)
+        assert len(results) == 2
+
+
 def test_without_an_id_the_first_open_call_of_the_tool_is_meant():
     with opened() as manager:
         manager.on_turn_start("Read both.")
@@ -348,6 +361,16 @@ def test_the_end_of_a_task_archives_its_checkpoint_and_records_trends(tmp_path):
         manager.on_task_start("Write the release notes.")
         assert len(list(folder.glob("*/checkpoint.json"))) == 1
         assert "Write the release notes." in text_of(manager.on_turn_start("Go."))
+
+
+def test_nothing_of_a_completed_task_is_in_the_checkpoints_of_the_next():
+    with opened(goal=TASK, success_criteria=CRITERIA) as manager:
+        loop(manager, scripted(chat("It was the rounding.")))
+        manager.session.checkpoint(done=["Fix the rounding"])
+        assert [task.text for task in manager.on_task_complete().checkpoint.subtasks] == ["Fix the rounding"]
+        manager.session.checkpoint()
+        after = manager.session.checkpoints.newest()
+        assert (after.given.goal, after.success_criteria, after.subtasks) == ("", (), ())
 
 
 # -- overflow, status, settings ---------------------------------------------------------------------------------------

@@ -296,7 +296,14 @@ class WindowOverflow(RectoError):
     """
 
     def __init__(
-        self, tokens: int, room: int, holders: Sequence[tuple[str, int]], kept_by: str = "", *, stored: bool = True
+        self,
+        tokens: int,
+        room: int,
+        holders: Sequence[tuple[str, int]],
+        kept_by: str = "",
+        *,
+        fixed: int = 0,
+        stored: bool = True,
     ) -> None:
         self.tokens = tokens
         self.kept_by = kept_by
@@ -304,14 +311,23 @@ class WindowOverflow(RectoError):
         self.room = room
         self.over = tokens - room
         self.holders = tuple(holders)
+        self.needs_larger_window = fixed > room
+        """Whether tools, system text and what is kept free for the answer do not fit, without any message."""
         largest = ", ".join(f"{name} {size:,}" for name, size in self.holders[:5])
         why = f"and nothing may leave, for it could not be recalled: {kept_by}" if kept_by else "all of them protected."
-        cure = "Mend the index, or unpin" if kept_by else "Unpin"
         kept = "Everything is stored" if stored else "Nothing was stored"
+        cure = (
+            # "is longer than the model's context length" are words at which clients give up instead of trying again
+            f"Without any message it needs {fixed:,}, which is longer than the model's context length, so a shorter "
+            "conversation does not help: offer fewer tools, shorten the system text, allow a shorter answer, or use a "
+            "model with a larger window."
+            if self.needs_larger_window
+            else f"{'Mend the index, or unpin' if kept_by else 'Unpin'} or shorten what is largest, offer fewer tools, "
+            "or use a model with a larger window."
+        )
         super().__init__(
             f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, {why} "
-            f"Largest: {largest}. {kept}. {cure} or shorten what is largest, offer fewer tools, or use "
-            "a model with a larger window."
+            f"Largest: {largest}. {kept}. {cure}"
         )
 
 

@@ -238,7 +238,7 @@ def test_the_example_of_the_page_runs(which, tmp_path, monkeypatch):
     assert batch_of("S-0") in json.dumps(script.prompts[-1])
 
 
-MODEL = "gemini-2.5-pro"
+MODEL = "gemini-3.8-flash"
 
 
 def read_file(path: str) -> str:
@@ -273,7 +273,7 @@ def test_the_sdk_talks_to_gemini_through_the_gateway_in_one_session_within_the_w
                 assert "all is well" in (chat.send_message(f"Read the files of day {turn}.").text or "")
         counted = client.models.count_tokens(model=MODEL, contents="How many tokens is this?")
         assert (counted.total_tokens or 0) > 5
-        assert [model.name for model in client.models.list()] == ["models/gemini-2.5-pro"]
+        assert [model.name for model in client.models.list()] == ["models/gemini-3.8-flash"]
     (found,) = heard
     assert [one["problems"] for one in found["asked"]] == [[]] * 24
     assert max(one["tokens"] for one in found["asked"]) < 6_000

@@ -30,6 +30,7 @@ def wire_of(path: str) -> str:
 
 _OURS = HERE / "loops"
 """Tool loops of our own, for libraries that bring no program."""
+_CLAUDE = "claude-sonnet-5-5"
 _NOWHERE = "http://127.0.0.1:9"
 """Whoever wants to leave the machine is sent here, where nobody listens."""
 
@@ -56,33 +57,32 @@ class Agent:
     """Whether the model is shown what a command printed as a JSON string."""
 
 
+# Each window is the smallest that the agent's own prompt allows, with one whole step in it: see windows.py.
 AGENTS = (
-    Agent("mini-swe-agent", "mini-swe-agent", CHAT, "gpt-4o", 16_000, 22, 140, (), False, False, True, True),
-    # As it comes, instructions and tools take 8,500 tokens of the 12,000 that a window of 16,000 has room for.
-    Agent("codex", "codex", RESPONSES, "gpt-4o", 16_000, 46, 60),
-    Agent("codex, one agent", "codex", RESPONSES, "gpt-4o", 16_000, 20, 140, ("--disable", "multi_agent")),
-    # As it comes, system text and tools take 27,700 tokens: more than 16,000 before anything is said.
-    Agent("claude-code", "claude-code", ANTHROPIC, "claude-sonnet-4-5", 48_000, 44, 140, delegates=True),
+    Agent("mini-swe-agent", "mini-swe-agent", CHAT, "gpt-4o", 3_500, 22, 60, (), False, False, True, True),
+    Agent("codex", "codex", RESPONSES, "gpt-4o", 14_500, 46, 60),
+    Agent("codex, one agent", "codex", RESPONSES, "gpt-4o", 11_500, 36, 60, ("--disable", "multi_agent")),
+    Agent("claude-code", "claude-code", ANTHROPIC, _CLAUDE, 32_000, 40, 100, delegates=True),
     Agent(
         "claude-code, Bash only",
         "claude-code",
         ANTHROPIC,
-        "claude-sonnet-4-5",
-        16_000,
+        _CLAUDE,
+        10_500,
         22,
-        100,
+        60,
         ("--tools=Bash", "--system-prompt=You are a coding agent. You work with the shell."),
     ),
-    Agent("opencode", "opencode", RESPONSES, "gpt-4o", 16_000, 46, 60),
-    Agent("pi", "pi", CHAT, "gpt-4o", 16_000, 22, 140),
-    Agent("qwen-code", "qwen-code", CHAT, "gpt-4o", 48_000, 56, 150),
-    Agent("llm", "llm", CHAT, "gpt-4o", 16_000, 22, 140),
-    Agent("Vercel AI SDK, chat", "ai-sdk", CHAT, "gpt-4o", 16_000, 22, 140),
-    Agent("Vercel AI SDK, responses", "ai-sdk", RESPONSES, "gpt-4o", 16_000, 22, 140),
-    Agent("Vercel AI SDK, anthropic", "ai-sdk", ANTHROPIC, "claude-sonnet-4-5", 16_000, 26, 100),
-    # Its text and tools take 11,400 tokens. Resumed, it sends each result twice, which Gemini and the gateway refuse.
-    Agent("gemini-cli", "gemini-cli", GEMINI.name, "gemini-2.5-pro", 24_000, 44, 100, can_resume=False),
-    Agent("LangGraph", "langgraph", CHAT, "gpt-4o", 16_000, 22, 140),
+    Agent("opencode", "opencode", RESPONSES, "gpt-4o", 14_000, 46, 60),
+    Agent("pi", "pi", CHAT, "gpt-4o", 7_500, 28, 60),
+    Agent("qwen-code", "qwen-code", CHAT, "gpt-4o", 23_500, 46, 90),
+    Agent("llm", "llm", CHAT, "gpt-4o", 3_000, 22, 60),
+    Agent("Vercel AI SDK, chat", "ai-sdk", CHAT, "gpt-4o", 5_000, 22, 60),
+    Agent("Vercel AI SDK, responses", "ai-sdk", RESPONSES, "gpt-4o", 5_000, 22, 60),
+    Agent("Vercel AI SDK, anthropic", "ai-sdk", ANTHROPIC, _CLAUDE, 8_000, 26, 60),
+    # Resumed, it sends each result twice, with and without the gateway, and Gemini refuses that.
+    Agent("gemini-cli", "gemini-cli", GEMINI.name, "gemini-3.8-flash", 19_000, 52, 60, can_resume=False),
+    Agent("LangGraph", "langgraph", CHAT, "gpt-4o", 3_000, 22, 60),
 )
 
 
@@ -209,6 +209,7 @@ def _qwen(agent: Agent, folder: Path, url: str, key: str, task: str, resume: boo
     return (*again, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_KEY": key,
+        "QWEN_CODE_MAX_OUTPUT_TOKENS": "4000",
     }
 
 

@@ -1,31 +1,46 @@
-"""Runs each agent once, through a gateway of its own, in an empty folder; the tests look at what came of it."""
+"""Runs each agent through a gateway of its own, in an empty folder: in the smallest window that its prompt allows, and
+in one that is too small. The tests look at what came of it."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from tests.agents.agents import AGENTS, Agent, call, wire_of
 from tests.agents.installing import Package, packages
 from tests.agents.listening_in import Listening, Told
-from tests.agents.scripts import TASK, Script, is_beside
+from tests.agents.scripts import TASK, Script, is_beside, output_of
+from tests.agents.windows import counter, meter_for, needed, smallest_window, too_small_window
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, ScriptedUpstream, running
 
+from recto.gateway.request import open_request
 from recto.transcript.entries import MESSAGE, Entry
 
-_SECONDS = 240
+_SECONDS = 600
 _SPEAKS = ("chat", "responses", "messages", "gemini")
 _PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 _TABLE = pytest.StashKey[list[tuple[str, ...]]]()
-_HEAD = ("agent", "version", "window", "steps", "requests", "tokens stored", "largest prompt", "room", "decisions")
+_HEAD = (
+    "agent",
+    "version",
+    "own prompt",
+    "window",
+    "steps",
+    "requests",
+    "tokens stored",
+    "largest prompt",
+    "room",
+    "decisions",
+)
 _HEAD += ("recalled", "branches", "seconds")
 
 
@@ -72,6 +87,20 @@ class Run:
     def session(self) -> str:
         return self.first.steps[0].session
 
+    def shown(self, number: int) -> str:
+        """What the command of a step printed, as the model is shown it."""
+        printed = output_of(number, self.script.lines)
+        return json.dumps(printed)[1:-1] if self.agent.shows_json else printed
+
+    @property
+    def smallest(self) -> int:
+        """The smallest window that its own prompt and its largest step allow."""
+        meter, last = meter_for(self.agent.model), self.first.steps[-1]
+        sent_on = next(asked for asked in reversed(self.first.asked) if not is_beside(asked.body))
+        tools = [open_request(raw, self.agent.wire).tools.decode() for raw in (sent_on.raw, last.raw)]
+        recall_tool = meter.prompt([], tools[0]) - meter.prompt([], tools[1])
+        return smallest_window(needed(self.first.steps, recall_tool, meter), self.agent.model, last.answer)
+
     def work(self, task: str, *, resume: bool = False) -> Heard:
         """Lets the agent work until it ends."""
         told, asked = len(self.listening.told), len(self.upstream.asked)
@@ -108,6 +137,7 @@ class Run:
     def row(self) -> tuple[str, ...]:
         first = self.first
         figures = (
+            first.steps[0].tokens,
             self.agent.window,
             self.script.steps,
             len(first.told),
@@ -123,26 +153,39 @@ class Run:
 
 @pytest.fixture(scope="session", params=AGENTS, ids=lambda agent: agent.id)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    agent: Agent = request.param
-    package = packages()[agent.package]
-    if not package.ready:
-        pytest.skip(package.reason.read_text() if package.reason.exists() else f"no {package.what}: make test-agents")
-    folder = tmp_path_factory.mktemp("agent")
-    for name in ("home", "work", "store"):
-        (folder / name).mkdir()
-    script = Script(agent.steps, agent.lines, submits=agent.submits, delegates=agent.delegates)
-    listening = Listening(wire_of)
-    with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(script)))
-        models = {agent.model: {"window": agent.window}}
-        made = stack.enter_context(
-            gateway(folder / "store", upstream.url, speaks=_SPEAKS, models=models, around=listening.around)
-        )
-        done = Run(agent, package, folder, made, upstream, listening, script)
+    """An agent that has done its task in the smallest window."""
+    with _opened(request.param, tmp_path_factory.mktemp("agent")) as done:
         done.first = done.work(TASK)
         if done.first.told and all(told.status == 200 for told in done.first.told):
             request.config.stash.setdefault(_TABLE, []).append(done.row())
         yield done
+
+
+@pytest.fixture(scope="session")
+def refused(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Heard:
+    """What comes of the same task in a window in which the agent's tools and system text do not fit."""
+    window = too_small_window(run.first.steps[0], run.agent.model)
+    with _opened(replace(run.agent, window=window), tmp_path_factory.mktemp("refused")) as other:
+        return other.work(TASK)
+
+
+@contextmanager
+def _opened(agent: Agent, folder: Path) -> Iterator[Run]:
+    package = packages()[agent.package]
+    if not package.ready:
+        pytest.skip(package.reason.read_text() if package.reason.exists() else f"no {package.what}: make test-agents")
+    for name in ("home", "work", "store"):
+        (folder / name).mkdir()
+    script = Script(agent.steps, agent.lines, submits=agent.submits, delegates=agent.delegates)
+    listening = Listening(wire_of)
+    # Where a provider reports more than was counted, Recto makes smaller prompts: it reports the model's own count.
+    scripted = ScriptedUpstream(script, count=counter(meter_for(agent.model)))
+    models = {agent.model: {"window": agent.window}}
+    with (
+        running(scripted) as upstream,
+        gateway(folder / "store", upstream.url, speaks=_SPEAKS, models=models, around=listening.around) as made,
+    ):
+        yield Run(agent, package, folder, made, upstream, listening, script)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

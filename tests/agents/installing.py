@@ -97,7 +97,7 @@ def install(package: Package) -> str:
                 return "npm is not installed"
             _node()
             _npm_packages(npm, package)
-        _called(package.program, "--version")
+        _called(package.program, "--help")
     except subprocess.TimeoutExpired:
         return f"{package.what} was not there after {_SECONDS} seconds"
     except subprocess.CalledProcessError as error:

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.agents.agents import wire_of
+
+from recto.gateway.request import open_request
+
 
 @dataclass
 class Told:
@@ -16,6 +20,8 @@ class Told:
     raw: bytes
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
+    error: bytes = b""
+    """The body of a refusal."""
 
     @property
     def session(self) -> str:
@@ -29,6 +35,11 @@ class Told:
     @property
     def room(self) -> int:
         return int(self.headers["x-recto-tokens"].partition("/")[2])
+
+    @property
+    def answer(self) -> int:
+        """Tokens that the agent lets the model answer with; 0 where it does not say."""
+        return open_request(self.raw, wire_of(self.path)).max_output_tokens
 
     @property
     def decisions(self) -> int:
@@ -76,6 +87,8 @@ class Listening:
                     self.told.append(told)
                 else:
                     self.others.append((f"{scope['method']} {scope['path']}", told.status))
+            if message["type"] == "http.response.body" and told.status >= 400:
+                told.error += message.get("body", b"")
             await send(message)
 
         await self._app(scope, heard, said)

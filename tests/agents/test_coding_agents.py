@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from tests.agents.agents import wire_of
-from tests.agents.scripts import ANSWER, FACT, QUESTION, REPORT, Script, output_of
+from tests.agents.scripts import ANSWER, FACT, QUESTION, REPORT, Script, is_beside
+from tests.agents.windows import ROUNDING
 
 from recto.engine.projection import DECISIONS
 from recto.engine.verification import verify
 from recto.formats import read
 from recto.formats.message import Message
 from recto.gateway.request import open_request
-from recto.tokens.model_registry import Registry
-from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.entries import Entry
 
 MARKER = b"earlier messages"
+MOST_REFUSED = 6
+"""Requests that an agent may send before it gives up; none of them reaches the model. opencode retries five times where
+the text of an error holds digits like 500."""
 
 
 def message_of(entry: Entry) -> Message:
@@ -45,18 +48,34 @@ def test_every_request_that_was_sent_on_is_valid(run):
 
 
 def test_every_prompt_that_was_sent_on_fits_by_the_models_own_count(run):
-    card = Registry({run.agent.model: {"window": run.agent.window}}).card(run.agent.model)
-    meter = Tokenizers().meter_for(card)
     room = min(told.room for told in run.first.told)
     assert room < run.agent.window
     for told in run.first.told:
         assert told.tokens <= told.room
     for asked in run.first.asked:
-        opened = open_request(asked.raw, asked.wire)
-        spoken = [read(raw, asked.wire) for raw in opened.body.messages]
-        beside = (opened.body.system or b"").decode()
-        counted = meter.prompt(spoken, opened.tools.decode()) + (meter.text(beside) if beside else 0)
-        assert counted <= room
+        assert asked.tokens <= room
+
+
+def test_the_window_is_the_smallest_that_its_own_prompt_allows(run):
+    assert run.agent.window - ROUNDING <= run.smallest <= run.agent.window
+
+
+def test_the_newest_result_is_whole_in_every_prompt(run):
+    sent_on = [asked for asked in run.first.asked if not is_beside(asked.body)]
+    for number, asked in enumerate(sent_on[1 : run.script.steps + 1], 1):
+        spoken = [read(raw, asked.wire) for raw in open_request(asked.raw, asked.wire).messages]
+        newest = [part.text for message in spoken for part in message.parts if part.kind == "result"][-1]
+        assert newest.count(run.shown(number)) == 1, f"step {number}"
+
+
+def test_a_window_that_its_tools_and_system_text_do_not_fit_is_refused_with_the_sizes_and_the_agent_ends(run, refused):
+    assert refused.answers == 0
+    assert [asked for asked in refused.asked if not is_beside(asked.body)] == []
+    assert 1 <= len(refused.steps) <= MOST_REFUSED
+    for told in refused.steps:
+        assert told.status == 400
+        assert re.search(rb"the prompt needs [\d,]+ tokens and may have [\d,]+", told.error)
+        assert b"a shorter conversation does not help" in told.error
 
 
 def test_the_history_outgrew_the_window_and_no_prompt_did(run):
@@ -76,16 +95,19 @@ def test_every_request_belongs_to_one_conversation_and_side_calls_to_branches_of
 
 
 def test_what_the_agent_sent_stands_in_the_transcript_once_in_order_and_to_the_byte(run):
-    stored = run.first.messages
+    stored = [entry for entry in run.first.messages if entry.role != "system"]
     history: list[bytes] = []
+    middle: list[bytes] = []
     for told in run.first.steps:
-        sent = open_request(told.raw, wire_of(told.path)).messages
-        assert len(sent) >= len(history)
-        history += sent[len(history) :]  # as it was sent first: agents move their cache marks later
+        request = open_request(told.raw, wire_of(told.path))
+        assert len(request.messages) >= len(history)
+        history += request.messages[len(history) :]  # as it was sent first: agents move their cache marks later
+        middle += [raw for raw in request.middle if raw not in middle]
     assert stored[-1].role == "assistant"  # the last answer, which is not sent again
     for entry, sent in zip(stored[:-1], history, strict=True):
         if entry.role != "assistant":
             assert entry.content == sent
+    assert [entry.content for entry in run.first.messages if entry.role == "system"] == middle
     assert len({entry.id for entry in stored}) == len(stored)
 
 
@@ -94,9 +116,7 @@ def test_every_tool_result_stands_in_the_transcript_exactly_once_in_order_and_to
     assert len(results) == run.script.steps + run.script.delegates
     assert not run.script.delegates or REPORT in results[-1]
     for number, found in enumerate(results[: run.script.steps], 1):
-        printed = output_of(number, run.script.lines)
-        shown = json.dumps(printed)[1:-1] if run.agent.shows_json else printed
-        assert found.count(shown) == 1, f"step {number}"
+        assert found.count(run.shown(number)) == 1, f"step {number}"
 
 
 def test_every_answer_of_the_model_stands_in_the_transcript_exactly_once_in_order(run):

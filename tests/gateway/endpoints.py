@@ -56,7 +56,7 @@ def _responses(**more: Any) -> dict[str, Any]:
 
 
 def _messages(**more: Any) -> dict[str, Any]:
-    return {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}], **more}
+    return {"model": "claude-sonnet-5-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}], **more}
 
 
 def _contents(**more: Any) -> dict[str, Any]:

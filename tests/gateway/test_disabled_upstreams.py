@@ -43,7 +43,7 @@ def test_the_others_go_on_and_its_models_are_refused_with_the_reason(tmp_path, u
         assert len(warnings_in(caplog)) == 1
         assert ask(gw, "gpt-4o").status_code == 200
         for path in ("/v1/chat/completions", "/v1/messages"):
-            refused = ask(gw, "claude-sonnet-4-5", path=path)
+            refused = ask(gw, "claude-sonnet-5-5", path=path)
             assert refused.status_code == 404
             assert VARIABLE in refused.json()["error"]["message"]
             assert "vendor" in refused.json()["error"]["message"]
@@ -63,7 +63,7 @@ def test_its_models_go_to_another_that_names_them_and_never_to_one_that_takes_ev
     with gateway(tmp_path, gateway=upstreams(up.url, everything=everything, same=same)) as gw:
         assert ask(gw, "claude-opus-4-5").status_code == 200
         assert up.asked[-1].headers["authorization"] == "Bearer sk-same"
-        assert ask(gw, "claude-sonnet-4-5").status_code == 404
+        assert ask(gw, "claude-sonnet-5-5").status_code == 404
         assert ask(gw, "gpt-4o").status_code == 200
         assert up.asked[-1].headers["authorization"] == "Bearer sk-all"
 
@@ -82,6 +82,6 @@ def test_a_gateway_without_any_upstream_left_starts_and_refuses_with_the_reason(
 def test_an_upstream_whose_variable_is_set_is_asked_with_its_key(tmp_path, up, monkeypatch, caplog):
     monkeypatch.setenv(VARIABLE, "sk-from-the-environment")
     with gateway(tmp_path, gateway=upstreams(up.url)) as gw:
-        assert ask(gw, "claude-sonnet-4-5").status_code == 200
+        assert ask(gw, "claude-sonnet-5-5").status_code == 200
     assert up.asked[-1].headers["authorization"] == "Bearer sk-from-the-environment"
     assert warnings_in(caplog) == []

@@ -7,6 +7,7 @@ import pytest
 from recto.errors import WindowOverflow
 from recto.formats import format_named
 from recto.formats.anthropic import ANTHROPIC
+from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.gateway.errors import error_response
@@ -26,3 +27,23 @@ def test_what_only_waits_for_the_index_is_worth_asking_again_and_no_overflow(wir
     assert answer.status_code == status
     assert "context_length_exceeded" not in answer.body.decode()
     assert "the words index was not ready in time" in json.dumps(json.loads(answer.body))
+
+
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC, GEMINI.name])
+def test_tools_and_system_text_that_do_not_fit_are_no_overflow_because_clients_would_shorten_their_history_for_ever(
+    wire,
+):
+    large = WindowOverflow(20_000, 12_000, [("tools and frame", 15_000)], fixed=15_000)
+    answer = error_response(large, format_named(wire), "req_1")
+    assert answer.status_code == 400
+    said = answer.body.decode()
+    assert "window_too_small" in said
+    assert "a shorter conversation does not help" in said
+    for read_as_overflow in ("context_length_exceeded", "prompt is too long", "maximum", "exceeds"):
+        assert read_as_overflow not in said
+
+
+@pytest.mark.parametrize("fixed", [0, 12_000])
+def test_tools_and_system_text_that_fit_leave_it_an_overflow(fixed):
+    long = WindowOverflow(20_000, 12_000, [("entry 1 (user)", 20_000)], fixed=fixed)
+    assert "context_length_exceeded" in error_response(long, format_named(CHAT), "req_1").body.decode()

@@ -16,7 +16,7 @@ from recto.formats.validation import problems
 from recto.transcript.entries import MESSAGE
 
 GEMINI = "google.gemini"
-MODEL = "gemini-2.5-pro"
+MODEL = "gemini-3.8-flash"
 TOOLS = [{"functionDeclarations": [{"name": "read_file", "parameters": {"type": "OBJECT", "properties": {}}}]}]
 
 
@@ -192,7 +192,7 @@ def test_tokens_are_counted_and_models_listed(gw, upstream):
     assert counted["totalTokens"] == wrapped["totalTokens"] > 5
     assert not upstream.asked
     listed = httpx2.get(f"{gw.url}/v1beta/models", headers={"x-goog-api-key": gw.secret}).json()
-    assert listed["models"][0]["name"] == "models/gemini-2.5-pro"
+    assert listed["models"][0]["name"] == "models/gemini-3.8-flash"
 
 
 def test_usage_is_recorded_with_thoughts_as_output(gw, upstream):

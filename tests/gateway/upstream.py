@@ -89,6 +89,8 @@ class ScriptedUpstream:
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     fail: Callable[[Asked], Response | None] = lambda asked: None
+    count: Callable[[bytes, str], int] = lambda raw, wire: len(raw) // 4
+    """What it reports as the tokens of a request in a format."""
     models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "gpt-4o", "max_model_len": 128_000}])
     """What its list names."""
     gives_ids: bool = True
@@ -126,7 +128,7 @@ class ScriptedUpstream:
             found += _unsigned(given) + [f"a member '{name}'" for name in body if name not in _GEMINI_MEMBERS]
             streams = request.url.path.endswith(":streamGenerateContent")
             body |= {"model": request.path_params["model"], "stream": streams}
-        asked = Asked(wire, body, dict(request.headers), raw, len(raw) // 4, found)
+        asked = Asked(wire, body, dict(request.headers), raw, self.count(raw, wire), found)
         self.asked.append(asked)
         self._heard_so_far += 1
         return asked
@@ -316,7 +318,7 @@ class ScriptedUpstream:
 
     async def _gemini_models(self, request: Request) -> Response:
         self.lists += 1
-        return JSONResponse({"models": [{"name": "models/gemini-2.5-pro", "inputTokenLimit": 1_048_576}]})
+        return JSONResponse({"models": [{"name": "models/gemini-3.8-flash", "inputTokenLimit": 1_048_576}]})
 
     async def _models(self, request: Request) -> Response:
         self.lists += 1

@@ -1,7 +1,7 @@
 """Google ADK: a plugin that sends models a working set, while the session's events stay unchanged.
 
 ```
-    app = App(name="shop", root_agent=agent, plugins=[RectoPlugin("agent.db", model="gemini-2.5-flash")])
+    app = App(name="shop", root_agent=agent, plugins=[RectoPlugin("agent.db", model="gemini-3.8-flash")])
 ```
 
 A conversation is an ADK session, by application, user and id. Sub-agents have conversations of their own, because ADK

@@ -64,7 +64,7 @@ class BuiltPrompt:
     costs: tuple[int, ...]
     """What each message costs, in order."""
     tokens: int
-    """The total: messages, system, tools and the frame."""
+    """The total: messages, system, tools and the frame, without what is kept free for the answer."""
     arrangement: Arrangement
 
 
@@ -670,7 +670,7 @@ class PromptBuilder:
             messages=tuple(rendered),
             system=system,
             costs=tuple(spent),
-            tokens=self.extras.fixed + sum(spent) + system_cost,
+            tokens=self.extras.fixed - self.extras.answer + sum(spent) + system_cost,
             arrangement=arrangement,
         )
 
@@ -696,7 +696,7 @@ class PromptBuilder:
         holders.append(("the answer", extras.answer))
         holders = [holder for holder in holders if holder[1]]
         holders.sort(key=lambda holder: -holder[1])
-        return WindowOverflow(self.prompt_tokens(state), input_budget, holders, kept_by)
+        return WindowOverflow(self.prompt_tokens(state), input_budget, holders, kept_by, fixed=extras.fixed)
 
     def lines(self, state: WindowState) -> PromptLines:
         """The lines of a prompt, with the marker where the gap is. Valid until the state changes."""
@@ -760,6 +760,8 @@ class Prompt:
     """Tokens at the beginning that are unchanged from the prompt before."""
     recalled: tuple[Hit, ...] = ()
     """Evicted messages that are quoted in this prompt."""
+    room: int
+    """Tokens that this prompt may have: the input budget, less what a long answer needs beyond the output reserve."""
     schemas: Sequence[Any] | bytes = ()
     """The tool schemas that it was built for, as they were passed in."""
 

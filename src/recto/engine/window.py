@@ -229,7 +229,14 @@ class Window:
         self.last = self._sent(state, builder, built)
         self._work_ahead(state, builder, reading, decided=bool(decisions))
         recalled = self._recall.hits if self._recall is not None else ()
-        return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.last.prefix, recalled=recalled)
+        return Prompt(
+            built=built,
+            reading=reading,
+            decisions=decisions,
+            prefix=self.last.prefix,
+            recalled=recalled,
+            room=self.budget.input_budget - builder.extras.answer,
+        )
 
     @_locked
     def builder_for(

@@ -13,6 +13,8 @@ from recto.formats.json_spans import Json
 from recto.formats.message import json_of
 
 OVERFLOW: Final = "context_length_exceeded"
+WINDOW_TOO_SMALL: Final = "window_too_small"
+"""Not an overflow that clients know: they would shorten their history and ask again, without end."""
 UNAUTHORISED: Final = "invalid_api_key"
 FORBIDDEN: Final = "forbidden"
 NOT_FOUND: Final = "not_found"
@@ -32,6 +34,7 @@ INTERNAL: Final = "internal_error"
 
 _STATUSES: Final[Mapping[str, int]] = {
     OVERFLOW: 400,
+    WINDOW_TOO_SMALL: 400,
     UNAUTHORISED: 401,
     FORBIDDEN: 403,
     NOT_FOUND: 404,

@@ -35,6 +35,7 @@ from recto.formats.errors import (
     OVERFLOW,
     OVERLOADED,
     TOO_LARGE,
+    WINDOW_TOO_SMALL,
 )
 from recto.gateway.responses import BufferedResponse
 
@@ -65,8 +66,11 @@ class JsonResponse(Response):
 def error_response(
     error: RectoError, format: Format, id: str, headers: Mapping[str, str] | None = None
 ) -> BufferedResponse:
-    """Return the response for a typed error. An overflow is reported as such only where a retry would not help."""
-    if isinstance(error, WindowOverflow) and not error.kept_by:
+    """Return the response for a typed error.
+
+    An overflow is reported as such only where a retry would not help and a shorter history would.
+    """
+    if isinstance(error, WindowOverflow) and error_code(error) == OVERFLOW:
         status, body = format.errors.overflow(error.tokens, error.room, detail=str(error), request_id=id)
         return BufferedResponse(status, body, response_headers(headers or {}, id))
     return coded_response(format, error_code(error), str(error), id, headers)
@@ -74,6 +78,8 @@ def error_response(
 
 def error_code(error: RectoError) -> str:
     """Return the code of a typed error."""
+    if isinstance(error, WindowOverflow) and error.needs_larger_window:
+        return WINDOW_TOO_SMALL
     if isinstance(error, WindowOverflow) and not error.kept_by:
         return OVERFLOW
     if isinstance(error, RequestRefused):

@@ -107,7 +107,7 @@ class GatewayTurn:
         prompt = self.prompt
         return {
             "x-recto-session-id": self.resolved.name,
-            "x-recto-tokens": f"{prompt.tokens}/{prompt.reading.room}",
+            "x-recto-tokens": f"{prompt.tokens}/{prompt.room}",
             "x-recto-decisions": ",".join(map(str, self.decisions)) or "none",
             "x-recto-recall": str(len(prompt.recalled)),
             "x-recto-recall-tool": self.recall_tool.status,
@@ -207,7 +207,8 @@ class TurnRunner:
             tokens = turn.prompt.tokens + turn.request.max_output_tokens
             self._sessions.limits.learn(upstream, turn.model, limits, tokens=tokens)
         limit = limits.max_input or limits.window
-        available = int(min(window.budget.input_budget, turn.prompt.tokens) * _TIGHTER)
+        for_answer = window.budget.input_budget - turn.prompt.room
+        available = int(min(window.budget.input_budget, turn.prompt.tokens + for_answer) * _TIGHTER)
         window.configure(at_most=min(available, limit - window.budget.reserve) if limit else available)
         self._build(turn)
 

@@ -137,7 +137,7 @@ def replay_command(
 
     \b
     Examples:
-      recto replay session.jsonl --window 32k --model claude-sonnet-4-5
+      recto replay session.jsonl --window 32k --model claude-sonnet-5-5
       recto replay ~/.claude/projects/*/*.jsonl --window 128k --mode zones --against trim --html replay.html
       recto replay session.json --window 16k --mode sliding_window --policy prune --policy hybrid
       recto replay session.json --window 16k --json | jq '{way, dollars, missed}'

@@ -134,7 +134,7 @@ def tune_command(
     \b
     Examples:
       recto tune ~/.claude/projects/*/*.jsonl --window 32k -o tuned.yaml
-      recto tune sessions/*.jsonl --window 16k..64k --model claude-sonnet-4-5 --objective dollars
+      recto tune sessions/*.jsonl --window 16k..64k --model claude-sonnet-5-5 --objective dollars
       recto tune sessions/*.jsonl --window 32k --mode zones --seconds 600 --json
     """
     require_packages("tune", PACKAGES, "tune")

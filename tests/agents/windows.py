@@ -1,0 +1,86 @@
+"""The smallest window that an agent's own prompt allows, derived from the requests that it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count, takewhile
+
+from tests.agents.agents import wire_of
+from tests.agents.listening_in import Told
+
+from recto.context.window.budget import Budget
+from recto.formats import read
+from recto.formats.message import Message
+from recto.gateway.request import open_request
+from recto.tokens.meter import Meter
+from recto.tokens.model_registry import Registry
+from recto.tokens.tokenizers import Tokenizers
+
+ROUNDING = 500
+"""Windows are multiples of this: what an agent says about its machine differs by some tokens."""
+_MARKER = 100
+"""Tokens of the note that stands for evicted messages, without the working record."""
+_RECORD = 20
+"""One part in so many of the room is kept for the working record, however little room there is."""
+
+
+def meter_for(model: str) -> Meter:
+    return Tokenizers().meter_for(Registry().card(model))
+
+
+def counter(meter: Meter) -> Callable[[bytes, str], int]:
+    """Counts the tokens of a request as the model's provider would report them."""
+
+    def tokens(raw: bytes, wire: str) -> int:
+        request = open_request(raw, wire)
+        system = (request.body.system or b"").decode()
+        messages = [read(message, wire) for message in request.body.messages]
+        return meter.prompt(messages, request.tools.decode()) + (meter.text(system) if system else 0)
+
+    return tokens
+
+
+def needed(steps: Sequence[Told], recall_tool: int, meter: Meter) -> int:
+    """Tokens that a prompt needs: the agent's own (system text, tools, task), its largest step, and Recto's marker.
+
+    `recall_tool` are the tokens of the tool that Recto offers once something is evicted.
+    """
+    last = steps[-1]
+    messages = [read(raw, wire_of(last.path)) for raw in open_request(last.raw, wire_of(last.path)).messages]
+    largest = max(sum(meter.message(message) for message in step) for step in _steps(messages))
+    return steps[0].tokens + recall_tool + largest + _MARKER
+
+
+def _steps(messages: Sequence[Message]) -> list[list[Message]]:
+    """The steps of a history: what the model said, and the results that came of it."""
+    steps: list[list[Message]] = []
+    for before, message in zip([None, *messages], messages, strict=False):
+        if message.role == "assistant" and (before is None or before.role != "assistant"):
+            steps.append([])
+        if steps:
+            steps[-1].append(message)
+    return steps
+
+
+def room_in(window: int, model: str, answer: int) -> int:
+    """Tokens that a prompt may have in a window of a model that may answer with so many."""
+    budget = Budget.for_model(Registry({model: {"window": window}}).card(model))
+    return budget.input_budget - min(max(answer - budget.reserve, 0), budget.input_budget // 2)
+
+
+def smallest_window(tokens: int, model: str, answer: int) -> int:
+    """The smallest window, rounded up, with room for so many tokens and for the working record."""
+    return next(
+        window
+        for window in count(ROUNDING, ROUNDING)
+        if (room := room_in(window, model, answer)) - room // _RECORD >= tokens
+    )
+
+
+def too_small_window(first: Told, model: str) -> int:
+    """A window that is a fifth too small for an agent's tools and system text, without any message."""
+    wire, meter = wire_of(first.path), meter_for(model)
+    messages = open_request(first.raw, wire).messages
+    fixed = first.tokens - sum(meter.message(read(raw, wire)) for raw in messages)
+    [*_, window] = takewhile(lambda window: room_in(window, model, first.answer) < fixed * 4 // 5, count(100, 100))
+    return window

@@ -177,8 +177,8 @@ def test_a_key_of_the_gateway_never_comes_back_in_clear():
     assert secret[3:] not in block
 
 
-CHAT, ANTHROPIC, RESPONSES = "openai.chat", "anthropic.messages", "openai.responses"
-MODELS = {CHAT: "gpt-4o", ANTHROPIC: "claude-sonnet-4-5", RESPONSES: "gpt-4o"}
+CHAT, ANTHROPIC, RESPONSES, GEMINI = "openai.chat", "anthropic.messages", "openai.responses", "google.gemini"
+MODELS = {CHAT: "gpt-4o", ANTHROPIC: "claude-sonnet-4-5", RESPONSES: "gpt-4o", GEMINI: "gemini-2.5-pro"}
 
 
 def said(wire: str, role: str, text: str) -> dict:
@@ -187,6 +187,8 @@ def said(wire: str, role: str, text: str) -> dict:
         return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
     if wire == ANTHROPIC:
         return {"role": role, "content": [{"type": "text", "text": text}]}
+    if wire == GEMINI:
+        return {"role": "model" if role == "assistant" else role, "parts": [{"text": text}]}
     return {"role": role, "content": text}
 
 
@@ -203,6 +205,12 @@ def resulting(wire: str, call: str, text: str) -> list[dict]:
             {"role": "assistant", "content": [{"type": "tool_use", "id": call, "name": "fetch", "input": {}}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]},
         ]
+    if wire == GEMINI:
+        result = {"id": call, "name": "fetch", "response": {"output": text}}
+        return [
+            {"role": "model", "parts": [{"functionCall": {"id": call, "name": "fetch", "args": {}}}]},
+            {"role": "user", "parts": [{"functionResponse": result}]},
+        ]
     return [
         {"type": "function_call", "call_id": call, "name": "fetch", "arguments": "{}"},
         {"type": "function_call_output", "call_id": call, "output": text},
@@ -210,7 +218,7 @@ def resulting(wire: str, call: str, text: str) -> list[dict]:
 
 
 def texts(message: dict) -> list[str]:
-    content = message.get("content")
+    content = message.get("content", message.get("parts"))
     return [content] if isinstance(content, str) else [part.get("text", "") for part in content or ()]
 
 

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
+from recto.formats import FORMATS
 from recto.gateway import learned_limits, proxy
 from recto.gateway.learned_limits import LIFETIME, LearnedLimits
 from recto.stores.memory import MemoryStore
@@ -17,7 +18,7 @@ from recto.testing import FakeClock
 from recto.tokens.limits import ModelLimits, limits_in_error
 
 MODEL = "gpt-4o"
-PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
+PATHS = {format.short_name: format.api.path for format in FORMATS.values()}
 CLAIMS = (
     "maximum context length is 600 tokens",
     "MAXIMUM context length is 1,024",
@@ -48,7 +49,7 @@ def place(tmp_path):
     echo = Echo()
     with (
         running(ScriptedUpstream(lambda asked: Says(text="fine"), fail=echo)) as upstream,
-        gateway(tmp_path, upstream.url, models={MODEL: {"window": 16_000}}) as gw,
+        gateway(tmp_path, upstream.url, speaks=tuple(PATHS), models={MODEL: {"window": 16_000}}) as gw,
     ):
         yield gw, upstream, echo
 
@@ -58,8 +59,10 @@ def ask(gw, wire: str, words: str, *, secret: str = "", **more) -> httpx2.Respon
     body = {"model": MODEL, "input" if wire == "responses" else "messages": said, **more}
     if wire == "messages":
         body["max_tokens"] = 100
+    if wire == "gemini":
+        body = {"contents": [{"role": "user", "parts": [{"text": words}]}], **more}
     headers = {"authorization": f"Bearer {secret or gw.secret}"}
-    return httpx2.post(f"{gw.url}/v1/{PATHS[wire]}", json=body, headers=headers, timeout=30)
+    return httpx2.post(gw.url + PATHS[wire].format(model=MODEL), json=body, headers=headers, timeout=30)
 
 
 def room(gw, secret: str) -> int:

@@ -13,9 +13,11 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 import recto
 from recto.engine.window import Window
+from recto.formats import FORMATS
+from recto.formats.gemini import GEMINI
 
-WIRES = ("chat", "responses", "messages")
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+WIRES = tuple(format.short_name for format in FORMATS.values())
+PATHS = {format.short_name: format.api.path for format in FORMATS.values()}
 BAD = "forbidden-words"
 CODES = ("content_filter", "invalid_request_error", "invalid_image", "invalid_prompt")
 
@@ -45,13 +47,17 @@ class Filter:
 def place(tmp_path_factory):
     provider = Filter()
     scripted = ScriptedUpstream(lambda asked: Says(text=f"heard {len(asked.messages)}"), fail=provider)
-    with running(scripted) as upstream, gateway(tmp_path_factory.mktemp("refused"), upstream.url) as gw:
+    folder = tmp_path_factory.mktemp("refused")
+    with running(scripted) as upstream, gateway(folder, upstream.url, speaks=WIRES) as gw:
         yield gw, upstream, provider
 
 
 def body(wire: str, messages: list[dict], *, stream: bool, **more) -> dict:
     if wire == "responses":
         return {"model": "gpt-4o", "input": messages, "stream": stream, **more}
+    if wire == "gemini":
+        contents = [json.loads(GEMINI.text_message(one["role"], one["content"])) for one in messages]
+        return {"contents": contents, "generationConfig": {"maxOutputTokens": 50}, **more}
     return {"model": "gpt-4o", "messages": messages, "stream": stream, "max_tokens": 50, **more}
 
 
@@ -62,7 +68,10 @@ def user(text: str) -> dict:
 def ask(gw, wire, messages, *, session="", stream=False, **more):
     headers = {"authorization": f"Bearer {gw.secret}"} | ({"x-recto-session-id": session} if session else {})
     sent = body(wire, messages, stream=stream, **more)
-    return httpx2.post(gw.url + PATHS[wire], json=sent, headers=headers, timeout=30)
+    path = PATHS[wire].format(model="gpt-4o")
+    if wire == "gemini" and stream:
+        path = path.replace(":generateContent", ":streamGenerateContent?alt=sse")
+    return httpx2.post(gw.url + path, json=sent, headers=headers, timeout=30)
 
 
 def texts(store, session: str) -> list[str]:

@@ -145,7 +145,10 @@ def is_own_wrapper(fields: dict[str, Json]) -> bool:
 
 
 def canonical_fields(fields: dict[str, Json]) -> dict[str, Json]:
-    """Drops what clients leave out or join when they send a content again: thoughts, signatures, places of cuts."""
+    """Drops what clients leave out or join when they send a content again: thoughts, signatures, places of cuts.
+
+    A content that is only text is in the form that the other formats share: it may be stored so.
+    """
     kept: list[dict[str, Json]] = []
     for part in parts_of(fields):
         if part.get("thought") is True:
@@ -157,6 +160,9 @@ def canonical_fields(fields: dict[str, Json]) -> dict[str, Json]:
             kept.append(plain)
     rest = {key: value for key, value in fields.items() if key not in ("role", "parts", "content")}
     parts: list[Json] = [*kept]
+    if len(kept) == 1 and kept[0].keys() == {"text"} and not rest:
+        role = role_of(fields)
+        return {"role": role, "content": [{"type": "text", "text": kept[0]["text"]}]}
     return {**rest, "role": "model" if role_of(fields) == "assistant" else "user", "parts": parts}
 
 

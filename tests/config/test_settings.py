@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from recto.config import Settings, load
-from recto.config.modes import floor_share
+from recto.config.modes import floor_share, make_budget
 from recto.errors import SettingsError
+from recto.tokens.model_card import ModelCard
 
 
 def test_defaults_need_no_file(tmp_path, monkeypatch):
@@ -104,3 +105,27 @@ def test_a_yaml_file_cannot_make_objects(tmp_path):
 )
 def test_a_cut_is_less_deep_in_a_small_window(size, window, floor):
     assert floor_share(load(environ={}, arguments={"window": window}).window, size) == pytest.approx(floor)
+
+
+def test_shares_of_the_budget_are_set_in_percent_and_the_rest_follows_the_profile():
+    settings = load(environ={}, arguments={"window": {"shares": {"history": 50, "results": 30}, "soft_percent": 60}})
+    budget = make_budget(settings.window, ModelCard(name="m", window=100_000, max_input=100_000, max_output=100_000))
+    limits = {name: limit.hard for name, limit in budget.limits.items()}
+    assert limits["history"] / limits["results"] == pytest.approx(50 / 30, rel=1e-3)
+    assert limits["system"] / limits["tools"] == pytest.approx(6 / 4, rel=1e-3)
+    assert budget.limits["history"].soft == pytest.approx(0.6 * limits["history"], abs=1)
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ({"history": 80, "results": 30}, "must add up to 100 percent"),
+        ({"histroy": 80}, "'histroy' is none of system"),
+        ({"history": "much"}, "window.shares.history is a number of percent"),
+        ({"history": -1}, "from 0 to 100"),
+        ({"system": 1, "tools": 1, "history": 1, "results": 1, "memory": 1, "reserve": 1}, "and are 6"),
+    ],
+)
+def test_shares_that_are_no_budget_are_refused(shares, says):
+    with pytest.raises(SettingsError, match=says):
+        load(environ={}, arguments={"window": {"shares": shares}})

@@ -23,9 +23,8 @@ from recto.config.factory import (
     open_store,
     uses_postgres,
 )
-from recto.config.modes import make_relief_rules
+from recto.config.modes import make_budget, make_relief_rules
 from recto.config.published_models import registry as model_registry
-from recto.context.window.budget import Budget
 from recto.engine.doctor_checks import (
     Address,
     CheckFinding,
@@ -133,8 +132,7 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
         says = f"model '{settings.model}' is not known; its window is taken to be {card.window:,} tokens"
         cure = f"set 'models: {{{settings.model}: {{window: …, max_output: …, tokenizer: …}}}}'"
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
-    limits = settings.window
-    budget = Budget.for_model(card, limits.profile, reserve=limits.reserve or None, enforced=limits.enforced)
+    budget = make_budget(settings.window, card)
     make_relief_rules(settings, budget, card)
     Tokenizers(settings.tokenizers).meter_for(card)
     if budget.input_budget < _MIN_INPUT_BUDGET:
@@ -149,8 +147,8 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
         yield CheckFinding(
             grade="fine", about="settings", says=f"{name}: prompts may have {budget.input_budget:,} tokens"
         )
-    if limits.reserve > card.max_output:
-        says = f"window.reserve is {limits.reserve:,}, but the model answers with at most {card.max_output:,}"
+    if settings.window.reserve > card.max_output:
+        says = f"window.reserve is {settings.window.reserve:,}, but the model answers with at most {card.max_output:,}"
         cure = f"set 'window.reserve' to at most {card.max_output}"
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     if not settings.recall.enabled and settings.window.mode == "sliding_window":

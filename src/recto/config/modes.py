@@ -15,7 +15,7 @@ from recto.context.policies.planner import ReliefRules
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
 from recto.context.policies.trim import TrimResults
-from recto.context.window.budget import Budget
+from recto.context.window.budget import Budget, Component
 from recto.context.window.plan import Policy
 from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection
@@ -55,9 +55,7 @@ class WindowConfiguration:
 
     def make(self) -> tuple[Budget, ReliefRules]:
         """Build both."""
-        window = self.settings.window
-        reserve = window.reserve or None
-        budget = Budget.for_model(self.card, window.profile, reserve=reserve, enforced=window.enforced)
+        budget = make_budget(self.settings.window, self.card)
         eviction = None if self.policy is None else as_policy(self.policy)
         return budget, make_relief_rules(self.settings, budget, self.card, eviction)
 
@@ -84,6 +82,19 @@ def as_policy(policy: str | Policy | Scorer, **settings: object) -> Policy:
     if callable(getattr(policy, "score", None)):
         return Evict(scorer=cast("Scorer", policy))
     raise SettingsError("policy", f"'{type(policy).__name__}' has neither the calls of a policy nor those of a scorer")
+
+
+def make_budget(window: WindowSettings, card: ModelCard) -> Budget:
+    """Build the token budget of a model's prompts."""
+    shares = {name: percent / 100 for name, percent in window.shares.items()}
+    return Budget.for_model(
+        card,
+        window.profile,
+        shares=cast("Mapping[Component, float]", shares),
+        soft=window.soft_percent / 100,
+        reserve=window.reserve or None,
+        enforced=window.enforced,
+    )
 
 
 def make_relief_rules(

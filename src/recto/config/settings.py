@@ -92,6 +92,11 @@ class WindowSettings:
     """Output reserve in tokens; 0: from the budget profile."""
     profile: str = "default"
     """The budget profile: default, code_review, research, customer_support."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Percent of the window for components, in place of the profile's: system, tools, history, results, memory and
+    reserve. Those not named share the rest as in the profile."""
+    soft_percent: float = 80.0
+    """Percent of its limit above which a component is reported as nearly used up."""
     enforced: Enforced = "globally"
     """Whether budgets limit the prompt as a whole (`globally`) or each component too (`per_component`)."""
     checkpoint_warning_percent: float = 85.0
@@ -118,10 +123,26 @@ class WindowSettings:
 
             if self.profile not in PROFILES:
                 raise ValueError(f"window.profile is one of {', '.join(PROFILES)}")
+        if self.shares:
+            self._check_shares()
+        if not 0 < self.soft_percent <= 100:
+            raise ValueError("window.soft_percent is above 0 and at most 100")
         if not 0 <= self.floor_percent < self.ceiling_percent <= 100:
             raise ValueError("window.floor_percent must be below window.ceiling_percent, both between 0 and 100")
         if self.min_recent_messages < 0:
             raise ValueError("window.min_recent_messages must not be below zero")
+
+    def _check_shares(self) -> None:
+        from recto.context.window.budget import COMPONENTS  # noqa: PLC0415  # start-up: budgets come with the window
+
+        for name, percent in self.shares.items():
+            if name not in COMPONENTS:
+                raise ValueError(f"window.shares: '{name}' is none of {', '.join(COMPONENTS)}")
+            if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
+                raise ValueError(f"window.shares.{name} is a number of percent, from 0 to 100")
+        total = sum(self.shares.values())
+        if total > 100 or (total < 100 and len(self.shares) == len(COMPONENTS)) or self.shares.get("reserve", 0) == 100:
+            raise ValueError(f"window.shares must add up to 100 percent with the reserve below that, and are {total:g}")
 
 
 _MAX_PASSAGES, _MAX_PASSAGE_CHARACTERS = 8, 1000
@@ -571,6 +592,8 @@ FOLDER_SETTINGS = frozenset(
         "window.cache_aware",
         "window.reserve",
         "window.profile",
+        "window.shares",
+        "window.soft_percent",
         "window.enforced",
         "window.checkpoint_warning_percent",
         "window.compact_target_percent",

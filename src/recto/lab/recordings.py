@@ -13,7 +13,7 @@ from pathlib import Path
 from recto.cli.console import Advance
 from recto.config import Settings
 from recto.config.factory import make_importer, make_indexer, make_meter, model_card, open_session
-from recto.context.window.budget import Budget
+from recto.config.modes import make_budget
 from recto.lab.backtest import Backtest, ReplayedTurn, backtest
 from recto.lab.baselines import backtest_baseline
 from recto.lab.results import Curve, PromptSizes, VariantOutcome, Way
@@ -115,8 +115,8 @@ def _result(
     on_turn: Callable[[ReplayedTurn], None],
 ) -> Backtest:
     if way.mode is None:
-        window, card = settings.window, model_card(settings)
-        budget = Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced)
+        card = model_card(settings)
+        budget = make_budget(settings.window, card)
         return backtest_baseline(
             way.name, entries, card=card, input_budget=budget.input_budget, meter=make_meter(settings), on_turn=on_turn
         )

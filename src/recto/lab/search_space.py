@@ -13,7 +13,7 @@ from typing import Any
 from recto.config import Settings
 from recto.config.factory import model_card
 from recto.config.loader import override
-from recto.config.modes import floor_share
+from recto.config.modes import floor_share, make_budget
 from recto.context.window.budget import Budget
 from recto.context.window.pressure import Thresholds
 from recto.lab.isolation import isolated
@@ -59,9 +59,7 @@ class Subject:
     @property
     def budget(self) -> Budget:
         """The token budget in the largest window."""
-        window = self.settings.window
-        card = model_card(self.settings)
-        return Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced)
+        return make_budget(self.settings.window, model_card(self.settings))
 
     def space(self) -> tuple[Dimension, ...]:
         """Returns the dimensions to try. Bounds are widened to contain the current value."""

@@ -205,3 +205,22 @@ def test_burn_is_never_negative_and_turns_left_keep_their_word(turns, used, wind
         else:
             assert row.used + row.turns_left * row.burn >= row.hard - 1e-3
             assert row.turns_left > 0 or row.used >= row.hard
+
+
+def test_only_what_grows_is_used_up_and_the_reserve_is_never_a_warning():
+    budget, burn = Budget.of(100_000), Burn()
+    used = {"system": 1_000, "tools": 3_000, "history": 10_000, "results": 4_000, "reserve": 5_000}
+    for turn in range(1, 4):
+        burn = burn.turn({name: tokens * turn for name, tokens in used.items()})
+    now = {name: tokens * 3 for name, tokens in used.items()} | {"reserve": budget.reserve}
+    usage = {one.component: one for one in budget.usage(now, burn)}
+    assert usage["history"].burn == 10_000
+    assert usage["history"].turns_left is not None
+    for name in ("system", "tools", "reserve"):
+        assert usage[name].burn == 0.0
+        assert usage[name].turns_left == (0 if usage[name].used >= usage[name].hard else None)
+    assert usage["reserve"].level == "ok"
+
+
+def test_the_soft_limit_can_be_set():
+    assert Budget.of(100_000, soft=0.5).limits["history"].soft == Budget.of(100_000).limits["history"].hard // 2

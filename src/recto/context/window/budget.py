@@ -19,6 +19,8 @@ Component = Literal["system", "tools", "history", "results", "memory", "reserve"
 Level = Literal["ok", "warning", "violation"]
 
 COMPONENTS: tuple[Component, ...] = get_args(Component)
+GROWING: frozenset[Component] = frozenset({"history", "results", "memory"})
+"""Components that a turn adds to. The others are as large as they are made, and are not used up."""
 
 SOFT_LIMIT_SHARE = 0.80
 """Share of a hard limit above which the level is `warning`."""
@@ -159,12 +161,13 @@ class Budget:
         profile: str = "default",
         *,
         shares: Mapping[Component, float] | None = None,
+        soft: float = SOFT_LIMIT_SHARE,
         reserve: int | None = None,
         enforced: Enforced = "globally",
     ) -> Budget:
         """Budget for a window size. `shares` and `reserve` override the profile's."""
         card = ModelCard(name="", window=window, max_input=window, max_output=max_output or window)
-        return cls.for_model(card, profile, shares=shares, reserve=reserve, enforced=enforced)
+        return cls.for_model(card, profile, shares=shares, soft=soft, reserve=reserve, enforced=enforced)
 
     @classmethod
     def for_model(
@@ -173,6 +176,7 @@ class Budget:
         profile: str = "default",
         *,
         shares: Mapping[Component, float] | None = None,
+        soft: float = SOFT_LIMIT_SHARE,
         reserve: int | None = None,
         enforced: Enforced = "globally",
     ) -> Budget:
@@ -186,7 +190,7 @@ class Budget:
             name: reserved if name == "reserve" else int(input_budget * parts[name] / (1 - parts.reserve) + ROUNDING)
             for name in COMPONENTS
         }
-        limits = {name: Limit(soft=int(tokens * SOFT_LIMIT_SHARE), hard=tokens) for name, tokens in hard.items()}
+        limits = {name: Limit(soft=int(tokens * soft + ROUNDING), hard=tokens) for name, tokens in hard.items()}
         return cls(window=card.window, input_budget=input_budget, limits=MappingProxyType(limits), enforced=enforced)
 
     @property
@@ -195,8 +199,8 @@ class Budget:
         return self.limits["reserve"].hard
 
     def level(self, component: Component, used: int) -> Level:
-        """Whether a component that uses so many tokens is within its limits."""
-        return _level(used, self.limits[component])
+        """Whether a component that uses so many tokens is within its limits. The reserve always is: it is set aside."""
+        return "ok" if component == "reserve" else _level(used, self.limits[component])
 
     def check(self, component: Component, used: int, adding: int = 0) -> BudgetVerdict:
         """Check whether a component may take `adding` more tokens."""
@@ -221,13 +225,13 @@ class Budget:
 
     def _usage(self, component: Component, used: int, growth: Growth) -> ComponentUsage:
         limit = self.limits[component]
-        burn = growth.pace_with(used)
+        burn = growth.pace_with(used) if component in GROWING else 0.0
         return ComponentUsage(
             component=component,
             used=used,
             soft=limit.soft,
             hard=limit.hard,
-            level=_level(used, limit),
+            level=self.level(component, used),
             burn=burn,
             turns_left=turns_until(limit.hard - used, burn),
         )

@@ -44,7 +44,11 @@ def test_people_see_turns_measures_alerts_and_how_long_it_goes_on(store):
     shown = called("--store", str(store), "health")
     assert shown.returncode == 0, shown.stderr
     last = turns[-1]
-    assert f"{last.tokens:,} of {last.room:,} tokens" in shown.stdout
+    with recto.open(store, model="gpt-4o") as session:
+        reading = session.report().reading
+    assert reading.room == last.room
+    assert reading.tokens > last.tokens  # the answer is in the next prompt
+    assert f"{reading.tokens:,} of {reading.room:,} tokens" in shown.stdout
     for said in ("utilization", "messages left", "degradation bloat", "recto context detail", "tokens a turn", "▁"):
         assert said in shown.stdout
 

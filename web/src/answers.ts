@@ -276,6 +276,7 @@ export interface HealthReport {
   trends: Array<Trend>;
   forecast: Forecast | null;
   alerts: Array<Alert>;
+  reading: PressureReading | null;
   sinks_failed: number;
 }
 
@@ -397,6 +398,27 @@ export interface PromptLine {
   side: "both" | "changed" | "first" | "second";
 }
 
+/** A piece of a prompt as it was sent. */
+export interface PromptPiece {
+  kind: "file" | "frame" | "generated" | "handoff" | "history" | "marker" | "notes" | "recalled" | "record" | "result" | "summary" | "system" | "tool";
+  name: string;
+  tokens: number;
+  raw: number | null;
+}
+
+/** A prompt that was answered: what it was made of when it was sent. */
+export interface PromptRun {
+  seq: number;
+  ts: number;
+  model: string;
+  window: number;
+  room: number;
+  reserve: number;
+  tokens: number;
+  pieces: Array<PromptPiece>;
+  previous: number | null;
+}
+
 /** A prompt, as it would be sent. */
 export interface PromptView {
   wire: string;
@@ -469,7 +491,7 @@ export interface RecalledMessage {
   superseded_by: number | null;
 }
 
-/** Breakdown of one prompt. */
+/** Breakdown of the next prompt of a session, and of the last one that was sent. */
 export interface Report {
   session: string;
   model: string;
@@ -495,6 +517,7 @@ export interface Report {
   notes: number;
   omitted: Array<string>;
   cache: CacheEstimate | null;
+  run: PromptRun | null;
 }
 
 /** A checkpoint that was stored. */

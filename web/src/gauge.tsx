@@ -8,7 +8,7 @@ export function Gauge() {
   const { session, now } = useOn();
   const report = useAsked<Report>(now ? "/session/context" : "", { session });
   if (!now) return <div class="gauge" />;
-  const { tokens, room, utilization, zone, turns_until_red } = now.reading;
+  const { tokens, room, utilization, zone, turn, turns_until_red } = now.reading;
   const recalled = report.found?.recalled.length ?? 0;
   const says = `${whole(tokens)} of ${whole(room)} tokens, ${percent(utilization)}, zone ${zone}`;
   return (
@@ -29,6 +29,7 @@ export function Gauge() {
           <strong>{whole(tokens)}</strong> of {whole(room)} tokens · {percent(utilization)}
         </span>
         <ZoneBadge zone={zone} />
+        <span>turn {whole(turn)}</span>
         {turns_until_red !== null && zone !== "red" && <span>{many(turns_until_red, "turn")} until red</span>}
         <span>{whole(now.left_messages)} left</span>
         <span>{whole(recalled)} recalled</span>

@@ -156,11 +156,15 @@ def parse_command(typed: str) -> tuple[SlashCommand, str]:
 
 
 async def _show_context(chat: ChatClient, argument: str) -> None:
-    print_list(await chat.get_value(Report, "/session/context"))
+    print_list(await _report(chat, argument))
+
+
+async def _report(chat: ChatClient, run: str) -> Report:
+    return await chat.get_value(Report, "/session/context", **({"run": _seq(run)} if run else {}))
 
 
 async def _detail(chat: ChatClient, argument: str) -> None:
-    report = await chat.get_value(Report, "/session/context")
+    report = await _report(chat, argument)
     seqs = [holder.seq for holder in report.largest if holder.seq is not None]
     entries = await asyncio.gather(*(chat.get_value(FullEntry, "/session/entry", seq=seq) for seq in seqs))
     texts = {entry.seq: entry.text for entry in entries}
@@ -370,8 +374,12 @@ def _hit(line: RecallHit) -> Hit:
 COMMANDS: Mapping[str, SlashCommand] = {
     command.name: command
     for command in (
-        SlashCommand(name="context list", help="where the tokens of the prompt go", run=_show_context),
-        SlashCommand(name="context detail", help="the largest holders, and the decisions", run=_detail),
+        SlashCommand(
+            name="context list", argument="[RUN]", help="where the tokens of the prompt go", run=_show_context
+        ),
+        SlashCommand(
+            name="context detail", argument="[RUN]", help="every piece as it was sent, and the decisions", run=_detail
+        ),
         SlashCommand(name="context", help="the same as /context list", run=_show_context),
         SlashCommand(name="recall", argument="QUERY", help="searches everything that was said", run=_recall),
         SlashCommand(name="read", argument="SEQ", help="shows an entry, whole", run=_read),

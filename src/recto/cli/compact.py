@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -19,8 +20,10 @@ from recto.config.factory import open_session, open_store
 from recto.context.window.notes import NOTE_KINDS, NoteKind, render_notes
 from recto.context.window.report import Compression
 from recto.engine.report import compressions
+from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.engine.views.models import stored_event
+from recto.tokens.model_registry import UnknownModelWarning
 from recto.transcript.session_keys import session_in, tenant_of
 from recto.transcript.tenancy import operator_key
 
@@ -38,12 +41,17 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON ob
 
 @contextmanager
 def open_existing_session(settings: Settings, session: str | None, model: str | None = None) -> Iterator[Session]:
-    """Opens an existing session for changes."""
-    session_settings = replace(settings, session=session or settings.session, model=model or settings.model)
+    """Opens an existing session for changes: as the named model sees it, else as the one that was used last."""
     with closing(open_store(settings, create=False)) as store:
-        key = resolve_session(store, operator_key(session_settings.session, session_settings.tenant))
-        with open_session(replace(session_settings, session=session_in(key), tenant=tenant_of(key)), store) as opened:
-            yield opened
+        key = resolve_session(store, operator_key(session or settings.session, settings.tenant))
+        used_last = "" if model else last_model(store, key)
+        seen_by = model or used_last or settings.model
+        given = replace(settings, session=session_in(key), tenant=tenant_of(key), model=seen_by)
+        with warnings.catch_warnings():
+            if used_last:  # nobody names it now: there is nothing to warn about
+                warnings.simplefilter("ignore", UnknownModelWarning)
+            with open_session(given, store) as opened:
+                yield opened
 
 
 @click.command("compact")

@@ -10,11 +10,17 @@ from rich.text import Text
 
 from recto.cli.compact import open_existing_session, print_compression
 from recto.cli.completion import complete_models, complete_sessions
-from recto.cli.console import one_line, out, print_json, safe
+from recto.cli.console import format_time, one_line, out, print_json, safe
 from recto.config import Settings
-from recto.context.window.report import Report, TokenHolder
+from recto.context.window.pressure import PressureReading
+from recto.context.window.report import PIECES, PieceKind, PromptPiece, PromptRun, Report, TokenHolder
 
 ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
+
+
+_run_option = click.option(
+    "--run", metavar="SEQ", type=click.IntRange(1), help="The prompt that this entry answered. [default: the last one]"
+)
 
 
 @click.group("context")
@@ -31,37 +37,42 @@ def context_command() -> None:
 @context_command.command("list")
 @click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
+@_run_option
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
-def list_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
-    """Where the tokens of the prompt go: components, budgets, pressure, what has left.
+def list_command(settings: Settings, session: str | None, model: str | None, run: int | None, as_json: bool) -> None:
+    """Where the tokens of the prompt go: what was sent last, budgets, pressure, what has left.
 
     \b
     Examples:
       recto context list agent:default:main --model gpt-4o
       recto context list --json | jq .reading
     """
-    _show(settings, session, model, as_json, detail=False)
+    _show(settings, session, model, run, as_json, detail=False)
 
 
 @context_command.command("detail")
 @click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
+@_run_option
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
-def detail_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
-    """The largest holders of the prompt, and the decisions that shaped it.
+def detail_command(settings: Settings, session: str | None, model: str | None, run: int | None, as_json: bool) -> None:
+    """Every piece of the last prompt as it was sent, the largest messages, and the decisions that shaped it.
 
     \b
     Examples:
       recto context detail agent:default:main --model gpt-4o
+      recto context detail --run 42
     """
-    _show(settings, session, model, as_json, detail=True)
+    _show(settings, session, model, run, as_json, detail=True)
 
 
-def _show(settings: Settings, session: str | None, model: str | None, as_json: bool, *, detail: bool) -> None:
+def _show(
+    settings: Settings, session: str | None, model: str | None, run: int | None, as_json: bool, *, detail: bool
+) -> None:
     with open_existing_session(settings, session, model) as opened:
-        report = opened.report()
+        report = opened.report(run=run)
         if as_json:
             print_json(report)
         elif detail:
@@ -70,17 +81,51 @@ def _show(settings: Settings, session: str | None, model: str | None, as_json: b
             print_list(report)
 
 
+def print_reading(reading: PressureReading, model: str) -> None:
+    """Prints how full the prompt of a session is now."""
+    out.print(
+        Text.assemble(
+            (f"{reading.tokens:,}", "bold"),
+            f" of {reading.room:,} tokens ({reading.utilization:.0%}), ",
+            (reading.zone, ZONES[reading.zone]),
+            f", turn {reading.turn:,}, {safe(model) or 'an unknown model'}",
+        )
+    )
+
+
+def print_run(run: PromptRun, *, by_kind: bool) -> None:
+    """Prints what a prompt was made of when it was sent: the sum of each kind of piece, or every piece."""
+    when = format_time(run.ts)
+    earlier = f"; the run before it is entry {run.previous}" if run.previous else ""
+    out.print(f"Run {run.seq} ({when}): {run.tokens:,} tokens were sent, {run.reserve:,} kept for the answer{earlier}")
+    if not run.pieces:
+        out.print("What it was made of was not stored.")
+        return
+    table = Table("piece", "name", *(Column(name, justify="right") for name in ("tokens", "share")), "")
+    if by_kind:
+        pieces: dict[PieceKind, tuple[int, int]] = {}
+        for piece in run.pieces:
+            tokens, count = pieces.get(piece.kind, (0, 0))
+            pieces[piece.kind] = tokens + piece.tokens, count + 1
+        rows = [(PIECES[kind], f"{count:,}", tokens, "") for kind, (tokens, count) in pieces.items()]
+        rows.sort(key=lambda row: -row[2])
+    else:
+        rows = [(PIECES[piece.kind], piece.name, piece.tokens, _cut(piece)) for piece in run.pieces]
+    for kind, name, tokens, note in rows:
+        table.add_row(kind, Text(safe(name)), f"{tokens:,}", f"{tokens / max(run.tokens, 1):.1%}", note)
+    out.print(table)
+
+
+def _cut(piece: PromptPiece) -> str:
+    return f"cut from {piece.raw:,}" if piece.raw is not None and piece.raw > piece.tokens else ""
+
+
 def print_list(report: Report) -> None:
     """Prints where the tokens of a prompt go."""
     reading = report.reading
-    out.print(
-        Text.assemble(
-            (f"{report.tokens:,}", "bold"),
-            f" of {report.room:,} tokens ({reading.utilization:.0%}), ",
-            (reading.zone, ZONES[reading.zone]),
-            f", {report.messages:,} messages for {safe(report.model) or 'an unknown model'}",
-        )
-    )
+    print_reading(reading, report.model)
+    if report.run is not None:
+        print_run(report.run, by_kind=True)
     table = Table("component", *(Column(name, justify="right") for name in ("tokens", "share", "limit")), "")
     for usage in report.components:
         share = usage.used / max(report.window, 1)
@@ -104,7 +149,9 @@ def print_list(report: Report) -> None:
 
 
 def print_detail(report: Report, text_of: Callable[[int], str]) -> None:
-    """Prints the largest parts of a prompt, with the beginning of each, and the decisions that shaped it."""
+    """Prints every piece of the last prompt, the largest parts of the next, and the decisions that shaped it."""
+    if report.run is not None:
+        print_run(report.run, by_kind=False)
     table = Table("what", Column("tokens", justify="right"), Column("share", justify="right"), "state", "text")
     for holder in report.largest:
         table.add_row(*_row(holder, text_of))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from dataclasses import replace
 
 import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.compact import open_existing_session
 from recto.cli.completion import complete_sessions
 from recto.cli.console import format_time, out, print_json, safe
-from recto.cli.sessions import resolve_session
+from recto.cli.context import print_reading
 from recto.config import Settings
-from recto.config.factory import build_health_report, open_store
+from recto.config.factory import build_health_report
+from recto.engine.report import current_reading
 from recto.health.metrics import METRICS_BY_FIELD, Alert, TurnHealth
 from recto.health.trends import HealthReport, Trend
-from recto.transcript.tenancy import operator_key
 
 _GRADES = {"critical": ("✗ ", "red"), "degradation": ("▲ ", "yellow"), "anomaly": ("· ", "cyan")}
 _ARROWS = {"rising": "↑", "falling": "↓", "steady": "→"}
@@ -38,9 +39,9 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
       recto health agent:default:main
       recto health --turns 100 --json | jq .alerts
     """
-    with closing(open_store(settings, create=False)) as store:
-        key = resolve_session(store, operator_key(session or settings.session, settings.tenant))
-        report = build_health_report(settings, store, key, turns)
+    with open_existing_session(settings, session) as opened:
+        report = build_health_report(settings, opened.store, opened.key, turns)
+        report = replace(report, reading=current_reading(opened.window))
     if as_json:
         print_json(report)
     else:
@@ -55,8 +56,8 @@ def print_health(report: HealthReport) -> None:
     if last is None:
         out.print("no turn of this session was measured: nobody asked Recto for its prompts", markup=False)
         return
-    full = f" of {last.room:,} tokens ({last.utilization:.0%}), turn {last.turn:,}, {safe(last.model)}"
-    out.print(Text.assemble((f"{last.tokens:,}", "bold"), full.rstrip(", ")))
+    if report.reading is not None:
+        print_reading(report.reading, last.model)
     out.print(_turns(report.turns[-10:]))
     out.print(_measures(report.trends))
     for alert in report.alerts:

@@ -15,6 +15,7 @@ from recto.context.window.budget import COMPONENTS, Budget, BudgetVerdict, Compo
 from recto.context.window.pressure import (
     Pressure,
     PressureReading,
+    PromptSize,
     VelocitySpike,
     compare_readings,
     measure_prompt,
@@ -44,13 +45,18 @@ def pressure_of(
     pressure = Pressure(input_budget=input_budget, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
     counted = builder.prompt_tokens(state) if used is None else used
     exact = builder.messages.meter.exact
+    size = prompt_size(state, counted, exact=exact)
+    return pressure.read(size.tokens, source_of(size, counted, exact=exact))
+
+
+def prompt_size(state: WindowState, counted: int, *, exact: bool) -> PromptSize:
+    """The size of the prompt of a state by what the provider reported for the last one, and our own count since."""
     if not state.reported_tokens:
-        return pressure.read(counted, "counted" if exact else "estimated")
+        return PromptSize(counted, None)
     added = max(counted - state.counted_tokens, 0)
     # What was quoted for the last question alone is gone by now, and so is what the provider counted for it.
     removed = max(state.counted_tokens - counted, 0) * state.reported_tokens // max(state.counted_tokens, 1)
-    size = measure_prompt(counted, state.reported_tokens - removed, added=added, exact=exact)
-    return pressure.read(size.tokens, source_of(size, counted, exact=exact))
+    return measure_prompt(counted, state.reported_tokens - removed, added=added, exact=exact)
 
 
 def usage_of(state: WindowState, builder: PromptBuilder, budget: Budget) -> tuple[ComponentUsage, ...]:
@@ -110,7 +116,15 @@ def measure(
 
 
 def composition_of(
-    state: WindowState, builder: PromptBuilder, built: BuiltPrompt, rules: ReliefRules, *, prefix: int, lag: int
+    state: WindowState,
+    builder: PromptBuilder,
+    built: BuiltPrompt,
+    rules: ReliefRules,
+    budget: Budget,
+    *,
+    prefix: int,
+    lag: int,
+    reader: str,
 ) -> PromptComposition:
     """What the prompt that is sent consists of. Computed for every prompt, so it must stay cheap."""
     extras = builder.extras
@@ -124,4 +138,10 @@ def composition_of(
         tools=max(extras.tools, 0),
         lag=lag,
         model=rules.card.name if rules.card else "",
+        system=extras.system,
+        window=budget.window,
+        reserve=budget.reserve + extras.answer,
+        wire=built.wire,
+        reader=reader,
+        pieces=builder.pieces(state, built),
     )

@@ -80,7 +80,7 @@ class _HealthFold:
             self.accumulator.add_message(entry.tokens)
             return None
         stored = composition_in(entry)
-        composition = PromptComposition.from_json(stored)
+        composition = PromptComposition.from_json(stored, pieces=False)  # for every turn
         state = stored.get(STATE) if stored and composition else None
         if isinstance(state, dict):
             self.state_seq = entry.seq

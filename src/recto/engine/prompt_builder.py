@@ -20,8 +20,18 @@ from recto.context.facts.user_text import own_lines
 from recto.context.window.notes import render_notes
 from recto.context.window.plan import PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading
+from recto.context.window.report import PieceKind, PromptPiece
 from recto.context.window.state import Protection, WindowState, in_flight, split_units
 from recto.context.window.units import WindowMessage
+from recto.engine.composition import (
+    MessageTally,
+    classified,
+    folded,
+    pieces_of,
+    section_pieces,
+    system_pieces,
+    with_less,
+)
 from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
@@ -64,7 +74,7 @@ class BuiltPrompt:
     costs: tuple[int, ...]
     """What each message costs, in order."""
     tokens: int
-    """The total: messages, system, tools and the frame, without what is kept free for the answer."""
+    """What is sent: messages, system, tools and the frame."""
     arrangement: Arrangement
 
 
@@ -91,6 +101,10 @@ class PromptExtras:
     """What is kept free for an answer that may be longer than the output reserve."""
     foreword: str = ""
     """System text before everything else that is no message of the session."""
+    files: tuple[PromptPiece, ...] = ()
+    """The files that it was made of."""
+    pieces: tuple[PromptPiece, ...] = ()
+    """The tool schemas, by tool, and the system text, by section."""
     recalled: TurnNote | None = None
     """What was recalled for the turn in flight."""
     handoff: TurnNote | None = None
@@ -106,9 +120,14 @@ class PromptExtras:
         return replace(self, frame=frame, tools=tools, system=system, answer=answer)
 
     @property
+    def sent(self) -> int:
+        """What all of it costs that is sent and does not depend on the state."""
+        return self.frame + self.tools + self.system
+
+    @property
     def fixed(self) -> int:
-        """What all of it costs that does not depend on the state."""
-        return self.frame + self.tools + self.system + self.answer
+        """What all of it takes of the input budget that does not depend on the state."""
+        return self.sent + self.answer
 
 
 _PartPlayed = Literal["", "runs", "output", "injected", "typed"]
@@ -238,6 +257,8 @@ class MessageCache:
     """User messages that hold the output of a command written as text, and the message with that command."""
     _command: int = 0
     """The last message that was added, if it writes a command as text."""
+    _marker_pieces: tuple[str, list[PromptPiece]] = "", []
+    """The text of the last marker, and what it is made of."""
 
     def take(
         self,
@@ -385,6 +406,20 @@ class MessageCache:
             self._costs[key] = self.meter.message(read(raw, wire))
         return self._costs[key]
 
+    def marker_pieces(self, state: WindowState, marker: str, cost: int) -> list[PromptPiece]:
+        """What the marker is made of: the record, the notes, the summary, and the line that says what was evicted."""
+        if self._marker_pieces[0] != marker:
+            texts: tuple[tuple[PieceKind, str], ...] = (
+                ("record", f"{RECORD_HEADING}\n{state.record.text}" if state.record and state.record.text else ""),
+                ("notes", "\n".join(render_notes(state.shown_notes, _NOTE_CHARS))),
+                ("summary", state.summary.text if state.summary else ""),
+            )
+            counted = [(kind, self.meter.count(text)) for kind, text in texts if text]
+            pieces = [PromptPiece(kind=kind, name="", tokens=tokens) for kind, tokens in counted]
+            rest = cost - sum(tokens for _, tokens in counted)
+            self._marker_pieces = marker, [*pieces, PromptPiece(kind="marker", name="", tokens=rest)]
+        return self._marker_pieces[1]
+
     def clamp_text(self, seq: int, tokens: int) -> str:
         """Head and tail of a message's results, or of its text, in about so many tokens."""
         message = self.message(seq)
@@ -445,7 +480,7 @@ class MessageCache:
         """The order of the lines of a prompt: that of the last one, with the messages appended since, or a new one."""
         order = self._order
         if order is None or not order.is_of(state, wire, marker_of):
-            order = self._order = _LineOrder(state, wire, marker_of, self.cost_of_generated)
+            order = self._order = _LineOrder(state, wire, marker_of, self)
         order.extend(state)
         return order
 
@@ -470,7 +505,7 @@ class _LineOrder:
         state: WindowState,
         wire: str,
         marker_of: Callable[[WindowState], str],
-        cost: Callable[[str, str, str], int],
+        messages: MessageCache,
     ) -> None:
         self.wire = wire
         self.seqs: list[int] = []
@@ -481,12 +516,15 @@ class _LineOrder:
         self._marker_of = marker_of
         self._behind = _marker_place(state)
         self._system_apart = format_named(wire).system_apart
+        self._messages = messages
+        self.tally = MessageTally(messages.meter)
+        """What the messages cost, by what they are."""
         self._count = 0
         """How many messages of the state are among the lines."""
         self.extend(state)
         if has_marker(state):
             self.marker = marker_of(state)
-            self.marker_cost = cost("marker", self.marker, wire)
+            self.marker_cost = messages.cost_of_generated("marker", self.marker, wire)
             place = next((at for at, seq in enumerate(self.seqs) if seq > self._behind), len(self.seqs))
             self.seqs.insert(place, MARKER)
 
@@ -506,6 +544,7 @@ class _LineOrder:
         self._count = len(state.messages)
         for line in reversed(new):
             (self.apart if self._system_apart and line.role == "system" else self.seqs).append(line.seq)
+            self.tally.add(line, state.cost(line.seq), partial(self._messages.message, line.seq))
 
 
 def _marker_place(state: WindowState) -> int:
@@ -599,12 +638,23 @@ class PromptBuilder:
         synthetic = sum(
             self.messages.cost_of_generated("answer", call_id + tool, lines.wire) for call_id, tool in missing
         )
-        opening = 0 if state.messages and not format_named(lines.wire).user_first else 24
+        opening = 24 if self._may_need_opening(state, lines) else 0
         notes = sum(note.tokens for note in (extras.handoff, extras.recalled) if note)
         generated = self.foreword_cost(lines.wire) + lines.marker_cost + synthetic + opening + notes
         for seq, places in lines.surplus.items():
             generated += self.messages.without_media(seq, places)[1] - state.cost(seq)
         return extras.fixed + state.tokens + generated + state.planned_text_tokens + state.planned_record_tokens
+
+    def _may_need_opening(self, state: WindowState, lines: PromptLines) -> bool:
+        """Whether a prompt may need a message of the user before all others; one that may be dropped is not enough."""
+        if not state.messages or not format_named(lines.wire).user_first:
+            return not state.messages
+        first = lines.seqs[0] if lines.seqs else 0
+        if first == MARKER:
+            return False
+        line = state.messages.get(first)
+        blank = self.messages.meter.frame.message + 8
+        return line is None or line.role != "user" or bool(line.answers) or state.cost(first) <= blank
 
     def marker_cost(self, state: WindowState) -> int:
         """What the marker costs, with the working record, notes and summary."""
@@ -670,9 +720,70 @@ class PromptBuilder:
             messages=tuple(rendered),
             system=system,
             costs=tuple(spent),
-            tokens=self.extras.fixed - self.extras.answer + sum(spent) + system_cost,
+            tokens=self.extras.sent + sum(spent) + system_cost - self._joined_frames(wire, len(system)),
             arrangement=arrangement,
         )
+
+    def _joined_frames(self, wire: str, system: int) -> int:
+        """The frames of system texts that are sent as one, in formats that send it outside the messages."""
+        if not format_named(wire).system_apart:
+            return 0
+        return self.messages.meter.frame.message * max(system + bool(self.extras.system) - 1, 0)
+
+    def pieces(self, state: WindowState, built: BuiltPrompt) -> tuple[PromptPiece, ...]:
+        """What a built prompt is made of. The tokens of the pieces are its tokens."""
+        extras, messages, wire = self.extras, self.messages, built.wire
+        order = messages.order_of(state, wire, self.marker_of)
+        sent = list(zip(built.messages, built.costs, strict=True)) if extras.handoff or extras.recalled else []
+        generated = self._generated(state, sent, order)
+        own = [piece for several in generated.values() for piece in several]
+        foreword = self.foreword_cost(wire)
+        outside = 0 if format_named(wire).system_apart else foreword
+        tally, spent = order.tally, sum(built.costs) - outside
+        apart = sum([state.cost(seq) for seq in order.apart])
+        if tally.total - apart + sum([piece.tokens for piece in own]) == spent:
+            said = [*pieces_of(tally.tokens), *own]
+        else:  # something is left out or added to keep the prompt valid
+            first = 1 if outside else 0
+            said = classified(messages.meter, built.messages[first:], built.costs[first:], wire, generated)
+            for seq in order.apart:
+                texts = [part.text for part in messages.message(seq).parts]
+                said += section_pieces(messages.meter, texts, state.cost(seq))
+        files = list(extras.files) if foreword else []
+        frame = extras.frame + foreword - sum([piece.tokens for piece in files])
+        pieces = [*extras.pieces, *files, *said, PromptPiece(kind="frame", name="", tokens=frame)]
+        return folded(with_less(pieces, self._joined_frames(wire, len(built.system))))
+
+    def pieces_as_sent(
+        self, state: WindowState, messages: Sequence[bytes], system: bytes, wire: str
+    ) -> tuple[PromptPiece, ...]:
+        """What a prompt is made of whose messages were converted or edited after it was built."""
+        extras, meter = self.extras, self.messages.meter
+        order = self.messages.order_of(state, self.wire_of(state), self.marker_of)
+        costs = [meter.message(read(raw, wire)) for raw in messages]
+        said = classified(meter, messages, costs, wire, self._generated(state, (), order))
+        tools = [piece for piece in extras.pieces if piece.kind == "tool" or piece.name == "tools"]
+        outside = system_pieces(meter, system, wire) if system else ()
+        frame = PromptPiece(kind="frame", name="", tokens=extras.frame)
+        return folded([*tools, *outside, *said, frame])
+
+    def _generated(
+        self, state: WindowState, sent: Sequence[tuple[bytes, int]], order: _LineOrder
+    ) -> dict[str, list[PromptPiece]]:
+        """The messages of a prompt that Recto writes, by their text: the marker, and the notes behind the question."""
+        found: dict[str, list[PromptPiece]] = {}
+        if order.marker:
+            found[order.marker.strip()] = self.messages.marker_pieces(state, order.marker, order.marker_cost)
+        kinds: tuple[tuple[PieceKind, TurnNote | None], ...] = (
+            ("handoff", self.extras.handoff),
+            ("recalled", self.extras.recalled),
+        )
+        for kind, note in kinds:
+            if note is not None:
+                raw = _note_message(note.text, order.wire)
+                cost = next((cost for message, cost in reversed(sent) if message == raw), note.tokens)
+                found[note.text.strip()] = [PromptPiece(kind=kind, name="", tokens=cost)]
+        return found
 
     def shown(self, state: WindowState, built: BuiltPrompt) -> frozenset[int]:
         """The entries that the built prompt contains, in full or in part: a result without its call is not sent."""

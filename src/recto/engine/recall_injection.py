@@ -19,6 +19,7 @@ from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
 from recto.engine.recall_query import TurnText, turn_text
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
 from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
     from recto.recall.recall import RecallService
@@ -27,6 +28,8 @@ INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed
 _SEAL_EVERY = 256
 """Entries after which the background thread looks whether rows of words fill a block."""
 
+_NOTE_REACH = 400
+"""Entries back in which the last recall is searched: the length of a long turn."""
 _BETWEEN_STEPS = "nothing is searched for between the steps of the model"
 
 
@@ -300,3 +303,16 @@ def _hit_payload(hit: Hit) -> dict[str, Any]:
         "parts": {name: round(value, 4) for name, value in hit.parts.items()},
         "superseded_by": hit.superseded_by,
     }
+
+
+def recalled_note(store: TranscriptStore, session: str, state: WindowState) -> TurnNote | None:
+    """What is recalled for the question in flight, by the transcript. Only its tokens are known, not its text."""
+    question = state.question
+    if not question:
+        return None
+    first = max(question, state.seq - _NOTE_REACH) + 1
+    for entry in reversed(list(store.read(session, first, state.seq)) if first <= state.seq else []):
+        if entry.kind in (INJECTED, MISSED):
+            tokens = json.loads(entry.content).get("tokens")
+            return TurnNote(question=question, text="", tokens=tokens) if isinstance(tokens, int) and tokens else None
+    return None

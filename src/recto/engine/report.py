@@ -9,6 +9,7 @@ from typing import Any
 from recto.context.facts.types import Fact, message_views
 from recto.context.policies.planner import plan_relief
 from recto.context.window.cache_cost import call_price
+from recto.context.window.pressure import PressureReading
 from recto.context.window.report import (
     CacheEstimate,
     Compression,
@@ -22,6 +23,7 @@ from recto.engine.gauge import pressure_of, usage_of
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
 from recto.engine.recall_injection import INJECTED
+from recto.engine.runs import prompt_run
 from recto.engine.window import Window
 from recto.transcript.entries import MESSAGE, Entry
 
@@ -33,10 +35,23 @@ _RECALL_REACH = 400
 """Entries back in which the last recall is searched: the length of a long turn."""
 
 
-def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
-    """What the next prompt would contain, and what it would not. Changes nothing."""
+def report(window: Window, tools: Sequence[Any] = (), largest: int = 20, run: int | None = None) -> Report:
+    """What the last prompt was made of, or that of a run; what the next would contain, and what it would not.
+
+    Changes nothing. Without `tools`, the next prompt has the tools and the system text of the last answered one.
+    """
     with window.lock:
-        return _report(window, tools, largest)
+        return _report(window, tools, largest, run)
+
+
+def current_reading(window: Window) -> PressureReading:
+    """How full the prompt of a session is now. Every screen shows this reading.
+
+    It is that of the last answered prompt with everything since: its answer, results, a new question, decisions.
+    """
+    outlook = window.outlook()
+    with window.lock:
+        return pressure_of(outlook.state, outlook.builder, window.rules, outlook.input_budget)
 
 
 def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
@@ -46,14 +61,25 @@ def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
 
 
 def _plan(window: Window, tools: Sequence[Any]) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
-    builder = window.builder_for(tools)
+    return _planned(window, window.builder_for(tools))
+
+
+def _planned(window: Window, builder: PromptBuilder) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
     state = plan_relief(window.state, window.rules, builder).state
     return state, builder, builder.build(state)
 
 
-def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
+def _builder(window: Window, tools: Sequence[Any]) -> PromptBuilder:
+    """The builder of the next prompt: with these tools, or with what came with the last one."""
+    if tools:
+        return window.builder_for(tools)
+    outlook, live = window.outlook().builder, window.builder.extras
+    return outlook.using(handoff=live.handoff, recalled=live.recalled)
+
+
+def _report(window: Window, tools: Sequence[Any], largest: int, run: int | None) -> Report:
     budget, meter = window.budget, window.messages.meter
-    state, builder, built = _plan(window, tools)
+    state, builder, built = _planned(window, _builder(window, tools))
     extras = builder.extras
     beside = {"tools": extras.tools, "system": extras.system, "answer": extras.answer, "frame": extras.frame}
     protected = split_units(state, window.rules.protection).protected
@@ -66,7 +92,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         room=budget.input_budget,
         tokens=built.tokens,
         messages=len(state.messages),
-        reading=pressure_of(state, builder, window.rules, budget.input_budget),
+        reading=current_reading(window),
         components=usage_of(state, builder, budget),
         largest=tuple(list_token_holders(state, beside, built.tokens)[:largest]),
         protected_tokens=extras.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
@@ -84,6 +110,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
         cache=_cache(window, built),
+        run=prompt_run(window.store, window.session, run),
     )
 
 

@@ -281,11 +281,15 @@ class Session:
         candidate = WindowMessage(seq=0, id="", role=parsed.role, tokens=tokens)
         return check_budget(candidate, self.window.state, self.window.budget)
 
-    def report(self, tools: Sequence[Any] = ()) -> Report:
-        """What the next prompt would contain, and what it would not. Changes nothing."""
+    def report(self, tools: Sequence[Any] = (), *, run: int | None = None) -> Report:
+        """What the last prompt was made of, what the next would contain, and what it would not. Changes nothing.
+
+        `run` is the entry of an earlier answer, whose prompt is wanted instead of the last one. Without `tools`, the
+        next prompt has the tools and the system text of the last answered one.
+        """
         from recto.engine.report import report  # noqa: PLC0415  # start-up
 
-        return report(self.window, tools)
+        return report(self.window, tools, run=run)
 
     def pin(self, *entries: int | str) -> Entry:
         """Keeps entries in the prompt, by number or id, until they are unpinned; evicted ones are restored."""
@@ -597,10 +601,13 @@ class SessionHealth:
     def report(self, turns: int = 20) -> HealthReport:
         """The measures of the last turns, their trends, and the alerts that are active."""
         from recto.engine.monitor import Monitor  # noqa: PLC0415  # start-up
+        from recto.engine.report import current_reading  # noqa: PLC0415  # start-up
 
         session = self._session
-        red = session.window.rules.thresholds.red
-        return (session.monitor or Monitor(session.store, session.key)).report(turns, red)
+        report = (session.monitor or Monitor(session.store, session.key)).report(
+            turns, session.window.rules.thresholds.red
+        )
+        return replace(report, reading=current_reading(session.window))
 
     def on_alert(self, callback: Callable[[Alert], object]) -> None:
         """Calls back when an alert is raised, and when it is over."""

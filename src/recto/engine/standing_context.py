@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recto.context.window.report import PromptPiece
 from recto.text.secrets import mask_secrets
 from recto.text.truncation import clamp
 
@@ -37,6 +38,9 @@ class StandingFile:
 
     name: str
     tokens: int
+    """Tokens of the file."""
+    injected: int = 0
+    """Tokens of it that are in the prompt: fewer where the text was cut."""
     problem: str = ""
 
 
@@ -54,6 +58,13 @@ class StandingText:
     digest: str
     memories: frozenset[int] = frozenset()
     """Messages of the agent's memory session whose whole text is in it."""
+
+    @property
+    def pieces(self) -> tuple[PromptPiece, ...]:
+        """The files as pieces of a prompt."""
+        return tuple(
+            PromptPiece(kind="file", name=file.name, tokens=file.injected, raw=file.tokens) for file in self.files
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The event payload, with secrets masked."""
@@ -114,17 +125,21 @@ class StandingContext:
             tokens = self._count(content) if content else 0
             files.append(StandingFile(name=file.name, tokens=tokens, problem=problem))
             if content:
-                texts.append(f"# {file.name}\n\n{content.strip()}")
+                texts.append(f"{_heading(file.name)}{content.strip()}")
         complete = "\n\n".join(texts)
         text = clamp(complete, self._most, self._count, "in the files") if complete else ""
         large = self._count(text) > self._share
         cut = text != complete
+        files = [
+            replace(file, injected=self._count(section) if section else 0)
+            for file, section in zip(files, _sections(text, [file.name for file in files]), strict=True)
+        ]
         if self.task:
             task = clamp(self.task, self._most, self._count, "in the task") if self._most else self.task
-            files.append(StandingFile(name=_TASK, tokens=self._count(task)))
+            files.append(StandingFile(name=_TASK, tokens=self._count(self.task), injected=self._count(task)))
             text = "\n\n".join(part for part in (text, task) if part)
         if memory is not None and memory.text:
-            files.append(StandingFile(name=_MEMORY, tokens=memory.tokens))
+            files.append(StandingFile(name=_MEMORY, tokens=memory.tokens, injected=memory.tokens))
             text = "\n\n".join(part for part in (text, memory.text) if part)
         return StandingText(
             text=text,
@@ -135,6 +150,25 @@ class StandingContext:
             digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest(),
             memories=memory.complete if memory is not None else frozenset(),
         )
+
+
+def _heading(name: str) -> str:
+    return f"# {name}\n\n"
+
+
+def _sections(text: str, names: Sequence[str]) -> list[str]:
+    """What a text that may have been cut holds of each file: a part without a heading belongs to the one before it."""
+    starts: list[int] = []
+    reached = 0
+    for name in names:
+        found = text.find(_heading(name), reached)
+        starts.append(found)
+        reached = max(found, reached)
+    sections = []
+    for place, start in enumerate(starts):
+        end = next((later for later in starts[place + 1 :] if later >= 0), len(text))
+        sections.append(text[start:end] if start >= 0 else "")
+    return sections
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field, replace
 from recto.context.window.pressure import Zone
 from recto.context.window.state import WindowState
 from recto.context.window.units import WindowMessage
+from recto.engine.gauge import prompt_size
+from recto.engine.monitor import composition_in
 from recto.engine.projection import DECISIONS, RESTORED, WindowProjection
 from recto.engine.prompt_builder import MessageCache, PromptBuilder
 from recto.engine.recall_injection import INJECTED, MISSED
 from recto.engine.window import Window
 from recto.errors import InputError
+from recto.health.metrics import PromptComposition
 from recto.transcript.entries import MESSAGE, Entry
 
 MAX_ENTRIES = 2_000
@@ -96,7 +99,7 @@ def timeline(window: Window, start: int | None = None, *, limit: int = MAX_ENTRI
     next_start = last + 1 if last < head else None
     if next_start and len(turns) > 1:
         next_start = turns.pop().first  # it may continue: the next page has all of it
-    thresholds, room = window.rules.thresholds, window.budget.input_budget
+    thresholds, room = window.rules.thresholds, window.outlook().input_budget
     points = tuple(
         TurnPoint(
             turn=turn.turn,
@@ -128,6 +131,7 @@ def _turns(window: Window, first: int, last: int) -> list[_TurnBuilder]:
     builder = copy_builder(window)
     turns: list[_TurnBuilder] = []
     overhead = _OverheadCounter(builder)
+    exact = builder.messages.meter.exact
     for entry, state in WindowProjection(
         window.store, window.session, builder.messages, window.budget.input_budget
     ).states(first, last):
@@ -135,16 +139,16 @@ def _turns(window: Window, first: int, last: int) -> list[_TurnBuilder]:
         if begins:
             turns.append(_TurnBuilder(first=entry.seq, entry=entry))
         decides = entry.kind in DECISIONS or entry.kind == RESTORED
+        if composition := PromptComposition.from_json(composition_in(entry), pieces=False):
+            overhead.use(composition)
         overhead.update(state, entry, begins=begins, decides=decides)
         current = turns[-1]
         if entry.kind in (INJECTED, MISSED):
             tokens = json.loads(entry.content).get("tokens")
             current.recalled = tokens if isinstance(tokens, int) else 0
-        current.entry, current.turn, current.tokens = (
-            entry,
-            state.turn,
-            state.tokens + overhead.tokens + current.recalled,
-        )
+        handoff = window.continuity.handoff_note(state, builder.usual_wire) if state.shown_handoff[0] else None
+        counted = state.tokens + overhead.tokens + current.recalled + (handoff.tokens if handoff else 0)
+        current.entry, current.turn, current.tokens = entry, state.turn, prompt_size(state, counted, exact=exact).tokens
         current.peak = max(current.peak, current.tokens)
         current.messages, current.left = len(state.messages), state.evicted_messages
         if decides:
@@ -170,6 +174,14 @@ class _OverheadCounter:
         self._pending_calls: set[str] | None = None
         self._counted_for: tuple[bool, str] | None = None
         """Whether calls were pending when it was counted last, and the format."""
+
+    def use(self, composition: PromptComposition) -> None:
+        """Count from now on with the tools and the system text of a prompt that was answered."""
+        extras = self._builder.extras
+        if (extras.tools, extras.system) != (composition.tools, composition.system):
+            costs = extras.costing(extras.frame, composition.tools, composition.system, 0)
+            self._builder = replace(self._builder, extras=costs)
+            self._counted_for = None
 
     def update(self, state: WindowState, entry: Entry, *, begins: bool, decides: bool) -> None:
         """Update for one more entry, which may begin a turn or be a decision."""
@@ -197,8 +209,10 @@ class _OverheadCounter:
 
 
 def copy_builder(window: Window) -> PromptBuilder:
-    """Return a copy of the window's prompt builder, so that looking back does not change the live window. Past tools
-    are unknown."""
-    live = window.builder_for()
+    """Return a copy of the window's prompt builder, so that looking back does not change the live window.
+
+    It has the tools and the system text of the last answered prompt.
+    """
+    live = window.outlook().builder
     cache = MessageCache(meter=live.messages.meter, pointer_of=live.messages.pointer_of, mark=live.messages.mark)
     return replace(live, messages=cache, extras=replace(live.extras, handoff=None, recalled=None))

@@ -29,10 +29,12 @@ from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
 from recto.context.window.pressure import PressureReading, corrected_budget
+from recto.context.window.report import PromptPiece
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
+from recto.engine.composition import INSTRUCTIONS, TOOLS_OFFERED, folded, system_pieces, tool_pieces, total_of
 from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
 from recto.engine.gauge import composition_of, measure
 from recto.engine.projection import (
@@ -52,8 +54,9 @@ from recto.engine.projection import (
     snapshot_key,
 )
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, Prompt, PromptBuilder, render_marker
-from recto.engine.recall_injection import RecallInjection
-from recto.engine.standing_context import STANDING, StandingContext
+from recto.engine.recall_injection import RecallInjection, recalled_note
+from recto.engine.runs import last_run
+from recto.engine.standing_context import STANDING, StandingContext, StandingText
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.formats import DEFAULT_FORMAT, format_of_provider
 from recto.formats.message import Message
@@ -70,6 +73,8 @@ if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
     from recto.recall.recall import RecallService
 
+_ANNOUNCED_REACH = 64
+"""Entries back in which the tools and the system text of requests are searched that have no answer yet."""
 _INDEX_AHEAD = 0.5
 """The utilization from which on messages are indexed ahead of need, so that relief does not wait for the index."""
 
@@ -101,6 +106,15 @@ class SentPrompt:
     messages: tuple[bytes, ...]
     costs: tuple[int, ...]
     composition: PromptComposition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptOutlook:
+    """A prompt that would be sent now."""
+
+    state: WindowState
+    builder: PromptBuilder
+    input_budget: int
 
 
 class Window:
@@ -160,7 +174,13 @@ class Window:
         self._reading: PressureReading | None = None
         self._postponed_in = -1
         """The turn in which it was last recorded that relief is postponed."""
-        self._extra_costs: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
+        self._extra_pieces: tuple[tuple[bytes, bytes, str], tuple[PromptPiece, ...], int, int] = (
+            (b"?", b"", ""),
+            (),
+            0,
+            0,
+        )
+        """The tool schemas and the system text of the last prompt, their pieces, and what each of the two costs."""
         self._reader = ""
         """The tool among those of the last prompt with which the model can look up evicted messages."""
         self._marker: tuple[str, Callable[[WindowState], str]] = "", render_marker
@@ -253,19 +273,81 @@ class Window:
         An answer longer than the output reserve takes input budget from the prompt, but never more than half of it.
         """
         schemas = tools if isinstance(tools, bytes) else to_json(tools) if tools else b""
-        if self._extra_costs[0] != (schemas, beside):  # the same ones come with every prompt
-            self._extra_costs = (schemas, beside), _extra_costs(self.messages.meter, schemas, beside)
+        content = schemas, beside, wire or ""
+        if self._extra_pieces[0] != content:  # the same ones come with every prompt
+            meter = self.messages.meter
+            by_tool = tool_pieces(meter, schemas) if schemas else ()
+            by_section = system_pieces(meter, beside, wire or "") if beside else ()
+            pieces = folded((*by_tool, *by_section))
+            self._extra_pieces = content, pieces, total_of(by_tool), total_of(by_section)
             self._reader = recall_tool_in(schemas)
-        builder, named, (schema_tokens, system_tokens) = self.builder, reader or self._reader, self._extra_costs[1]
+        _, pieces, schema_tokens, system_tokens = self._extra_pieces
+        builder, named = self.builder, reader or self._reader
         extra_answer = min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2)
         if named != self._marker[0]:
             self._marker = named, partial(render_marker, reader=named) if named else render_marker
         costs = self.messages.meter.frame.prompt, schema_tokens, system_tokens, extra_answer
-        if builder.extras.costs != costs:
-            builder = replace(builder, extras=builder.extras.costing(*costs))
+        if builder.extras.costs != costs or builder.extras.pieces is not pieces:
+            builder = replace(builder, extras=replace(builder.extras.costing(*costs), pieces=pieces))
         if (wire and builder.usual_wire != wire) or builder.marker_of is not self._marker[1]:
             builder = replace(builder, usual_wire=wire or builder.usual_wire, marker_of=self._marker[1])
         return builder
+
+    @_locked
+    def sent_as(self, messages: Sequence[bytes], system: bytes, wire: str) -> int:
+        """Records that the last prompt is sent with other messages than it was built with. Returns its tokens.
+
+        Args:
+            messages: All messages that are sent, those of the caller included.
+            system: The system text outside of them, as JSON.
+            wire: The format of both.
+        """
+        last = self.last
+        if last is None:
+            return 0
+        pieces = self.builder.pieces_as_sent(self.state, messages, system, wire)
+        tokens = total_of(pieces)
+        self.last = replace(last, composition=replace(last.composition, tokens=tokens, pieces=pieces, wire=wire))
+        return tokens
+
+    @_locked
+    def outlook(self) -> PromptOutlook:
+        """The prompt that would be sent now with the tools and the system text of the last answered one.
+
+        It is derived from the transcript and the standing files, so that every process that looks at a session sees the
+        same. A new recall or summary is not foreseen.
+        """
+        state, run = self.state, last_run(self.store, self.session)
+        last, meter, extras = run.composition if run is not None else None, self.messages.meter, self.builder.extras
+        tools, system = (last.tools, last.system) if last is not None else self._announced(state)
+        wire, reader = (last.wire, last.reader) if last is not None else ("", "")
+        builder = replace(
+            self.builder,
+            extras=replace(
+                extras.costing(meter.frame.prompt, tools, system, 0), handoff=None, recalled=None, pieces=()
+            ),
+            usual_wire=wire or self.builder.usual_wire,
+            marker_of=partial(render_marker, reader=reader) if reader else render_marker,
+        )
+        if self._standing is not None:
+            builder = self._with_foreword(builder, self._standing.read())
+        handoff = self.continuity.handoff_note(state, builder.wire_of(state))
+        builder = builder.using(handoff=handoff, recalled=recalled_note(self.store, self.session, state))
+        budget = self.budget.input_budget
+        card = self.rules.card
+        if last is not None and self.last is None and last.model == (card.name if card else ""):
+            budget = last.room  # of the process that sent it: its settings and what its provider accepts may differ
+        return PromptOutlook(state=state, builder=builder, input_budget=budget)
+
+    def _announced(self, state: WindowState) -> tuple[int, int]:
+        """The tokens of the tool schemas and the system text that were stored with requests, before any answer."""
+        meter, found = self.messages.meter, {}
+        for entry in self.store.tail(self.session, _ANNOUNCED_REACH):
+            if entry.kind in (TOOLS_OFFERED, INSTRUCTIONS):
+                found[entry.kind] = str(json.loads(entry.content).get("text", "")).encode()
+        tools = total_of(tool_pieces(meter, found[TOOLS_OFFERED])) if TOOLS_OFFERED in found else 0
+        system = system_pieces(meter, found[INSTRUCTIONS], state.wire) if INSTRUCTIONS in found else ()
+        return tools, total_of(system)
 
     @_locked
     def measure(self) -> PressureReading:
@@ -458,9 +540,12 @@ class Window:
             self.events.record(STANDING, standing.to_json())
         if self._recall is not None:
             self._recall.shown_memories = standing.memories
+        return self._with_foreword(builder, standing)
+
+    def _with_foreword(self, builder: PromptBuilder, standing: StandingText) -> PromptBuilder:
         if builder.extras.foreword == standing.text:
             return builder
-        return replace(builder, extras=replace(builder.extras, foreword=standing.text))
+        return replace(builder, extras=replace(builder.extras, foreword=standing.text, files=standing.pieces))
 
     def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:
         """Puts the handoff and the recalled messages behind the question."""
@@ -536,7 +621,9 @@ class Window:
             prefix=prefix,
             messages=built.messages,
             costs=built.costs,
-            composition=composition_of(state, builder, built, self.rules, prefix=prefix, lag=lag),
+            composition=composition_of(
+                state, builder, built, self.rules, self.budget, prefix=prefix, lag=lag, reader=self._marker[0]
+            ),
         )
 
     def _work_ahead(
@@ -562,7 +649,7 @@ class Window:
         idle = inf if self.last is None else max(self._clock.now() - self.last.at, 0) / 1e6
         marked = [self.messages.raws[seq] for seq in self.messages.cache_marked if seq in state.messages]
         moved = b'{"cache_control": %b}' % state.cache_mark.encode()
-        return CacheAge(idle=idle, ttl=requested_lifetime((*marked, moved, *self._extra_costs[0])))
+        return CacheAge(idle=idle, ttl=requested_lifetime((*marked, moved, *self._extra_pieces[0][:2])))
 
     def _decision(self, seq: int, kinds: Iterable[str]) -> Entry:
         entry = next(iter(self.store.read(self.session, seq, seq)), None)
@@ -580,9 +667,3 @@ def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:
         return sum(last.costs)
     before = list(zip(last.messages, last.costs, strict=True))
     return stable_prefix(before, list(zip(built.messages, built.costs, strict=True)))
-
-
-def _extra_costs(meter: Meter, schemas: bytes, beside: bytes) -> tuple[int, int]:
-    """The tokens of tool schemas, and of text that is sent outside the messages."""
-    system = meter.frame.message + meter.count(beside.decode()) if beside else 0
-    return (meter.tools(schemas.decode()) if schemas else 0), system

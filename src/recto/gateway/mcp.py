@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from starlette.requests import Request
 from starlette.routing import Route
 
+from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import MCP_PATH
@@ -47,7 +48,7 @@ class GatewayMcp:
 
         @contextmanager
         def use(name: str) -> Iterator[Session]:
-            model = self._inspection.last_model(store, store.key(name))
+            model = last_model(store, store.key(name))
             with self._inspection.sessions.use(key, name, model) as session:
                 yield session
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from recto.engine.prompt_builder import render_marker
+from recto.engine.report import preview
 from recto.errors import InputError, NotHeld
 from recto.formats import Format, read
 from recto.formats.convert.types import ResponseIds
@@ -81,7 +82,7 @@ class ConversationState:
                 [read(raw, request.wire) for raw in request.messages], request.tools.decode()
             ) + session.meter.text(request.instructions.decode())
             if point is not None:
-                tokens += session.report().tokens
+                tokens += preview(session.window).tokens
             return min(tokens, session.window.budget.input_budget)
 
     def compact(self, key: Key, request: ClientRequest, hint: SessionHint) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from recto.engine.composition import INSTRUCTIONS, TOOLS_OFFERED
 from recto.engine.prompt_builder import Prompt, render_marker
 from recto.engine.session import Session
 from recto.errors import AppendConflict, InputError, MalformedMessage, RectoError, TurnTaken
@@ -52,7 +53,6 @@ from recto.transcript.events import event
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
 
-INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
 EDITS = "context_edits"
 """In the metadata of a response: the edits of its prompt that the client asked for."""
 CUT, FAILED = "reply_cut", "upstream_failed"
@@ -314,7 +314,7 @@ class TurnRunner:
             request,
             session,
             self._recall_tool,
-            was_sent=lambda tools: store.find(resolved.key, _context_id(TOOLS, tools)) is not None,
+            was_sent=lambda tools: store.find(resolved.key, _context_id(TOOLS_OFFERED, tools)) is not None,
         )
         prompt = _prompt(session, request, use)
         decisions = [entry.seq for entry in prompt.decisions]
@@ -426,7 +426,7 @@ class TurnRunner:
     ) -> str:
         """Store instructions and tools, once for each content. Returns the names that the response refers to."""
         contents: dict[str, tuple[str, bytes]] = {}
-        for kind, content in ((INSTRUCTIONS, request.instructions), (TOOLS, use.tools or request.tools)):
+        for kind, content in ((INSTRUCTIONS, request.instructions), (TOOLS_OFFERED, use.tools or request.tools)):
             if content:
                 contents[_context_id(kind, content)] = kind, content
         names = " ".join(contents)
@@ -604,6 +604,10 @@ def _write_body(turn: GatewayTurn) -> None:
     if turn.report is not None:
         turn.report.edits = edits
     turn.body = with_tools(turn.request.with_prompt(messages, system), turn.request, turn.recall_tool)
+    if messages != turn.prompt.raw:  # converted, or edited as the client asks: counted as it is sent
+        body = open_body(turn.body, turn.request.wire)
+        tokens = turn.session.window.sent_as(body.messages, body.system or b"", turn.request.wire)
+        turn.prompt = replace(turn.prompt, built=replace(turn.prompt.built, tokens=tokens))
 
 
 def _edits_meta(turn: GatewayTurn) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from hashlib import blake2b
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast, get_args
 
 from recto.context.window.pressure import MIN_BASELINE_TURNS, VELOCITY_TURNS
+from recto.context.window.report import PieceKind, PromptPiece
 
 Direction = Literal["rising", "falling", "steady"]
 Grade = Literal["critical", "degradation", "anomaly"]
@@ -253,24 +254,64 @@ class PromptComposition:
     lag: int
     """Entries not yet in the keyword index."""
     model: str
+    system: int = 0
+    """System text outside the messages of the session."""
+    window: int = 0
+    """The context window of the model."""
+    reserve: int = 0
+    """What was kept free for the answer."""
+    wire: str = ""
+    """The format of the messages."""
+    reader: str = ""
+    """The tool with which the model could look up evicted messages."""
+    pieces: tuple[PromptPiece, ...] = ()
+    """All of it, piece by piece."""
 
     def to_json(self) -> dict[str, Any]:
         """The stored form."""
-        return {name: getattr(self, name) for name in _COMPOSITION_FIELDS}
+        payload = {name: getattr(self, name) for name in _STORED_FIELDS}
+        payload["pieces"] = [
+            [piece.kind, piece.name, piece.tokens]
+            if piece.raw is None
+            else [piece.kind, piece.name, piece.tokens, piece.raw]
+            for piece in self.pieces
+        ]
+        return payload
 
     @classmethod
-    def from_json(cls, payload: object) -> Self | None:
-        """Parse the stored form; None for anything else stored under the same name."""
+    def from_json(cls, payload: object, *, pieces: bool = True) -> Self | None:
+        """Parse the stored form, with its pieces or without; None for anything else stored under the same name."""
         if not isinstance(payload, Mapping):
             return None
-        values: dict[str, Any] = {name: payload.get(name) for name in _COMPOSITION_FIELDS}
-        *numbers, model = values.values()
-        if isinstance(model, str) and all(type(number) is int and number >= 0 for number in numbers):
-            return cls(**values)
+        values: dict[str, Any] = {name: payload.get(name, default) for name, default in _STORED_FIELDS.items()}
+        texts = [values.pop(name) for name in _STORED_TEXTS]
+        if not all(isinstance(text, str) for text in texts):
+            return None
+        if all(type(number) is int and number >= 0 for number in values.values()):
+            values |= zip(_STORED_TEXTS, texts, strict=True)
+            return cls(**values, pieces=tuple(_pieces_in(payload.get("pieces"))) if pieces else ())
         return None
 
 
-_COMPOSITION_FIELDS = tuple(item.name for item in fields(PromptComposition))
+_STORED_FIELDS = {
+    item.name: None if item.default is MISSING else item.default
+    for item in fields(PromptComposition)
+    if item.name != "pieces"
+}
+"""The members of the stored form besides the pieces, and what those mean that are missing."""
+_STORED_TEXTS = ("model", "wire", "reader")
+_PIECE_KINDS = frozenset(get_args(PieceKind))
+
+
+def _pieces_in(payload: object) -> Iterable[PromptPiece]:
+    """The pieces of a stored form, without those that are none."""
+    for item in payload if isinstance(payload, list) else ():
+        values: list[Any] = item if isinstance(item, list) else []
+        if len(values) not in (3, 4) or not all(type(number) is int for number in values[2:]):
+            continue
+        kind, name, tokens, raw = (*values, None)[:4]
+        if isinstance(kind, str) and kind in _PIECE_KINDS and isinstance(name, str):
+            yield PromptPiece(kind=cast(PieceKind, kind), name=name, tokens=tokens, raw=raw)
 
 
 def call_fingerprint(name: str, arguments: str) -> str:

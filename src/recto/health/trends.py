@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from recto.context.window.pressure import VELOCITY_TURNS, Thresholds, turns_until
+from recto.context.window.pressure import VELOCITY_TURNS, PressureReading, Thresholds, turns_until
 from recto.health.metrics import TURN_METRICS, Alert, Direction, TurnHealth
 
 STEADY = 0.05
@@ -64,6 +64,8 @@ class HealthReport:
     forecast: Forecast | None
     alerts: tuple[Alert, ...]
     """Active alerts."""
+    reading: PressureReading | None = None
+    """How full the prompt is now, as every screen shows it; None where only the stored turns were read."""
     sinks_failed: int = 0
     """How often a health sink failed since the session was opened."""
 

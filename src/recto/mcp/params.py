@@ -106,6 +106,9 @@ class ResumeParams(_SessionParams):
 class ReportParams(_SessionParams):
     """A session whose prompt is taken apart."""
 
+    run: _Seq | None = None
+    """The entry of an answer: its prompt as it was sent; without it, the last one."""
+
 
 class DecisionsParams(_SessionParams):
     """A page of decisions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
-from recto.context.window.report import DecisionSummary, Report
+from recto.context.window.report import DecisionSummary, PromptPiece, Report
 from recto.engine.pagination import decision_page
 from recto.engine.projection import checkpoint_key
 from recto.engine.session import Session
@@ -145,19 +145,20 @@ def resume_page(context: McpContext, session: str) -> str:
 
 
 def context_report(context: McpContext, request: params.ReportParams) -> ContextBrief:
-    """What the next prompt would be made of."""
+    """What the last prompt was made of, or that of an earlier run, and the next one."""
     with context.open_session(request.session) as session:
-        return _context_brief(session.report())
+        return _context_brief(session.report(run=request.run))
 
 
 def _context_brief(report: Report) -> ContextBrief:
     return ContextBrief(
         session=session_in(report.session),
         model=clean(report.model),
-        tokens=report.tokens,
-        room=report.room,
+        tokens=report.reading.tokens,
+        room=report.reading.room,
         utilization=round(report.reading.utilization, 4),
         zone=report.reading.zone,
+        turn=report.reading.turn,
         turns_until_red=report.reading.turns_until_red,
         messages=report.messages,
         components=tuple(
@@ -177,8 +178,15 @@ def _context_brief(report: Report) -> ContextBrief:
         recalled_messages=len(report.recalled),
         summary_tokens=report.summary_tokens,
         notes=report.notes,
+        run=None if report.run is None else replace(report.run, model=clean(report.run.model), pieces=_pieces(report)),
         decisions=tuple(map(_decision_brief, report.decisions[:_MAX_DECISIONS])),
     )
+
+
+def _pieces(report: Report) -> tuple[PromptPiece, ...]:
+    """The pieces of a run; names of tools, files and sections are what others wrote."""
+    pieces = report.run.pieces if report.run is not None else ()
+    return tuple(replace(piece, name=clean(piece.name)) for piece in pieces)
 
 
 def decisions(context: McpContext, request: params.DecisionsParams) -> DecisionBriefPage:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 from textual.content import Content
 
+from recto.context.window.pressure import PressureReading
 from recto.text.unicode import one_line, safe
 
 PLACES = {"in": "●", "trimmed": "◐", "out": "○", "recalled": "↺", "event": "·"}
@@ -60,6 +61,12 @@ def format_time(microseconds: int) -> str:
 def plural(number: int, noun: str) -> str:
     """Formats a number with its noun."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def reading_line(reading: PressureReading) -> str:
+    """Formats how full the prompt is now."""
+    full = f"{full_number(reading.tokens)} of {full_number(reading.room)} tokens ({percent(reading.utilization)})"
+    return f"turn {reading.turn:,}: {full}, {reading.zone}"
 
 
 def red_forecast(turns: int | None) -> str:

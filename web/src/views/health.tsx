@@ -1,11 +1,11 @@
 // How a session is, and where it is heading: what should be looked at, how measures move, and the turns they are of.
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import type { Alert, Forecast, HealthReport, Trend, TurnHealth } from "../answers";
+import type { Alert, Forecast, HealthReport, PressureReading, Trend, TurnHealth } from "../answers";
 import { Chart, colour } from "../chart";
 import { many, percent, safe, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
-import { AsTable, Badge, Choice, type Column, Empty, Facts, Panel, Refusal, Table, Waiting } from "../widgets";
+import { AsTable, Badge, Choice, type Column, Empty, Facts, Panel, Refusal, Table, Waiting, ZoneBadge } from "../widgets";
 
 const TURNS = ["20", "50", "100", "200", "500"].map((count) => [count, `Last ${count} turns`] as const);
 const SHARES = new Set(["utilization", "bloat", "prefix", "protected", "fidelity", "estimate_error"]);
@@ -37,7 +37,7 @@ export function Health() {
 function Measured({ found }: { found: HealthReport }) {
   return (
     <>
-      {found.forecast && <Ahead forecast={found.forecast} last={found.turns.at(-1)!} />}
+      {found.forecast && found.reading && <Ahead forecast={found.forecast} reading={found.reading} />}
       <div class="charts">
         {CHARTS.map((chart) => (
           <OverTurns key={chart.title} {...chart} turns={found.turns} />
@@ -84,14 +84,16 @@ function Alerts({ alerts, failed }: { alerts: Alert[]; failed: number }) {
   );
 }
 
-function Ahead({ forecast, last }: { forecast: Forecast; last: TurnHealth }) {
+function Ahead({ forecast, reading }: { forecast: Forecast; reading: PressureReading }) {
   const turns = (count: number | null) =>
     count === null ? "not at this pace" : count === 0 ? "now" : `in ${many(count, "turn")}`;
   return (
     <Panel title="Forecast" note="At the pace of the last turns.">
       <Facts
         facts={[
-          ["Prompt", `${whole(last.tokens)} of ${whole(last.room)}`],
+          ["Prompt", `${whole(reading.tokens)} of ${whole(reading.room)}`],
+          ["Zone", <ZoneBadge zone={reading.zone} />],
+          ["Turn", whole(reading.turn)],
           ["Pace", `${whole(Math.round(forecast.pace))} tokens a turn`],
           ["Red", turns(forecast.until_red)],
           ["Full without relief", turns(forecast.until_full)],

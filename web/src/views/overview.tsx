@@ -1,13 +1,22 @@
 // The window: what the next prompt is made of, how it came to be so, and where the tokens go.
 import { useMemo, useState } from "preact/hooks";
-import type { ComponentUsage, DecisionPage, DecisionSummary, Report, Timeline, TokenHolder } from "../answers";
+import type {
+  ComponentUsage,
+  DecisionPage,
+  DecisionSummary,
+  PromptPiece,
+  PromptRun,
+  Report,
+  Timeline,
+  TokenHolder,
+} from "../answers";
 import { Chart } from "../chart";
 import { componentOf, holderName, treemap } from "../charts/treemap";
 import { budgets, windowBar } from "../charts/window";
 import { OverTime } from "../charts/over_time_panel";
-import { dollars, many, percent, whole } from "../format";
+import { dollars, line, many, percent, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
-import { AsTable, Badge, Empty, Facts, Panel, Refusal, Waiting } from "../widgets";
+import { AsTable, Badge, Empty, Facts, Pager, Panel, Refusal, Table, Waiting } from "../widgets";
 
 export function Overview() {
   const { session } = useOn();
@@ -24,6 +33,7 @@ export function Overview() {
       <Refusal refused={report.refused} />
       {!report.found && report.loading && <Waiting kind="window" />}
       {report.found && <Now report={report.found} timeline={timeline.found} />}
+      {report.found?.run && <Sent last={report.found.run} />}
       <OverTime asked={timeline} decided={decided} from={from} onFrom={setFrom} />
       {report.found && <Holders report={report.found} />}
     </div>
@@ -62,6 +72,45 @@ function Now({ report, timeline }: { report: Report; timeline: Timeline | undefi
     </>
   );
 }
+
+/** The last prompt as it was sent, piece by piece, and any before it. */
+function Sent({ last }: { last: PromptRun }) {
+  const { session } = useOn();
+  const [wanted, setWanted] = useState<number>();
+  const asked = useAsked<Report>(wanted === undefined ? "" : "/session/context", { session, run: wanted });
+  const run = wanted === undefined ? last : (asked.found?.run ?? last);
+  const { previous } = run;
+  return (
+    <Panel
+      title="What was sent"
+      note={`Run ${run.seq}, ${when(run.ts)}: ${many(run.tokens, "token")}, and ${whole(run.reserve)} kept for the answer.`}
+    >
+      <Refusal refused={asked.refused} />
+      {run.pieces.length ? (
+        <Table label="Pieces of the prompt" columns={PIECES} rows={run.pieces.map((one) => ({ ...one, of: run.tokens }))} id={(one) => `${one.kind} ${one.name}`} />
+      ) : (
+        <Empty title="What it was made of was not stored." />
+      )}
+      <Pager
+        says={run.seq === last.seq ? "the last run" : `run ${run.seq}`}
+        newer="Last run"
+        older="Run before"
+        onNewer={run.seq === last.seq ? undefined : () => setWanted(undefined)}
+        onOlder={previous === null ? undefined : () => setWanted(previous)}
+      />
+    </Panel>
+  );
+}
+
+type Piece = PromptPiece & { of: number };
+
+const PIECES = [
+  { title: "Piece", show: (one: Piece) => words(one.kind) },
+  { title: "Name", show: (one: Piece) => line(one.name, 60) },
+  { title: "Tokens", number: true, show: (one: Piece) => whole(one.tokens) },
+  { title: "Share", number: true, show: (one: Piece) => percent(one.tokens / Math.max(one.of, 1), 1) },
+  { title: "Of the file", number: true, show: (one: Piece) => (one.raw === null ? "" : whole(one.raw)) },
+];
 
 function Fact({ value, of, and }: { value: number; of: string; and?: string }) {
   return (

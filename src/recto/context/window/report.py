@@ -4,10 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from recto.context.window.budget import ComponentUsage
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState
+
+PieceKind = Literal[
+    "tool",
+    "system",
+    "file",
+    "history",
+    "result",
+    "recalled",
+    "handoff",
+    "record",
+    "notes",
+    "summary",
+    "marker",
+    "generated",
+    "frame",
+]
+"""What a piece of a prompt is: the schema of a tool, a section of the system text, a standing file, messages of the
+user or the assistant, results of a tool, what was recalled or handed over for the question, the parts of the marker
+that stands for evicted messages, placeholders that keep the prompt valid, and what the model's template adds."""
+
+PIECES: Mapping[PieceKind, str] = {
+    "tool": "tool schema",
+    "system": "system text",
+    "file": "standing file",
+    "history": "messages",
+    "result": "tool results",
+    "recalled": "recalled",
+    "handoff": "handoff",
+    "record": "working record",
+    "notes": "notes",
+    "summary": "summary",
+    "marker": "marker",
+    "generated": "placeholders",
+    "frame": "frame",
+}
+"""What each kind is called on screens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPiece:
+    """A piece of a prompt as it was sent."""
+
+    kind: PieceKind
+    name: str
+    """The tool, the heading, the file or the role; `3 others` for those that are added up; empty if there is none."""
+    tokens: int
+    raw: int | None = None
+    """Of a file: its tokens before it was cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRun:
+    """A prompt that was answered: what it was made of when it was sent."""
+
+    seq: int
+    """The entry of the answer, by which a run is named."""
+    ts: int
+    model: str
+    window: int
+    """The context window of the model."""
+    room: int
+    """Tokens that the prompt could have."""
+    reserve: int
+    """Tokens that were kept free for the answer."""
+    tokens: int
+    """Tokens that were sent: those of all pieces."""
+    pieces: tuple[PromptPiece, ...]
+    """Largest first; empty for an answer that was stored before pieces were."""
+    previous: int | None
+    """The run before it; null if there is none near."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +172,7 @@ class CacheEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Breakdown of one prompt."""
+    """Breakdown of the next prompt of a session, and of the last one that was sent."""
 
     session: str
     model: str
@@ -136,6 +207,8 @@ class Report:
     omitted: tuple[str, ...]
     """Results that are stored but cannot be part of a valid prompt, and why."""
     cache: CacheEstimate | None
+    run: PromptRun | None
+    """The last prompt that was answered, as it was sent, or an earlier one where it was asked for."""
 
 
 def list_token_holders(state: WindowState, other_tokens: Mapping[str, int], total: int) -> list[TokenHolder]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from recto.context.window.notes import Note
 from recto.context.window.pressure import PressureReading
-from recto.context.window.report import Compression, DecisionSummary
+from recto.context.window.report import Compression, DecisionSummary, PromptRun
 from recto.continuity.memory.events import Approval
 from recto.continuity.memory.manager import Remembered
 from recto.continuity.memory.model import Memory, strength
@@ -412,7 +412,7 @@ class HolderBrief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextBrief:
-    """What the next prompt would be made of, and what would not be in it."""
+    """How full the prompt is now, what the last one was made of, what the next would be and what not."""
 
     session: str
     model: str
@@ -420,6 +420,7 @@ class ContextBrief:
     room: int
     utilization: float
     zone: Literal["green", "yellow", "orange", "red"]
+    turn: int
     turns_until_red: int | None
     messages: int
     components: tuple[ComponentBrief, ...]
@@ -431,6 +432,8 @@ class ContextBrief:
     recalled_messages: int
     summary_tokens: int
     notes: int
+    run: PromptRun | None
+    """The last prompt that was answered, as it was sent, or the one that was asked for."""
     decisions: tuple[DecisionBrief, ...]
 
 

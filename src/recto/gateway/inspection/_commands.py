@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from recto.continuity.memory.manager import Memories
 from recto.engine.pagination import MAX_SCANNED
 from recto.engine.projection import DECISIONS, RESTORED
-from recto.engine.report import compressions, summarize_decision
+from recto.engine.report import compressions, current_reading, summarize_decision
 from recto.engine.session import Session
 from recto.engine.views.models import (
     ApprovalResult,
@@ -84,7 +84,7 @@ def compact(inspection: Inspection, call: ParsedCall) -> CompactionResult:
         decisions = session.compact(call.body["focus"])
         seqs = {decision.seq for decision in decisions}
         written = tuple(item for item in compressions(session.window, MAX_SCANNED) if item.seq in seqs)
-        tokens = session.report().tokens
+        tokens = current_reading(session.window).tokens
     return CompactionResult(
         decisions=tuple(summarize_decision(decision, undone=False) for decision in decisions),
         compressions=written,

@@ -140,7 +140,13 @@ OPERATIONS: tuple[Operation, ...] = (
         {"seq": IntParam(description="Its number.", required=True)},
         reads_history=_always,
     ),
-    _get("/session/context", queries.context, Report, _SESSION),
+    _get(
+        "/session/context",
+        queries.context,
+        Report,
+        _SESSION,
+        {"run": IntParam(description="The entry of an answer: its prompt as it was sent; without it, the last one.")},
+    ),
     _get(
         "/session/prompt",
         queries.prompt,

@@ -17,12 +17,11 @@ from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories
 from recto.engine.audit import audit_page
-from recto.engine.gauge import pressure_of
-from recto.engine.monitor import composition_in
 from recto.engine.pagination import EntryPositions, decision_page, entry_page
 from recto.engine.projection import CHECKPOINT, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
-from recto.engine.report import preview
+from recto.engine.report import current_reading, preview
+from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.engine.timeline import Timeline, timeline
 from recto.engine.views.models import (
@@ -56,14 +55,11 @@ from recto.transcript.audit import AuditFilter
 from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import agent_of, session_in
-from recto.transcript.tenancy import TenantStore
 from recto.version import __version__
 
 _MAX_PINS = 200
 _MAX_GOAL = 200
 """Characters of a goal in a list."""
-_MODEL_REACH = 64
-"""Newest entries in which the last used model is looked up."""
 
 
 def not_found(what: str, where: str) -> RequestRefused:
@@ -82,7 +78,7 @@ class Inspection:
     def open_session(self, call: ParsedCall) -> Iterator[Session]:
         """Open the session of a request, measured by the model that was used last. It must exist."""
         store, key = self.sessions.view(call.key), self.require_session(call)
-        with self.sessions.use(call.key, store.name(key), self.last_model(store, key)) as session:
+        with self.sessions.use(call.key, store.name(key), last_model(store, key)) as session:
             yield session
 
     def over(self, store: TranscriptStore) -> Inspection:
@@ -114,12 +110,6 @@ class Inspection:
         """The memory of the named agent, or of the key's agent."""
         return self.sessions.memories(call.key, call.query["agent"])
 
-    def last_model(self, store: TenantStore, key: str) -> str:
-        """The model that a session was last used with; empty where that is unknown."""
-        recent = (composition_in(entry) for entry in reversed(store.tail(key, _MODEL_REACH)))
-        model = next((composition.get("model") for composition in recent if composition), "")
-        return model if isinstance(model, str) else ""
-
 
 def asker(inspection: Inspection, call: ParsedCall) -> Caller:
     """The key that asks, and what it may do here."""
@@ -150,7 +140,7 @@ def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
         window = opened.window
         with window.lock:
             state = window.state
-            reading = pressure_of(state, window.builder_for(), window.rules, window.budget.input_budget)
+            reading = current_reading(window)
         first, last = next(iter(opened.read(1, 1))), opened.tail(1)[-1]
         return SessionOverview(
             session=session_in(opened.key),
@@ -186,9 +176,9 @@ def entry(inspection: Inspection, call: ParsedCall) -> FullEntry:
 
 
 def context(inspection: Inspection, call: ParsedCall) -> Report:
-    """What the next prompt would be made of, and what would not be in it."""
+    """What the last prompt was made of, or that of an earlier run; the next one, and what would not be in it."""
     with inspection.open_session(call) as session:
-        return replace(session.report(), session=session_in(session.key))
+        return replace(session.report(run=call.query["run"]), session=session_in(session.key))
 
 
 def timeline_of(inspection: Inspection, call: ParsedCall) -> Timeline:

@@ -20,6 +20,7 @@ from recto.tui.formatting import (
     full_number,
     percent,
     plural,
+    reading_line,
     right_aligned,
     safe_content,
 )
@@ -77,7 +78,7 @@ class HealthView(BaseView):
                 for name in MEASURES:
                     yield MeasureRow(name)
             titles = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
-            yield Rows("turn", "when", *map(right_aligned, titles), id="turns")
+            yield Rows("run", "when", *map(right_aligned, titles), id="turns")
 
     def main_selector(self) -> str:
         """The measures."""
@@ -114,8 +115,7 @@ def _state(report: HealthReport) -> Content:
     if not lines:
         lines = [Content.styled("✓ nothing is the matter", "$zone-green")]
     ahead = f"; {report.forecast.says}" if report.forecast else ""
-    tokens = f"{full_number(last.tokens)} of {full_number(last.room)} tokens ({percent(last.utilization)})"
-    lines.append(safe_content(f"turn {last.turn:,}: {tokens}{ahead}"))
+    lines.append(safe_content(f"{reading_line(report.reading)}{ahead}" if report.reading else ahead))
     if report.sinks_failed:
         lines.append(Content(f"▲ somebody who was to be told failed {plural(report.sinks_failed, 'time')}"))
     return Content("\n").join(lines)
@@ -130,9 +130,9 @@ def _alert(alert: Alert) -> Content:
 def _turns(report: HealthReport) -> list[TableRow]:
     return [
         TableRow(
-            key=str(turn.turn),
+            key=str(turn.seq),
             cells=(
-                f"{turn.turn:,}",
+                f"{turn.seq:,}",
                 format_time(turn.ts)[-8:],
                 right_aligned(percent(turn.utilization)),
                 right_aligned(full_number(turn.evicted)),

@@ -13,15 +13,25 @@ from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from recto.context.window.budget import ComponentUsage
-from recto.context.window.report import Report, TokenHolder
+from recto.context.window.report import PIECES, PromptRun, Report, TokenHolder
 from recto.tui.actions import pin_or_unpin
-from recto.tui.formatting import COMPONENTS, full_number, percent, plural, right_aligned, safe_content
+from recto.tui.formatting import (
+    COMPONENTS,
+    full_number,
+    percent,
+    plural,
+    reading_line,
+    right_aligned,
+    safe_content,
+)
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, ShowEntry
 from recto.tui.widgets.prompt_map import PromptMap
 from recto.tui.widgets.table import Rows, TableRow
 
 _BAR = 16
+_PIECES = 12
+"""Pieces of a run that are listed."""
 _LEVELS = {"ok": ("", "green"), "warning": (" ▲ warning", "orange"), "violation": (" ✗ over its limit", "red")}
 
 
@@ -111,10 +121,22 @@ def _component(usage: ComponentUsage, window: int) -> Content:
     )
 
 
+def _run(run: PromptRun) -> list[str]:
+    """Describes the last prompt as it was sent, the largest pieces first."""
+    lines = [f"run {run.seq:,}: {full_number(run.tokens)} tokens were sent, {full_number(run.reserve)} kept free"]
+    for piece in run.pieces[:_PIECES]:
+        raw = f", cut from {full_number(piece.raw)}" if piece.raw is not None and piece.raw > piece.tokens else ""
+        lines.append(f"  {full_number(piece.tokens):>9}  {PIECES[piece.kind]} {piece.name}{raw}".rstrip())
+    rest = run.pieces[_PIECES:]
+    if rest:
+        lines.append(f"  {full_number(sum(piece.tokens for piece in rest)):>9}  {plural(len(rest), 'other piece')}")
+    return lines
+
+
 def _outside(report: Report) -> Content:
     """Describes what is not in the prompt."""
     lines = [
-        f"{full_number(report.tokens)} of {full_number(report.room)} tokens, {plural(report.messages, 'message')}, "
+        f"{reading_line(report.reading)}, {plural(report.messages, 'message')}, "
         f"{full_number(report.protected_tokens)} tokens may not leave; {report.model or 'an unknown model'}"
     ]
     if report.left_messages:
@@ -131,4 +153,6 @@ def _outside(report: Report) -> Content:
     if report.cache is not None:
         lines.append(f"{percent(report.cache.share)} of the prompt is unchanged from its beginning")
     lines += [f"not in the prompt: {item}" for item in report.omitted]
+    if report.run is not None:
+        lines += _run(report.run)
     return safe_content("\n".join(lines))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.agents.agents import AGENTS
+from tests.agents.installing import packages
 from tests.cli.calling import called
 
 from recto.cli.main import recto
@@ -111,3 +113,14 @@ def test_every_make_target_that_is_named_exists(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8")))
     assert named <= targets
+
+
+def test_every_agent_that_is_run_has_a_row_with_its_window_and_version():
+    text = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"<!-- runs: begin -->\n(.*?)<!-- runs: end -->", text, re.DOTALL)
+    head, _, *rows = ([cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines())
+    shown = [tuple(row[head.index(name)] for name in ("agent", "version", "window", "steps")) for row in rows]
+    versions = {name: package.version for name, package in packages().items()}
+    assert shown == [(agent.id, versions[agent.package], f"{agent.window:,}", f"{agent.steps}") for agent in AGENTS], (
+        "make test-agents-docs"
+    )

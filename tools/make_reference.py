@@ -1,5 +1,7 @@
 """Writes the reference below `docs/reference/`, made of the code: Python, command line, settings, HTTP, events.
 
+And `docs/requirements.md`, made of the marks in the tests.
+
 python tools/make_reference.py            write it
 python tools/make_reference.py --check    1 where a page is not up to date
 """
@@ -10,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from reference import cli_page, events_page, http_page, python_page, settings_page
+from reference import cli_page, events_page, http_page, python_page, requirements_page, settings_page
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -19,6 +21,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page.written,
     "http.md": http_page.written,
     "events.md": events_page.written,
+    "../requirements.md": requirements_page.written,
 }
 
 

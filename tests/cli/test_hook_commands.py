@@ -81,6 +81,7 @@ def replayed(said: str) -> str:
     return answer["additionalContext"]
 
 
+@pytest.mark.requirement("handoff.hosts")
 def test_before_a_compaction_everything_is_kept_and_the_handoff_comes_back_once(transcript):
     lines = transcript.read_text().splitlines()
     done = hook("claude-code", "PreCompact", told("PreCompact", transcript, trigger="auto", custom_instructions=""))

@@ -107,6 +107,7 @@ def test_a_cut_is_less_deep_in_a_small_window(size, window, floor):
     assert floor_share(load(environ={}, arguments={"window": window}).window, size) == pytest.approx(floor)
 
 
+@pytest.mark.requirement("budget.shares")
 def test_shares_of_the_budget_are_set_in_percent_and_the_rest_follows_the_profile():
     settings = load(environ={}, arguments={"window": {"shares": {"history": 50, "results": 30}, "soft_percent": 60}})
     budget = make_budget(settings.window, ModelCard(name="m", window=100_000, max_input=100_000, max_output=100_000))
@@ -126,6 +127,7 @@ def test_shares_of_the_budget_are_set_in_percent_and_the_rest_follows_the_profil
         ({"system": 1, "tools": 1, "history": 1, "results": 1, "memory": 1, "reserve": 1}, "and are 6"),
     ],
 )
+@pytest.mark.requirement("budget.refused")
 def test_shares_that_are_no_budget_are_refused(shares, says):
     with pytest.raises(SettingsError, match=says):
         load(environ={}, arguments={"window": {"shares": shares}})

@@ -21,6 +21,7 @@ def valid(messages) -> bool:
     return problems([json.dumps(message).encode() for message in messages], "openai.chat") == []
 
 
+@pytest.mark.requirement("fit.knows")
 def test_fit_knows_what_it_pruned_and_logs_it(caplog):
     with caplog.at_level(logging.INFO, "recto.fit"):
         fitted = recto.fit(SESSION, 8_000, model=MODEL)
@@ -39,6 +40,7 @@ def test_a_list_that_fits_stays_as_it_is_and_nothing_is_logged(caplog):
     assert (fitted.evicted, caplog.text) == ([], "")
 
 
+@pytest.mark.requirement("fit.size")
 def test_fit_takes_its_size_from_the_model():
     many = list(scripted_session(exchanges=100))
     assert recto.count(many, model=MODEL) > 128_000
@@ -51,6 +53,7 @@ def test_fit_takes_its_size_from_the_model():
 
 
 @pytest.mark.parametrize("policy", ["prune", *SCORERS])
+@pytest.mark.requirement("evict.list")
 def test_evict_frees_what_is_asked_for_by_any_policy_of_the_settings(policy):
     before = recto.count(SESSION, model=MODEL)
     evicted = recto.evict(SESSION, free=3_000, policy=policy, model=MODEL)
@@ -86,6 +89,7 @@ class Longest:
         return [{"total": -float(features.view.cost(unit))} for unit in features.view.eligible]
 
 
+@pytest.mark.requirement("evict.policies")
 def test_evict_takes_a_scorer_of_ones_own():
     evicted = recto.evict(SESSION, free=100, policy=Longest(), model=MODEL)
     assert evicted.policy == "evict.longest"
@@ -99,6 +103,7 @@ def test_evict_refuses_what_makes_no_sense(wrong):
         recto.evict(SESSION, model=MODEL, **wrong)
 
 
+@pytest.mark.requirement("tokens.functions")
 def test_count_counts_as_a_session_does():
     tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
     with recto.open("memory:", model=MODEL) as session:
@@ -107,6 +112,7 @@ def test_count_counts_as_a_session_does():
         assert recto.count(SESSION, model=MODEL, tools=tools) == session.count(SESSION, tools=tools)
 
 
+@pytest.mark.requirement("pressure.reading")
 def test_a_monitor_gives_fill_zone_velocity_turns_and_urgency():
     changes = []
     monitor = recto.PressureMonitor(100_000, on_zone_change=changes.append)
@@ -134,6 +140,7 @@ def test_a_monitor_gives_fill_zone_velocity_turns_and_urgency():
 
 
 @pytest.mark.parametrize(("turns", "urgency"), [(2, "critical"), (3, "warning"), (9, "warning"), (10, "normal")])
+@pytest.mark.requirement("pressure.urgency")
 def test_urgency_is_critical_under_three_turns_and_a_warning_under_ten(turns, urgency):
     monitor = recto.PressureMonitor(100_000)
     monitor.turn(90_000 - (turns + 1) * 1_000)
@@ -141,6 +148,7 @@ def test_urgency_is_critical_under_three_turns_and_a_warning_under_ten(turns, ur
     assert (reading.turns_until_red, reading.urgency) == (turns, urgency)
 
 
+@pytest.mark.requirement("pressure.reading")
 def test_a_reading_names_its_source():
     exact, estimated = recto.PressureMonitor(model=MODEL), recto.PressureMonitor(model="claude-sonnet-4-5")
     assert exact.measure(SESSION[:9]).source == "counted"

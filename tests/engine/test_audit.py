@@ -43,6 +43,7 @@ def store() -> MemoryStore:
     return made
 
 
+@pytest.mark.requirement("transcript.events")
 def test_every_event_is_a_line_and_every_line_is_bound_to_its_entry(store):
     entries = {entry.seq: entry for entry in store.read(KEY)}
     every = tuple(dict.fromkeys((*TOPICS.values(), "other")))
@@ -52,6 +53,7 @@ def test_every_event_is_a_line_and_every_line_is_bound_to_its_entry(store):
     assert {"decision", "undo", "pin", "note", "continuity", "pressure"} <= {line.topic for line in lines}
 
 
+@pytest.mark.requirement("window.decisions")
 def test_a_decision_says_what_left_why_with_which_scores_and_that_it_was_undone(store):
     lines = list(audit(store, KEY, AuditFilter(kinds=("decision",))))
     about = {entry.seq: json.loads(entry.content) for entry in store.read(KEY) if entry.kind in DECISIONS}
@@ -156,6 +158,7 @@ def differ(store: MemoryStore, rows: list[dict]) -> list[str]:
     return [one.says for one in differences(store, lambda: iter(rows), same)]
 
 
+@pytest.mark.requirement("report.audit")
 def test_an_export_is_held_against_the_transcript(store):
     asked = AuditFilter(kinds=("decision", "undo"), newest=True)
     rows = exported(store, asked)

@@ -92,6 +92,7 @@ def test_a_session_opened_again_gives_the_same_prompt_byte_for_byte(mode, tmp_pa
         assert again.prompt().raw == expected
 
 
+@pytest.mark.requirement("handoff.replay")
 def test_before_a_compaction_the_work_is_written_down_and_afterwards_it_is_shown_once(compacted):
     session, prompts = compacted
     told = [kind for kind in kinds(session) if not kind.startswith(("zone", "budget", "velocity", "window_snap"))]
@@ -107,6 +108,7 @@ def test_before_a_compaction_the_work_is_written_down_and_afterwards_it_is_shown
     assert len({replay["handoff"] for replay in replays}) == len(replays)
 
 
+@pytest.mark.requirement("compress.summary")
 def test_a_compaction_keeps_the_newest_and_frees_most(compacted):
     session, _ = compacted
     for about in decisions(session, "compact"):
@@ -180,6 +182,7 @@ BAD_MODELS = {
 
 
 @pytest.mark.parametrize("bad", BAD_MODELS)
+@pytest.mark.requirement("compress.writer")
 def test_a_bad_model_costs_an_attempt_and_nothing_else(bad):
     script, outcome = BAD_MODELS[bad]
     model = ScriptedModel(itertools.repeat(script))
@@ -195,6 +198,7 @@ def test_a_bad_model_costs_an_attempt_and_nothing_else(bad):
         assert session.verify().ok
 
 
+@pytest.mark.requirement("compress.writer")
 def test_what_a_model_writes_is_used_where_it_holds_and_says_who_wrote_it():
     model = ScriptedModel(itertools.repeat(GOOD))
     with opened(writer=model, compress={"background": False}) as session:
@@ -206,6 +210,7 @@ def test_what_a_model_writes_is_used_where_it_holds_and_says_who_wrote_it():
         assert "- Decisions: The timeout helper in api/routes.py keeps its old name working until 2.0." in shown
 
 
+@pytest.mark.requirement("compress.invents-nothing")
 def test_single_inventions_are_taken_out_and_recorded():
     invented = GOOD + "- The limit is 48,151 requests, see src/evil/backdoor.py.\n- The test fails in api/auth.py.\n"
     with opened(writer=ScriptedModel(itertools.repeat(invented)), compress={"background": False}) as session:
@@ -279,6 +284,7 @@ def test_a_model_may_shorten_results_but_not_lengthen_or_invent_them():
         assert all("31,337" not in text_of(prompt) for prompt in prompts)
 
 
+@pytest.mark.requirement("compress.progressive")
 def test_older_exchanges_have_fewer_words():
     with opened("zones", window={"min_recent_messages": 4}) as session:
         work(session, exchanges=60)
@@ -289,6 +295,7 @@ def test_older_exchanges_have_fewer_words():
         assert len(parts[0].text) < len(parts[-1].text)
 
 
+@pytest.mark.requirement("transcript.wins")
 def test_summaries_are_made_of_messages_and_never_of_summaries():
     with opened() as session:
         work(session, exchanges=60)
@@ -302,6 +309,7 @@ def test_summaries_are_made_of_messages_and_never_of_summaries():
                     assert json.dumps(found[1], ensure_ascii=False)[1:-1] in said
 
 
+@pytest.mark.requirement("compress.fidelity")
 def test_what_must_not_be_lost_is_scored_and_an_alarm_is_raised_where_it_was():
     with opened(compress={"summary_tokens": 200}, window={"record_percent": 0}) as session:
         for message in scripted_session(exchanges=20):
@@ -363,6 +371,7 @@ def test_a_summary_that_loses_what_the_user_said_is_scored_low_repaired_and_repo
         assert alarms(session)[-1]["score"] == last["score"]
 
 
+@pytest.mark.requirement("compress.fidelity")
 def test_the_score_counts_every_generation_and_not_what_the_rules_extracted():
     many = " ".join(f"Never touch p{number}." for number in range(40))  # more than facts are made of in one message
     with opened(window={"record_percent": 0}, compress={"summary_tokens": 900}) as session:
@@ -383,6 +392,7 @@ def test_the_score_counts_every_generation_and_not_what_the_rules_extracted():
         assert alarms(session)
 
 
+@pytest.mark.requirement("compress.summary")
 def test_the_users_constraints_stand_in_the_summary_in_their_words():
     with opened() as session:
         messages = list(scripted_session(exchanges=20))
@@ -395,6 +405,7 @@ def test_the_users_constraints_stand_in_the_summary_in_their_words():
         assert decisions(session, "compact")
 
 
+@pytest.mark.requirement("compress.record")
 def test_the_report_tells_what_was_made_shorter_and_what_was_lost(compacted):
     session, _ = compacted
     report = session.report()
@@ -406,6 +417,7 @@ def test_the_report_tells_what_was_made_shorter_and_what_was_lost(compacted):
     assert sum(newest.lost.values()) > 0
 
 
+@pytest.mark.requirement("compress.notes")
 def test_notes_are_shown_once_something_has_left_critical_first_and_bounded():
     with opened("sliding_window") as session:
         session.note("misc", "A small thing.")
@@ -481,6 +493,7 @@ def test_a_model_may_add_facts_only_in_the_words_of_somebody_who_may_say_them():
         assert ("constraint", "The rate is 7 in all of them.") not in texts  # nobody but the assistant said so
 
 
+@pytest.mark.requirement("health.judge")
 def test_a_model_as_judge_asks_both_and_its_verdict_stands_in_the_report():
     judge = ScriptedModel(["Port 8080.", "I do not know.", "disagree"])
     with opened("sliding_window") as session:

@@ -136,6 +136,7 @@ def opened(**more):
 
 
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.requirement("manager.one-object")
 def test_the_program_runs_in_every_format_blocking_and_async(wire, tmp_path):
     answer = WIRES[wire]
     script = [answer(*TWO_CALLS), answer(None, ("c3", "read", {"path": "c.py"})), answer("It was the rounding.")]
@@ -262,6 +263,7 @@ def test_without_an_id_the_first_open_call_of_the_tool_is_meant():
 # -- a task, and taking it up again -----------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("manager.task")
 def test_the_task_survives_every_eviction():
     with opened(goal=TASK, constraints=CONSTRAINTS, max_context_tokens=6_000, policy="fifo") as manager:
         for turn in range(30):
@@ -275,6 +277,7 @@ def test_the_task_survives_every_eviction():
         assert TASK in text_of(manager.on_turn_start("And now?"))
 
 
+@pytest.mark.requirement("checkpoint.resume")
 def test_a_killed_program_is_taken_up_where_it_stopped(tmp_path):
     path = tmp_path / "agent.db"
     first = recto.manager(path, model="gpt-4o", goal=TASK, success_criteria=CRITERIA, recall=NO_RECALL)
@@ -342,6 +345,7 @@ def test_a_program_that_ends_early_leaves_a_checkpoint(tmp_path):
         assert manager.resumed.reason == "the program ends"
 
 
+@pytest.mark.requirement("manager.complete")
 def test_the_end_of_a_task_archives_its_checkpoint_and_records_trends(tmp_path):
     folder = tmp_path / "state"
     continuity = {"folder": str(folder), "environment": False}
@@ -380,6 +384,7 @@ class TooLong(Exception):
     body = None
 
 
+@pytest.mark.requirement("manager.overflow")
 def test_an_overflow_is_handled_in_the_except_of_the_call():
     refuse = [TooLong("This model's maximum context length is 4000 tokens. However, you requested 9000."), None]
     changes = []
@@ -410,6 +415,7 @@ def test_an_exception_about_something_else_is_raised_again():
         assert manager.on_turn_end("Well.").text == "Well."
 
 
+@pytest.mark.requirement("manager.status")
 def test_the_status_follows_the_pressure_and_is_reported():
     heard = []
     with opened(max_context_tokens=8_000, on_status_change=lambda *change: heard.append(change)) as manager:
@@ -426,6 +432,7 @@ def test_the_status_follows_the_pressure_and_is_reported():
         assert report.calls == ()
 
 
+@pytest.mark.requirement("evict.switch")
 def test_a_policy_is_changed_by_the_name_of_the_settings_file():
     with opened(max_context_tokens=6_000, window={"shorten_outputs": False, "min_recent_messages": 2}) as manager:
         for policy in ("fifo", "lru", "hybrid", "prune"):
@@ -452,6 +459,7 @@ def test_a_budget_that_a_refusal_lowered_stays_low_when_settings_change():
         assert manager.session.window.rules.input_budget == lowered
 
 
+@pytest.mark.requirement("manager.one-object")
 def test_a_manager_is_opened_from_a_settings_file(tmp_path):
     file = tmp_path / "context.yaml"
     store = tmp_path / "own.db"
@@ -515,6 +523,7 @@ def characters(text: str) -> int:
     return len(text) // 4 + 1
 
 
+@pytest.mark.requirement("manager.replaceable")
 def test_every_part_can_be_replaced():
     store, sink, embedder, writer = MemoryStore(), Measures(), Letters(), ScriptedModel(["- The total was wrong."] * 99)
     with recto.manager(
@@ -545,6 +554,7 @@ def test_every_part_can_be_replaced():
 # -- out of order, unknown calls, the wrong session -------------------------------------------------------------------
 
 
+@pytest.mark.requirement("manager.errors")
 def test_hooks_out_of_order_are_refused_and_nothing_is_lost():
     with opened(goal=TASK) as manager:
 
@@ -573,6 +583,7 @@ def test_hooks_out_of_order_are_refused_and_nothing_is_lost():
 
 
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.requirement("manager.errors")
 def test_a_result_for_an_unknown_call_is_refused_and_the_others_are_kept(wire):
     with opened(model=MODELS[wire]) as manager:
         with pytest.raises(UnknownCall, match="Calls without a result: none"):
@@ -617,6 +628,7 @@ def test_a_coroutine_is_named_as_such():
         unawaited.close()
 
 
+@pytest.mark.requirement("manager.errors")
 def test_each_manager_takes_its_own_kind_of_session(tmp_path):
     async def meet():
         async with await recto.open_async(tmp_path / "a.db", model="gpt-4o") as session:

@@ -91,6 +91,7 @@ def text_of(prompt) -> str:
 # Checkpoints
 
 
+@pytest.mark.requirement("checkpoint.content")
 def test_a_checkpoint_says_how_far_each_subtask_is_and_never_takes_a_plan_for_done():
     with opened("sliding_window") as session:
         session.append(user("Make sure that all tests pass. Never touch migrations/. Rename the helper."))
@@ -109,6 +110,7 @@ def test_a_checkpoint_says_how_far_each_subtask_is_and_never_takes_a_plan_for_do
         assert (decision.rationale, decision.alternatives) == ("there is no server", ("postgres", "mysql"))
 
 
+@pytest.mark.requirement("checkpoint.content")
 def test_an_open_issue_is_told_with_the_call_that_shows_it():
     with opened("sliding_window") as session:
         call = {"id": "c", "type": "function", "function": {"name": "run", "arguments": '{"command": "pytest -k tax"}'}}
@@ -135,6 +137,7 @@ def test_what_was_done_stays_told_when_a_new_list_takes_the_place_of_the_old():
         }
 
 
+@pytest.mark.requirement("checkpoint.milestones")
 def test_milestones_are_written_down_once_each():
     with opened("sliding_window", continuity={"milestones": "always"}) as session:
         reasons = lambda: [about["reason"] for about in events(session, "checkpoint_saved")]  # noqa: E731
@@ -205,6 +208,7 @@ def test_what_is_set_by_hand_stays_until_the_task_list_says_otherwise():
         assert made.open_issues == ()
 
 
+@pytest.mark.requirement("checkpoint.version")
 def test_a_stale_or_senseless_update_is_refused_and_nothing_is_written():
     with opened("sliding_window") as session:
         session.append(user("Go."))
@@ -252,6 +256,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("problem", BROKEN)
+@pytest.mark.requirement("checkpoint.version")
 def test_what_is_wrong_with_a_checkpoint_is_named(problem):
     good = Checkpoint(
         session=KEY,
@@ -296,6 +301,7 @@ def test_what_is_no_checkpoint_at_all_is_refused(raw):
 # Files
 
 
+@pytest.mark.requirement("checkpoint.files")
 def test_checkpoints_are_files_too(tmp_path):
     with opened("sliding_window", continuity={"folder": str(tmp_path)}) as session:
         session.append(user("Never touch migrations/."))
@@ -350,6 +356,7 @@ def git(here, *arguments):
     subprocess.run(["git", "-C", here, *who, *arguments], check=True, capture_output=True)
 
 
+@pytest.mark.requirement("checkpoint.drift")
 def test_what_changed_around_the_work_is_told_as_drift(place):
     with socket.create_server(("127.0.0.1", 0)) as server:
         service = f"127.0.0.1:{server.getsockname()[1]}"
@@ -460,6 +467,7 @@ def test_a_page_with_the_same_content_is_replayed_once_in_a_session():
         assert session.checkpoints.host_compacted() == ""
 
 
+@pytest.mark.requirement("handoff.hosts")
 def test_a_host_that_compacts_itself_is_told_once_in_the_documented_order():
     with opened("sliding_window") as session:
         session.append(user("Never touch migrations/."))
@@ -476,6 +484,7 @@ def test_a_host_that_compacts_itself_is_told_once_in_the_documented_order():
         assert "[Handoff: " not in text_of(session.prompt())  # it was the host that was told
 
 
+@pytest.mark.requirement("handoff.replay")
 def test_handoffs_are_never_found_as_if_they_had_been_said(tmp_path):
     with opened("sliding_window", tmp_path / "a.db", recall={}) as session:
         session.append(user("Go."))
@@ -549,6 +558,7 @@ def test_where_nothing_may_leave_a_new_window_begins_all_the_same():
         assert "[Handoff: window 1 begins" in text_of(session.prompt())
 
 
+@pytest.mark.requirement("checkpoint.overflow")
 def test_an_overflow_opens_a_new_window_behind_a_checkpoint():
     with opened() as session:
         manager = ContextWindowManager(session)
@@ -657,6 +667,7 @@ print(json.dumps({
 
 
 @pytest.mark.promise
+@pytest.mark.requirement("checkpoint.resume")
 def test_a_real_session_is_resumed_in_a_fresh_process_by_its_checkpoint_alone(data, tmp_path, scale):
     """Held against the ledger of the raw messages, of which the resuming process has none."""
     messages = messages_of(data, "1e0816ef")

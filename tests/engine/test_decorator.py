@@ -79,6 +79,7 @@ def chat_loop(ask: Any, messages: list[Any], *, first: int = 0, rounds: int = RO
             messages += [{**result, "tool_call_id": call.id} for call in said.tool_calls]
 
 
+@pytest.mark.requirement("fit.loop")
 def test_a_loop_over_the_real_client_is_bounded_and_stored_whole_and_once(upstream):
     client = openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="none", max_retries=0)
 

@@ -18,6 +18,7 @@ def opened(dispatcher=None, **more):
     return recto.open("memory:", model="gpt-4o", models=SMALL, recall={"inject": False}, dispatcher=dispatcher, **more)
 
 
+@pytest.mark.requirement("compress.delegation")
 def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
     seen = []
 
@@ -42,6 +43,7 @@ def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
         ]
 
 
+@pytest.mark.requirement("compress.delegation")
 def test_an_answer_is_bounded_and_whole_in_its_own_transcript():
     with opened(lambda task: "finding after finding " * 5_000) as session:
         session.append({"role": "user", "content": "Look into it."})
@@ -86,6 +88,7 @@ def test_without_a_dispatcher_nothing_is_handed_over():
         session.delegate("Look.")
 
 
+@pytest.mark.requirement("compress.cascade")
 def test_the_cascade_hands_over_at_its_end_and_checks_the_answer():
     def dispatch(task):
         return "- The timeout helper in api/routes.py is renamed.\n- It costs 31,337 dollars."

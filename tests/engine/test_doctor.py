@@ -86,6 +86,7 @@ def test_an_index_that_is_behind_is_a_note_and_is_brought_up_to_date(stored):
     assert {one.grade for one in examined(stored, mend=True)} == {"fine"}
 
 
+@pytest.mark.requirement("recall.reindexed")
 def test_an_index_that_is_gone_is_as_one_that_is_behind(stored):
     for ending in ("-recall", "-recall-wal", "-recall-shm"):
         Path(f"{stored}{ending}").unlink(missing_ok=True)

@@ -139,6 +139,7 @@ def as_anthropic(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     st.sampled_from(["dicts", "bytes", "anthropic"]),
     st.lists(st.integers(1, 200), max_size=4),
 )
+@pytest.mark.requirement("fit.keeps")
 def test_it_returns_what_counting_everything_returns(messages, max_tokens, threshold, keep_turns, model, form, cuts):
     if form == "anthropic":
         messages = as_anthropic(messages)
@@ -164,6 +165,7 @@ def test_a_message_that_is_changed_where_it_is_is_counted_again(messages, max_to
 
 
 @pytest.mark.parametrize(("model", "max_tokens"), [("gpt-4o", 4_000), ("claude-sonnet-4-5", 16_000)])
+@pytest.mark.requirement("fit.keeps")
 def test_real_sessions_are_fitted_as_by_counting_everything(data, model, max_tokens):
     files = sorted(data.glob("agent_sessions/*/*.jsonl"))[:8]
     rules = {"max_tokens": max_tokens, "meter": METERS[model], "threshold": 0.8, "keep_turns": 3}
@@ -227,6 +229,7 @@ def test_equal_values_with_another_json_are_not_the_same_message():
     assert read.common(other) == 20
 
 
+@pytest.mark.requirement("fit.no-database")
 def test_what_is_remembered_is_bounded():
     for number in range(30):
         message = {"role": "user", "content": f"{number} {'x' * 4_000_000}"}

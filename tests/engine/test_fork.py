@@ -86,6 +86,7 @@ def test_another_session_is_never_overwritten(worked):
                 fork(session.store, session.key, target, clock=FakeClock(), at=at)
 
 
+@pytest.mark.requirement("session.one-history")
 def test_two_surfaces_at_once_are_ordered_and_both_see_everything(tmp_path):
     path = tmp_path / "a.db"
     with opened(path) as first, opened(path, "recto") as second:

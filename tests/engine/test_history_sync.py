@@ -43,6 +43,7 @@ def calls_of(history: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])
+@pytest.mark.requirement("session.full-history")
 def test_every_prompt_of_a_growing_list_is_valid_and_fits_and_everything_is_stored_once(mode):
     history = list(scripted_session(seed=3, exchanges=14))
     with following(window={"mode": mode}) as conversations:

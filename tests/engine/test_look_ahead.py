@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import recto
 from recto.context.window.pressure import Growth
 from recto.engine.projection import DECISIONS
@@ -41,6 +43,7 @@ def decided_at(turns=16, **window):
         return [step for step in steps if step is not None], reasons
 
 
+@pytest.mark.requirement("pressure.ahead")
 def test_turns_that_grow_alike_are_never_cut_in_the_middle_and_the_decision_says_that_it_comes_before():
     ahead, reasons = decided_at()
     without, _ = decided_at(look_ahead=False)
@@ -75,6 +78,7 @@ def postponed(session):
     return [json.loads(entry.content) for entry in session.read() if entry.kind == "relief_postponed"]
 
 
+@pytest.mark.requirement("window.postponed")
 def test_relief_that_is_put_off_is_an_event_with_its_reason_once_in_a_turn():
     with opened(min_recent_messages=1_000, look_ahead=False) as session:
         while session.window.measure().utilization < 0.92:

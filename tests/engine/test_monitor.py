@@ -93,6 +93,7 @@ def replayed(messages, mode):
 
 
 @pytest.mark.parametrize("part", range(3))
+@pytest.mark.requirement("health.turn")
 def test_of_every_real_session_it_is_told_again_what_was_told_live(data, part, scale):
     turns = decided = 0
     for number, file in enumerate(sorted(data.glob("agent_sessions/*/*.jsonl"))[part::3]):

@@ -70,6 +70,7 @@ def in_zones():
 
 
 @pytest.mark.parametrize("worked", ["sliding", "in_zones"])
+@pytest.mark.requirement("report.past")
 def test_a_past_prompt_is_byte_for_byte_the_one_that_was_sent(worked, request):
     session, sent = request.getfixturevalue(worked)
     assert any(entry.kind == SNAPSHOT for entry in session.read())
@@ -88,6 +89,7 @@ def test_looking_back_leaves_the_live_window_as_it_is():
         assert session.window.state.snapshot() == before
 
 
+@pytest.mark.requirement("window.marker")
 def test_around_a_prune_what_left_stands_on_one_side_only_and_the_marker_on_the_other(pruned):
     session, _ = pruned
     decision = next(one for one in session.read(decided(session)[0]))

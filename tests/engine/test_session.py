@@ -37,6 +37,7 @@ def session(request, tmp_path):
         yield opened
 
 
+@pytest.mark.requirement("transcript.exact")
 def test_a_message_comes_back_as_it_went_in(session):
     raw = b'{ "content" : "caf\\u00e9",\n "role":"user", "x_vendor": [1e2, 1.0, -0] }'
     entry = session.append(raw)
@@ -166,6 +167,7 @@ def test_an_event_is_recorded_and_costs_no_tokens(session):
     assert session.verify().ok
 
 
+@pytest.mark.requirement("session.name")
 def test_the_alias_and_the_key_name_the_same_session(tmp_path):
     with recto.open(tmp_path / "a.db", session="recto", model="gpt-4o") as session:
         session.append(USER)
@@ -199,6 +201,7 @@ def test_unknown_settings_are_refused_by_open():
         recto.open("memory:", limit={})
 
 
+@pytest.mark.requirement("transcript.reopen")
 def test_opening_again_finds_everything(tmp_path):
     messages = list(scripted_session(exchanges=10))
     with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
@@ -228,6 +231,7 @@ def test_a_clock_that_lies_makes_no_trouble(time):
 @given(
     st.text(), st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.integers() | st.text(), max_size=3)
 )
+@pytest.mark.requirement("transcript.exact")
 def test_any_text_and_any_unknown_field_survive(text, extra):
     with recto.open("memory:", model="gpt-4o") as session:
         message = {"x_" + key: value for key, value in extra.items()} | {"role": "user", "content": text}

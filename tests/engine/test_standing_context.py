@@ -29,6 +29,7 @@ def changes(session):
     return [json.loads(entry.content) for entry in session.read() if entry.kind == "standing_changed"]
 
 
+@pytest.mark.requirement("protect.standing")
 def test_it_stands_first_and_is_counted_in_every_prompt(files):
     with opened(files) as session:
         for message in scripted_session(exchanges=30):
@@ -84,6 +85,7 @@ def test_a_missing_file_is_told_and_the_others_stand(files, tmp_path):
         assert changes(session)[0]["files"][2]["problem"] == "there is no such file"
 
 
+@pytest.mark.requirement("protect.standing")
 def test_too_much_of_it_is_a_warning_and_far_too_much_is_cut(files, tmp_path):
     (tmp_path / "USER.md").write_text("The user likes long texts. " * 300)
     with opened(files) as session:

@@ -48,6 +48,7 @@ def kinds(session):
     return [entry.kind for entry in session.read() if entry.kind != "message"]
 
 
+@pytest.mark.requirement("window.bounded", "protect.system-task")
 def test_every_prompt_fits_and_is_valid_and_keeps_system_and_task():
     with opened() as session:
         prompts = work(session, tools=TOOLS)
@@ -60,6 +61,7 @@ def test_every_prompt_fits_and_is_valid_and_keeps_system_and_task():
         assert "context_window_pruned" in kinds(session)
 
 
+@pytest.mark.requirement("window.prefix")
 def test_between_decisions_the_prompt_only_grows_at_its_tail():
     with opened() as session:
         before = ()
@@ -162,6 +164,7 @@ def test_a_session_opens_with_the_same_state_after_evictions_pins_and_restores(t
         assert again.prompt().raw == raw
 
 
+@pytest.mark.requirement("window.undo")
 def test_a_restore_never_brings_back_a_result_without_its_call():
     with opened(min_recent_messages=4) as session:
         work(session, exchanges=60)
@@ -275,6 +278,7 @@ def test_deferred_events_are_not_lost_on_close_on_a_refused_append_or_before_a_d
         assert kinds(session)[len(told) :][-2] == "pinned"
 
 
+@pytest.mark.requirement("window.ceiling-floor")
 def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
     with opened(floor_percent=70, look_ahead=False) as session:
         prompts = work(session, exchanges=80)
@@ -287,6 +291,7 @@ def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
             assert about["tokens_after"] <= 0.81 * room
 
 
+@pytest.mark.requirement("window.marker", "window.decisions")
 def test_a_decision_names_what_left_what_stayed_and_why():
     with opened(shorten_outputs=False) as session:
         prompt = next(prompt for prompt in work(session) if prompt.decisions)
@@ -299,6 +304,7 @@ def test_a_decision_names_what_left_what_stayed_and_why():
         assert any(b"earlier messages" in raw for raw in prompt.raw)
 
 
+@pytest.mark.requirement("transcript.reopen")
 def test_the_same_transcript_gives_the_same_prompt_in_another_process(tmp_path):
     with opened(tmp_path / "a.db") as session:
         work(session, exchanges=80)
@@ -352,6 +358,7 @@ def test_a_long_session_that_never_had_a_window_is_entered_near_its_end():
         assert problems(prompt.raw, prompt.built.wire) == []
 
 
+@pytest.mark.requirement("protect.pins-marks")
 def test_what_is_pinned_stays_and_what_had_left_comes_back():
     with opened() as session:
         work(session, exchanges=5)
@@ -368,6 +375,7 @@ def test_what_is_pinned_stays_and_what_had_left_comes_back():
         assert early.content not in session.prompt().raw
 
 
+@pytest.mark.requirement("protect.pins-marks")
 def test_marks_and_tool_rules_protect_too():
     with opened(keep_tools=["ask_human"]) as session:
         marked = session.append({"role": "user", "content": "DO_NOT_EVICT: prices are in cents"})
@@ -379,6 +387,7 @@ def test_marks_and_tool_rules_protect_too():
         assert {marked.content, asked.content, answered.content} <= set(raw)
 
 
+@pytest.mark.requirement("window.undo")
 def test_a_decision_can_be_undone_and_done_again():
     with opened(shorten_outputs=False) as session:
         decision = next(prompt for prompt in work(session) if prompt.decisions).decisions[0]
@@ -395,6 +404,7 @@ def test_a_decision_can_be_undone_and_done_again():
             session.restore("nothing")
 
 
+@pytest.mark.requirement("window.in-flight")
 def test_a_huge_result_in_flight_is_cut_to_head_and_tail_with_a_pointer():
     with recto.open("memory:", model="gpt-4o") as session:
         task = session.append({"role": "user", "content": "What does the log say?"})
@@ -413,6 +423,7 @@ def test_a_huge_result_in_flight_is_cut_to_head_and_tail_with_a_pointer():
         assert next(iter(session.read(entry.seq, entry.seq))).content == entry.content
 
 
+@pytest.mark.requirement("window.bounded")
 def test_what_cannot_fit_is_a_typed_overflow_that_names_the_holders():
     with opened() as session:
         session.append({"role": "user", "content": "word " * 20_000})
@@ -423,6 +434,7 @@ def test_what_cannot_fit_is_a_typed_overflow_that_names_the_holders():
         assert kinds(session)[-1] == "window_overflow"
 
 
+@pytest.mark.requirement("tokens.tools")
 def test_tool_schemas_count():
     with opened() as session:
         session.append({"role": "user", "content": "hi"})
@@ -442,6 +454,7 @@ def test_every_policy_keeps_every_prompt_bounded_and_valid(mode, policy):
         assert set(kinds(session)) & {"context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"}
 
 
+@pytest.mark.requirement("compress.cascade")
 def test_zones_shrink_old_results_before_anything_leaves():
     with opened(mode="zones") as session:
         work(session)
@@ -454,6 +467,7 @@ def test_a_policy_that_nobody_knows_is_refused():
         opened(policy="lrru")
 
 
+@pytest.mark.requirement("window.valid")
 def test_missing_late_doubled_and_orphaned_results_never_break_a_prompt():
     def call(name):
         return {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -552,6 +566,7 @@ def test_the_report_shows_what_would_be_sent():
         assert "context_window_pruned" not in kinds(session)
 
 
+@pytest.mark.requirement("pressure.listeners")
 def test_zone_changes_and_decisions_are_told_to_listeners():
     heard = []
     with opened() as session:
@@ -579,6 +594,7 @@ def test_zone_changes_and_decisions_are_told_to_listeners():
         assert latest.scores
 
 
+@pytest.mark.requirement("window.provider-overflow")
 def test_an_overflow_error_of_the_provider_is_believed():
     with opened() as session:
         manager = ContextWindowManager(session)
@@ -602,6 +618,7 @@ def test_usage_at_the_end_of_a_turn_calibrates():
         assert session.usage.calibration.ratios
 
 
+@pytest.mark.requirement("budget.enforced")
 def test_budgets_are_told_and_bind_components_where_asked():
     with opened() as session:
         work(session)
@@ -616,6 +633,7 @@ def test_budgets_are_told_and_bind_components_where_asked():
         assert "tool_results_trimmed" in kinds(session)
 
 
+@pytest.mark.requirement("budget.check")
 def test_a_message_can_be_checked_before_it_is_added():
     with opened() as session:
         assert session.check({"role": "user", "content": "hi"}).level == "ok"
@@ -636,6 +654,7 @@ def test_a_provider_report_is_preferred_for_estimates_until_the_prompt_is_edited
         assert session.window.state.reported_tokens == 0
 
 
+@pytest.mark.requirement("pressure.zones")
 def test_zones_can_be_set(tmp_path):
     with opened(yellow_percent=1, orange_percent=2, red_percent=3) as session:
         session.append({"role": "user", "content": "word " * 2_000})

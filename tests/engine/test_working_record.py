@@ -48,6 +48,7 @@ def decisions(session) -> list[dict]:
     return [json.loads(entry.content) for entry in session.read() if entry.kind in DECISIONS]
 
 
+@pytest.mark.requirement("protect.statements")
 def test_a_rule_of_the_user_is_in_the_prompt_after_it_was_evicted():
     with opened() as session:
         session.append({"role": "user", "content": "Help me release the parser."})

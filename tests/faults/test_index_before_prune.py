@@ -187,6 +187,7 @@ def bypassed(recall: RecallService, seqs: object) -> Confirmation:
     return Confirmation(words=True, vectors=True)
 
 
+@pytest.mark.requirement("recall.indexed-first")
 def test_whatever_fails_and_recovers_nothing_leaves_before_it_can_be_recalled(swift_folder, scale):
     wrong, seen = lives(swift_folder, scale(8, release=2_000))
     assert wrong == []

@@ -268,6 +268,7 @@ def test_by_default_not_even_what_the_user_typed_is_approved_by_itself(tmp_path)
     assert remembered(open_memory(settings, store)) == []
 
 
+@pytest.mark.requirement("window.no-memory")
 def test_pruning_compaction_and_recall_write_no_memory(tmp_path):
     store = MemoryStore()
     given = {"gpt-4o": {"window": 4_000, "max_input": 4_000, "max_output": 500}}

@@ -253,6 +253,7 @@ def check_pieces(composition: PromptComposition, counted: Counted) -> None:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("wire", PATHS)
+@pytest.mark.requirement("report.run")
 def test_the_pieces_of_random_requests_are_the_tokens_that_were_sent(worked, scale, wire):
     """A quarter of the 1,000 requests in each format, to a provider that keeps each body."""
     meter = make_meter(load(environ={}, arguments={"model": MODEL}))

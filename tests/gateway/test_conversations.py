@@ -71,6 +71,7 @@ def user(text: str):
     return {"role": "user", "content": text}
 
 
+@pytest.mark.requirement("session.full-history")
 def test_a_history_that_comes_again_stores_only_what_is_new(gw):
     history = [{"role": "system", "content": "Be brief."}, user("first of new")]
     sessions = set()
@@ -236,6 +237,7 @@ def test_a_client_that_lets_go_of_its_beginning_goes_on_in_the_same_session(gw):
     assert len(told(gw, first)) == 14
 
 
+@pytest.mark.requirement("session.canonical-key")
 def test_through_a_canonical_key_a_request_with_neither_tools_nor_history_is_a_turn_in_the_main_session(gw, upstream):
     secret = gw.key(agent="plain", canonical=True)
     for text in ("one", "two", "three"):
@@ -317,6 +319,7 @@ def test_single_questions_through_one_key_neither_meet_nor_wait_for_each_other(t
     assert len({answer.headers["x-recto-session-id"] for answer in answers}) == many
 
 
+@pytest.mark.requirement("session.one-history")
 def test_the_explicit_header_names_the_session_and_history_need_not_be_sent(gw, upstream):
     headers = {"x-recto-session-id": "project-7"}
     _, session = ask(gw, [user("remember the milk")], tools=TOOLS, headers=headers)

@@ -262,6 +262,7 @@ def test_a_decision_is_undone_done_again_and_told_so(fresh):
     assert fresh.get("/session", session=MAIN)["left_messages"] == before["left_messages"]
 
 
+@pytest.mark.requirement("recall.diagnostics")
 def test_recall_explains_its_scores_and_names_sessions_as_their_tenant_does(told):
     found = told.post("/session/recall", {"query": "book 14 on shelf 2", "most": 3, "scope": "tenant"}, session=MAIN)
     assert found["scope"] == "tenant"

@@ -126,6 +126,7 @@ def agree(readings: dict[str, tuple[int, int, str, int]]) -> tuple[int, int, str
     return next(iter(readings.values()))
 
 
+@pytest.mark.requirement("report.one-reading")
 def test_every_screen_shows_one_reading_of_a_gateway_session(screens):
     history = [
         {"role": "system", "content": "# Rules\n\nBe short."},
@@ -162,6 +163,7 @@ def test_every_screen_shows_one_reading_of_a_gateway_session(screens):
     )
 
 
+@pytest.mark.requirement("report.one-reading")
 def test_every_screen_shows_one_reading_of_a_library_session(screens):
     with recto.open(session=TWO, **screens.settings) as session:
         session.append({"role": "user", "content": "Balance the ledger."})

@@ -88,6 +88,7 @@ CROSSINGS = [(wire, wire) for wire in FORMATS] + [
     ("wire", "speaks", "stream"),
     [*((*both, False) for both in CROSSINGS), *((*both, True) for both in CROSSINGS[:4])],
 )
+@pytest.mark.requirement("window.provider-overflow")
 def test_a_prompt_that_is_found_too_long_is_sent_once_more_tighter_and_the_client_sees_no_error(
     opened, upstream, model, wire, speaks, stream
 ):

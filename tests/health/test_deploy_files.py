@@ -64,6 +64,7 @@ def queries() -> list[str]:
 
 
 @pytest.mark.parametrize("expression", [*[rule["expr"] for rule in rules()], *queries()])
+@pytest.mark.requirement("health.prometheus")
 def test_every_metric_and_label_that_a_rule_or_a_panel_names_is_exported(expression):
     known = exported()
     plain = expression.replace("$__rate_interval", "5m").replace("$job", ".*").replace("$instance", ".*")

@@ -107,6 +107,7 @@ def _labelled(series: str) -> str:
     return f'{name}{{job="recto",instance="a:1"{"," if labels else ""}{labels.rstrip("}")}}}'
 
 
+@pytest.mark.requirement("health.prometheus")
 def test_a_prometheus_server_reads_recto_and_alerts_fire_on_an_overload_and_end_with_it(tmp_path):
     metrics = Metrics()
     with serve_metrics(metrics, port=0) as url, prometheus(tmp_path, url) as server, overloadable() as session:

@@ -39,6 +39,7 @@ def turn_of(number, **changes):
     return replace(usual, turn=number, bloat=0.1, **changes)
 
 
+@pytest.mark.requirement("protect.pressure", "health.turn")
 def test_a_turn_says_what_its_prompt_was_made_of():
     measures = TurnAccumulator()
     measures.add_message(120)
@@ -218,6 +219,7 @@ def plain(number, **changes):
 
 
 @pytest.mark.parametrize("name", sorted(ALERT_KINDS))
+@pytest.mark.requirement("health.alerts")
 def test_each_alert_is_raised_once_kept_between_and_ended_once(name):
     alerting, told = AlertTracker("s"), []
     series = [*RAISES[name], RAISES[name][-1], KEEPS[name], {}, *[ENDS[name]] * 5]
@@ -263,6 +265,7 @@ def test_little_that_comes_in_is_never_a_burn_however_many_times_more_it_is():
     assert AlertTracker("s").update(plain(1, burn=1000, burn_usual=10.0)) == []
 
 
+@pytest.mark.requirement("health.alerts")
 def test_the_rules_are_those_of_the_settings():
     assert {one.name: one.default for one in fields(AlertRules)} == {
         one.name: one.default for one in fields(AlertSettings)
@@ -316,6 +319,7 @@ def test_a_clock_that_is_set_back_does_not_silence_alerts_for_ever():
     assert alerting.update(plain(3, bloat=0.9, ts=0))
 
 
+@pytest.mark.requirement("health.trends")
 def test_trends_tell_the_direction_and_whether_it_is_the_wrong_one():
     turns = [plain(number, utilization=0.1 * number, fidelity=1 - 0.1 * number) for number in range(1, 7)]
     found = {trend.name: trend for trend in compute_trends(turns)}
@@ -327,6 +331,7 @@ def test_trends_tell_the_direction_and_whether_it_is_the_wrong_one():
     assert (found["ratio"].now, found["ratio"].delta) == (None, None)
 
 
+@pytest.mark.requirement("health.trends")
 def test_the_forecast_counts_turns_until_red_and_until_full():
     turns = [plain(number, tokens=5000 + 100 * number, room=10_000, burn=100) for number in range(1, 6)]
     forecast = compute_forecast(turns, red=0.9)

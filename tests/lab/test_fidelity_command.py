@@ -85,6 +85,7 @@ def test_what_nobody_said_fails_by_its_weight(home):
     assert found["questions"][2]["base"]["missing"] == ["Shakespeare"]
 
 
+@pytest.mark.requirement("health.gate")
 def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
     given = ("--questions", "questions.yaml", "--against", "forgetful.yaml", "--min", "0.5")
     found = fidelity(home, *given, code=1)

@@ -72,6 +72,7 @@ def test_without_recall_the_same_agents_do_not_find_it():
 
 
 @pytest.mark.parametrize("mode", ["auto_compact", "zones"])
+@pytest.mark.requirement("window.modes")
 def test_every_mode_is_bounded(mode):
     found = walked(simulate("review", turns=15), mode=mode, asked=judged(CHAT))
     assert (found.over, found.refused) == (0, 0)

@@ -71,6 +71,7 @@ def test_files_are_added_up_and_who_has_no_prices_is_told_how_to_get_them(record
     assert "--model NAME" not in called_at(recorded, "replay", *asked, "--model", "gpt-4o")
 
 
+@pytest.mark.requirement("evict.tuned")
 def test_modes_are_crossed_with_policies_and_a_mode_that_asks_none_comes_once(recorded):
     asked = ("--window", "4k", "--model", "gpt-4o", "--policy", "prune", "--policy", "lru", "--policy", "prune")
     found = rows(recorded, "1.json", *asked)

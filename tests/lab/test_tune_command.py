@@ -53,6 +53,7 @@ def files(home) -> list[str]:
     return sorted(file.name for file in home.glob("??.json"))
 
 
+@pytest.mark.requirement("evict.tuned")
 def test_better_settings_are_written_and_taken(recorded, tmp_path):
     written = tmp_path / "tuned.yaml"
     save = ("tune", *files(recorded), *SAVE, "--allowance", "100", "-o", str(written))

@@ -97,6 +97,7 @@ def test_the_order_in_which_candidates_come_changes_nothing(found, rng: random.R
 
 
 @given(messages)
+@pytest.mark.requirement("recall.resonance")
 def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_first(found):
     candidates = columns(*found)
     scores = score_candidates(candidates, RankingWeights(), ARCTIC)

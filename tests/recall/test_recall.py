@@ -59,6 +59,7 @@ def quotation(prompt):
     return next((text for text in texts if text.startswith(HEADER)), "")
 
 
+@pytest.mark.requirement("recall.before-inference")
 def test_what_left_comes_back_quoted_before_the_question_with_its_pointer():
     with opened() as session:
         say(session, "Hello.")
@@ -75,6 +76,7 @@ def test_what_left_comes_back_quoted_before_the_question_with_its_pointer():
         assert problems(prompt.raw, prompt.built.wire) == []
 
 
+@pytest.mark.requirement("recall.bounded")
 def test_recall_is_bounded_by_the_memory_budget_and_the_prompt_by_its_room():
     with opened() as session:
         say(session, "Hello.")
@@ -92,6 +94,7 @@ def test_recall_is_bounded_by_the_memory_budget_and_the_prompt_by_its_room():
         assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.input_budget
 
 
+@pytest.mark.requirement("recall.before-inference")
 def test_recall_is_transient_and_never_stored_as_a_message():
     with opened() as session:
         say(session, "First of all, hello.")
@@ -107,6 +110,7 @@ def test_recall_is_transient_and_never_stored_as_a_message():
         assert HEADER not in json.dumps(say(session, "Thank you, and good bye.").messages) or prompt.recalled != ()
 
 
+@pytest.mark.requirement("recall.diagnostics")
 def test_nothing_comes_back_where_nothing_is_relevant_enough():
     with opened(recall={"threshold": 0.5}) as session:
         say(session, "Hello.")
@@ -128,6 +132,7 @@ def test_what_is_in_the_prompt_is_not_recalled():
 
 
 @pytest.mark.promise
+@pytest.mark.requirement("recall.corrections")
 def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_never_alone(scale):
     with opened() as session:
         say(session, "Hello, we will work on the shop.")
@@ -285,6 +290,7 @@ def test_the_alert_is_raised_once_and_not_at_every_turn():
         assert len(events(session, "index_failed")) == 1
 
 
+@pytest.mark.requirement("recall.off")
 def test_recall_is_off_where_it_is_switched_off_and_decisions_say_so():
     with opened(recall={"enabled": False}) as session:
         say(session, "Hello.")
@@ -295,6 +301,7 @@ def test_recall_is_off_where_it_is_switched_off_and_decisions_say_so():
             session.recall("anything")
 
 
+@pytest.mark.requirement("recall.bounded")
 def test_a_pointer_is_read_whole_and_one_out_of_reach_is_as_if_it_were_not_there():
     store = recto.open("memory:").store
     with opened(store, session="agent:a:one") as one, opened(store, session="agent:b:two") as two:
@@ -616,6 +623,7 @@ def test_without_their_words_nothing_leaves_and_the_overflow_is_typed(tmp_path, 
         assert events(session, "index_failed")[0]["words"] is False
 
 
+@pytest.mark.requirement("recall.indexed-first")
 def test_without_a_words_index_nothing_leaves_and_the_overflow_is_typed(tmp_path):
     with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
         session.append({"role": "user", "content": "Hello."})

@@ -70,6 +70,7 @@ def test_entries_are_numbered_from_one_without_gaps_and_chained(store):
     assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN) == Head(3, entries[-1].hash)
 
 
+@pytest.mark.requirement("transcript.fields")
 def test_every_field_comes_back_exactly(store):
     given = Draft(
         id="ид\0\n",

@@ -78,6 +78,7 @@ def opened(url: str, **more) -> PostgresStore:
         " counter, NULL, meta, prev, hash, content FROM recto.entries",
     ],
 )
+@pytest.mark.requirement("transcript.append-only")
 def test_even_the_owner_of_the_tables_cannot_change_or_remove_an_entry(url, statement):
     with opened(url) as store:
         store.append(MAIN, [draft("a"), draft("b")])

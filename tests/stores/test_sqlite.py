@@ -118,6 +118,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("sql", CHANGES)
+@pytest.mark.requirement("transcript.append-only")
 def test_the_file_refuses_a_change_from_any_program(path, sql):
     before = dump(path)
     foreign = apsw.Connection(str(path))

@@ -38,6 +38,7 @@ def test_an_exact_counter_never_goes_below_its_own_count():
 
 
 @pytest.mark.parametrize(("counted", "reported"), [(0, 10), (10, 0), (-1, 5), (100, 401), (100, 24)])
+@pytest.mark.requirement("tokens.calibrated")
 def test_a_report_that_cannot_be_true_is_ignored(counted, reported):
     assert seen((counted, reported)) == Calibration()
 
@@ -54,6 +55,7 @@ def test_the_error_says_how_far_raw_counts_were_off():
 
 
 @given(reports)
+@pytest.mark.requirement("tokens.calibrated")
 def test_a_calibrated_count_is_never_below_what_was_reported_for_it(pairs):
     calibration = seen(*pairs)
     for counted, reported in pairs[-MAX_RATIOS:]:

@@ -79,6 +79,7 @@ def test_an_images_bytes_are_not_counted_as_text():
     assert meter.message(small) == meter.message(heavy) == MAX_FRAME.message + 85 + 170
 
 
+@pytest.mark.requirement("tokens.media")
 def test_media_is_counted_by_its_bytes():
     assert words.message(Message(role="user", parts=(Part(kind="media", weight=4000),))) == 4 + 1000
 
@@ -137,6 +138,7 @@ def test_an_unknown_family_gets_the_widest_frame():
         ("nobody", (280, 280), "", 100),
     ],
 )
+@pytest.mark.requirement("tokens.media")
 def test_images_cost_what_the_vendors_publish(formula, size, detail, tokens):
     assert image_tokens(formula, size, detail) == tokens
 

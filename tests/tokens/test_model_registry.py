@@ -93,6 +93,7 @@ def test_no_name_gets_the_careful_card_without_a_warning():
     assert Registry().card("").window == 8192
 
 
+@pytest.mark.requirement("tokens.window-source")
 def test_what_the_user_knows_better_is_laid_over_the_package_data():
     registry = Registry(overrides={"gpt-4o": {"window": 64000, "cache_minimum": 7}, "Mine": {"window": 32768}})
     card = registry.card("openai/gpt-4o")
@@ -126,6 +127,7 @@ def test_a_wrong_override_is_refused(given, message):
         Registry(overrides={"m": given})
 
 
+@pytest.mark.requirement("tokens.window-source")
 def test_the_providers_list_outranks_the_configuration():
     registry = Registry(overrides={"claude-opus-4-5": {"window": 100_000}})
     assert (

@@ -51,6 +51,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
 
 @pytest.mark.parametrize("family", ["o200k", "cl100k", "llama3", "qwen3"])
 @pytest.mark.parametrize("case", REFERENCE, ids=lambda case: ascii(case["text"])[:30])
+@pytest.mark.requirement("tokens.exact")
 def test_an_exact_counter_counts_as_the_vendor_does(family, case):
     counter = counter_named(family)
     assert counter.exact
@@ -222,6 +223,7 @@ def test_tiktoken_is_asked_only_where_its_vocabulary_is_on_the_machine(monkeypat
     assert "tiktoken" not in asked
 
 
+@pytest.mark.requirement("tokens.exact")
 def test_claude_is_counted_by_formula_above_every_gpt_count(monkeypatch):
     fresh(monkeypatch, "ctok")
     older, newer = counter_named("claude"), counter_named("claude-4.7")

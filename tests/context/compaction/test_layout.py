@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def test_a_summary_survives_being_stored():
     ),
     most=st.integers(0, 200),
 )
+@pytest.mark.requirement("compress.notes")
 def test_notes_are_bounded_and_critical_ones_stay_longest(notes, most):
     kept = limit_notes(notes, most)
     assert sum(len(note.text) for note in kept) <= most

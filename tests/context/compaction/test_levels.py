@@ -44,6 +44,7 @@ def test_a_text_is_fitted_by_its_beginning(text, most):
     assert text.startswith(made.removesuffix("…"))
 
 
+@pytest.mark.requirement("compress.progressive")
 def test_age_decides_the_level():
     ages = {0: "full", 1: "key_points", 5: "key_points", 6: "one_line", 20: "one_line", 21: "title", 999: "title"}
     assert {age: level_for(age) for age in ages} == ages

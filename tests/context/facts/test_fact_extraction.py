@@ -51,6 +51,7 @@ def kinds(facts):
         ("Where does the config live?", "question"),
     ],
 )
+@pytest.mark.requirement("compress.facts")
 def test_what_a_user_says_is_kept_verbatim(text, kind):
     assert kinds(extract_facts([user(7, text)])) == [(kind, text, True)]
     assert extract_facts([user(7, text)])[0].seq == 7
@@ -123,6 +124,7 @@ def test_an_answer_is_told_with_what_was_asked():
     assert denied[-1].text == "Should I push to main? — no, leave it"
 
 
+@pytest.mark.requirement("compress.facts")
 def test_a_correction_takes_back_what_the_user_said_before():
     facts = extract_facts(
         [user(1, "Let's use MySQL for the user table."), user(5, "Scratch that, use Postgres instead of MySQL.")]

@@ -170,6 +170,7 @@ def _assert_nothing_invented_reaches(random, sources, true, count):
     assert kept / written >= 0.9, kept / written
 
 
+@pytest.mark.requirement("compress.invents-nothing")
 def test_no_invention_of_eight_hundred_hostile_summaries_reaches_the_prompt():
     _assert_nothing_invented_reaches(Random(5), SOURCES, TRUE, 800)
 

@@ -75,6 +75,7 @@ def test_the_set_covers_its_kinds_and_languages():
 
 
 @pytest.mark.parametrize("half", ["A", "B", "C"])
+@pytest.mark.requirement("compress.obligations")
 def test_statements_survive_a_long_session_and_eight_folds(half):
     chosen = [one for one in STATEMENTS if one["half"] == half]
     lost = [one["text"] for one in chosen if fold_words(one["text"]) not in fold_words(buried(one["text"], folds=8))]

@@ -26,6 +26,7 @@ def check(total: Outcome) -> None:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.requirement("protect.statements")
 def test_statements_are_in_the_prompt_of_their_later_turn(mode, scale):
     some = cases(*read_set(), real=False)
     check(played(some[1 : scale(3, ci=6, release=24)], mode, 16_384))

@@ -72,6 +72,7 @@ def test_progressive_levels_stop_where_their_words_would_be_too_many():
     assert Progressive(most_tokens=300).plan(view, 10**9).writes.max_tokens <= 300
 
 
+@pytest.mark.requirement("compress.results")
 def test_long_results_are_summarised_to_less_than_a_fifth_oldest_first():
     output = "\n".join(f"src/module_{number}.py:{number}: warning: unused import" for number in range(300))
     steps = [("user", "lint"), *[("assistant", "next"), ("tool", output)] * 6]

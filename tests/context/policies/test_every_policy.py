@@ -65,6 +65,7 @@ def test_who_needs_more_gets_no_less_and_the_same_first(view, need, more):
 
 
 @given(view=views(), need=NEEDS)
+@pytest.mark.requirement("evict.deterministic")
 def test_the_same_view_gives_the_same_plan(view, need):
     for policy in named(POLICIES):
         assert policy.plan(view, need) == policy.plan(view, need)

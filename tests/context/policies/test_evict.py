@@ -22,10 +22,12 @@ def first_to_leave(scorer, *steps, need: int = 1, goal: str = "", stays=lambda u
     return [unit.first for unit in plan.evicts]
 
 
+@pytest.mark.requirement("evict.fifo")
 def test_fifo_lets_the_oldest_go():
     assert first_to_leave(Fifo(), *[("user", page) for page in PAGES], need=150) == [1, 2]
 
 
+@pytest.mark.requirement("evict.lru")
 def test_lru_lets_the_idle_go_and_keeps_what_is_spoken_of_again():
     asked_again = ("user", "what about the harbour and its boats?")
     steps = [*[("user", page) for page in PAGES], asked_again]
@@ -61,6 +63,7 @@ def talk_about(block: str, every: int, turns: int = 40) -> list[tuple[str, str]]
 
 @pytest.mark.parametrize("scorer", [Lru(), Priority(recency=0, relevance=0, source=0, reuse=1, mark=0)])
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8])
+@pytest.mark.requirement("evict.lru")
 def test_what_is_referred_to_most_stays_longest(scorer, every):
     steps = talk_about("billing_client.py has a retry_limit of 5", every)
     lines, texts = conversation(*steps)
@@ -71,6 +74,7 @@ def test_what_is_referred_to_most_stays_longest(scorer, every):
     assert 2 not in evicted
 
 
+@pytest.mark.requirement("evict.priority")
 def test_reuse_grows_with_the_number_of_turns_that_refer_to_a_unit():
     def reuse(every: int) -> float:
         lines, texts = conversation(*talk_about("billing_client.py has a retry_limit of 5", every))
@@ -79,6 +83,7 @@ def test_reuse_grows_with_the_number_of_turns_that_refer_to_a_unit():
     assert [reuse(1), reuse(2), reuse(4)] == pytest.approx([40 / 41, 20 / 41, 10 / 41])
 
 
+@pytest.mark.requirement("evict.priority")
 def test_priority_keeps_what_is_called_important_by_the_user_and_not_by_a_tool():
     steps = [
         ("user", "harbour boats"),
@@ -99,6 +104,7 @@ def test_priority_keeps_what_the_goal_speaks_of():
     assert first_to_leave(Priority(), *steps, goal="unload the boats in the harbour") == [2]
 
 
+@pytest.mark.requirement("evict.priority")
 def test_priority_keeps_marks_sources_and_reuse_by_their_weights():
     lines, texts = conversation(("assistant", "one"), ("tool", "two"), ("assistant", "three"), ("user", "four"))
     view = view_of(lines, texts, long_exchange=2)
@@ -109,6 +115,7 @@ def test_priority_keeps_marks_sources_and_reuse_by_their_weights():
     assert parts["source"] == 1.0
 
 
+@pytest.mark.requirement("evict.type")
 def test_expired_units_leave_first_tool_results_before_prose_before_what_the_user_said():
     steps = [("user", "a question"), ("assistant", "prose"), ("assistant", "calls"), ("tool", "result")]
     steps += [("assistant", "calls"), ("tool", "ValueError: no such file"), ("assistant", "we decided to use tar")]
@@ -154,6 +161,7 @@ def test_short_answers_are_not_merged():
     assert first_to_leave(SemanticMerge(), ("user", "one two"), ("user", "yes"), ("user", "yes")) == [1]
 
 
+@pytest.mark.requirement("evict.hybrid")
 def test_a_hybrid_follows_its_weights_and_records_every_part():
     steps = [*[("user", page) for page in PAGES], ("user", "what about the harbour and its boats?")]
     assert first_to_leave(Hybrid(weights={"fifo": 1}), *steps) == [1]
@@ -166,6 +174,7 @@ def test_a_hybrid_follows_its_weights_and_records_every_part():
     assert parts["total"] == pytest.approx(0.75)
 
 
+@pytest.mark.requirement("evict.hybrid")
 def test_a_hybrid_weighs_age_most_then_priority_kind_use_and_repetition():
     assert Hybrid().weights == {"fifo": 0.3, "priority": 0.25, "type_ttl": 0.2, "lru": 0.15, "semantic_merge": 0.1}
 
@@ -194,6 +203,7 @@ def test_each_text_is_asked_for_once_by_each_plan():
         assert sorted(asked) == [line.seq for line in lines]
 
 
+@pytest.mark.requirement("evict.policies")
 def test_scorers_are_switched_by_name():
     for name, make in SCORERS.items():
         assert make().name == name

@@ -21,6 +21,7 @@ def loop(results: int, output: str = LONG):
 
 @pytest.mark.parametrize("style", ["placeholder", "head_tail"])
 @given(view=views())
+@pytest.mark.requirement("evict.trim")
 def test_only_old_results_shrink_and_never_twice(style, view):
     plan = TrimResults(style=style, keep_newest=1, min_tokens=0, head_tokens=5, tail_tokens=5).plan(view, 10**9)
     results = sorted(
@@ -44,6 +45,7 @@ def test_the_newest_are_counted_over_the_whole_prompt():
     assert [shrink.seq for shrink in TrimResults(keep_newest=3).plan(view, 10**9).shortens] == [3, 5, 7]
 
 
+@pytest.mark.requirement("evict.trim")
 def test_excluded_tools_marked_lines_small_and_shrunk_results_stay_whole():
     lines, texts = loop(6)
     lines[2] = lines[2]._replace(tools=("Ask",))
@@ -61,6 +63,7 @@ def test_it_clears_at_least_so_much_or_does_nothing():
     assert not TrimResults(clear_at_least=most + 1).plan(view, 10**9)
 
 
+@pytest.mark.requirement("evict.placeholder")
 def test_a_placeholder_says_what_it_was_and_where_it_is():
     result = ToolResult(tool="Bash", arguments='{"command": "pytest -q tests/core"}', output=OUTPUT, turn=12)
     assert placeholder(result, 1_812, "recto://agent:default:main/57") == (
@@ -85,6 +88,7 @@ def test_both_ends_of_long_arguments_are_kept():
     assert "odule/settings.py, 20:" in text
 
 
+@pytest.mark.requirement("evict.placeholder")
 def test_placeholders_of_real_results_have_few_tokens(data):
     count = counter_named("o200k").count
     sizes = sorted(

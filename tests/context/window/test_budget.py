@@ -28,6 +28,7 @@ overrides = st.dictionaries(components, st.integers(0, 20).map(lambda percent: p
 
 
 @given(cards(), profiles, st.none() | tokens)
+@pytest.mark.requirement("budget.components")
 def test_limits_never_sum_over_the_window(card, profile, reserve):
     budget = Budget.for_model(card, profile, reserve=reserve)
     hard = {name: limit.hard for name, limit in budget.limits.items()}
@@ -44,6 +45,7 @@ def test_limits_with_other_shares_never_sum_over_the_window_either(window, profi
     assert all(PROFILES[profile].with_shares(shares)[name] == share for name, share in shares.items())
 
 
+@pytest.mark.requirement("budget.components")
 def test_the_default_limits_are_the_shares_of_the_window():
     budget = Budget.of(200_000)
     assert {name: limit.hard for name, limit in budget.limits.items()} == {
@@ -59,6 +61,7 @@ def test_the_default_limits_are_the_shares_of_the_window():
 
 
 @given(cards(), profiles, st.none() | tokens)
+@pytest.mark.requirement("window.reserve")
 def test_the_reserve_is_never_under_the_least_nor_over_what_the_model_can_answer(card, profile, reserve):
     kept = Budget.for_model(card, profile, reserve=reserve).reserve
     assert kept <= card.max_output
@@ -101,6 +104,7 @@ def test_every_profile_leaves_something_for_every_component():
     assert all(shares[name] > 0 for shares in PROFILES.values() for name in COMPONENTS)
 
 
+@pytest.mark.requirement("budget.shares")
 def test_each_profile_favours_what_its_work_needs():
     default = PROFILES["default"]
     assert PROFILES["code_review"].results > default.results
@@ -152,6 +156,7 @@ def test_a_check_never_says_ok_over_the_hard_limit(window, profile, component, u
     assert verdict.over == max(0, total - verdict.hard)
 
 
+@pytest.mark.requirement("budget.check")
 def test_a_check_looks_ahead():
     budget = Budget.of(200_000)
     assert budget.check("results", 19_000).level == "ok"
@@ -166,6 +171,7 @@ def test_a_component_over_its_limit_is_refused_only_where_that_was_asked_for():
         assert not budget.refuses(budget.check("results", 24_000))
 
 
+@pytest.mark.requirement("budget.burn")
 def test_burn_is_the_mean_growth_of_each_component():
     burn = reduce(Burn.turn, [{"history": 1000, "tools": 500}, {"history": 3000, "tools": 500}], Burn())
     rows = {row.component: row for row in Budget.of(200_000).usage({"history": 4000, "tools": 500}, burn)}
@@ -207,6 +213,7 @@ def test_burn_is_never_negative_and_turns_left_keep_their_word(turns, used, wind
             assert row.turns_left > 0 or row.used >= row.hard
 
 
+@pytest.mark.requirement("budget.burn")
 def test_only_what_grows_is_used_up_and_the_reserve_is_never_a_warning():
     budget, burn = Budget.of(100_000), Burn()
     used = {"system": 1_000, "tools": 3_000, "history": 10_000, "results": 4_000, "reserve": 5_000}

@@ -46,6 +46,7 @@ models = st.sampled_from([PLAIN, UNPRICED, STEPPED, card(cache_write_price=None)
 
 
 @given(st.sampled_from([PLAIN, UNPRICED]), prefixes, amounts, amounts, st.integers(1, 60))
+@pytest.mark.requirement("window.prefix")
 def test_a_warm_cache_makes_it_the_rule_of_removed_times_turns_against_the_suffix(model, prefix, removed, suffix, left):
     verdict = weigh_edit(model, edit(prefix=prefix, removed=removed, suffix=suffix, steps=left))
     prices = rates_for(model, prefix)

@@ -40,6 +40,7 @@ def after(*ends: int, room: int = 100_000) -> Pressure:
     ("tokens", "zone"),
     [(0, "green"), (499, "green"), (500, "yellow"), (749, "yellow"), (750, "orange"), (899, "orange"), (900, "red")],
 )
+@pytest.mark.requirement("pressure.zones")
 def test_a_zone_begins_at_its_threshold(tokens, zone):
     assert Pressure(input_budget=1000).read(tokens).zone == zone
 
@@ -72,6 +73,7 @@ def test_thresholds_that_do_not_ascend_are_refused(yellow, orange, red):
         Thresholds(yellow=yellow, orange=orange, red=red)
 
 
+@pytest.mark.requirement("pressure.zones")
 def test_small_windows_are_warned_earlier_and_large_ones_later_but_red_stays_tight():
     small, middle, large = (Thresholds.for_window(window) for window in (16_384, 128_000, 200_000))
     assert middle == Thresholds() == Thresholds(yellow=0.50, orange=0.75, red=0.90)
@@ -100,6 +102,7 @@ def test_velocity_is_never_negative(room, ends, now):
     assert reading.turn == len(ends)
 
 
+@pytest.mark.requirement("pressure.velocity")
 def test_velocity_is_the_mean_gain_of_the_last_turns():
     assert after(10_000, 11_000, 13_000).read(13_000).velocity == 1500
     assert VELOCITY_TURNS == 5
@@ -182,6 +185,7 @@ def test_a_restored_decision_is_no_growth():
     assert after(50_000, 51_000).relieved(80_000, before=51_000).read(80_000).gain == 0
 
 
+@pytest.mark.requirement("pressure.spike")
 def test_a_spike_is_a_turn_that_gains_more_than_three_times_the_baseline():
     pressure = after(10_000, 12_000, 14_000, 16_000)
     assert not pressure.read(16_000 + 6000).spike
@@ -221,6 +225,7 @@ def test_the_first_reading_is_a_change_only_where_it_is_not_green():
     assert compare_readings(None, pressure.read(950)) == (ZoneChanged(before="green", after="red"),)
 
 
+@pytest.mark.requirement("pressure.spike")
 def test_a_spike_is_told_once_per_turn():
     pressure = after(1000, 2000, 3000, 4000, room=1_000_000)
     calm, first, later = pressure.read(4000), pressure.read(9000), pressure.read(12_000)
@@ -247,6 +252,7 @@ def test_without_a_report_our_count_is_gone_by():
     assert measure_prompt(1000, 400, added=1000) == PromptSize(1000, None)
 
 
+@pytest.mark.requirement("pressure.reported")
 def test_a_report_is_preferred_and_what_came_since_is_added():
     assert measure_prompt(1200, 1050, added=200) == PromptSize(1250, None)
     assert measure_prompt(1200, 950, added=200, exact=False) == PromptSize(1150, None)
@@ -262,6 +268,7 @@ def test_a_discrepancy_over_a_tenth_is_told():
     assert measure_prompt(1000, 899, exact=False) == PromptSize(899, pytest.approx(-0.101))
 
 
+@pytest.mark.requirement("pressure.reported")
 def test_a_report_of_something_else_is_told_and_not_used():
     assert measure_prompt(1000, 12, exact=False) == PromptSize(1000, pytest.approx(-0.988))
     assert measure_prompt(1000, 9000) == PromptSize(1000, pytest.approx(8.0))

@@ -62,10 +62,12 @@ def test_a_state_of_messages_is_the_one_that_they_add_up_to(script):
     assert WindowState.of(lines_from(script)) == added
 
 
+@pytest.mark.requirement("window.units")
 def test_a_short_exchange_is_one_unit():
     assert [unit.seqs for unit in units_of(lines_from("ucra" + "ua"))] == [(1, 2, 3, 4), (5, 6)]
 
 
+@pytest.mark.requirement("window.units")
 def test_a_long_tool_loop_is_taken_apart_by_steps_and_its_question_leaves_last():
     units = units_of(lines_from("u" + "cr" * 10 + "a" + "ua"))
     assert [unit.seqs for unit in units[:3]] == [(1,), (2, 3), (4, 5)]
@@ -85,6 +87,7 @@ def test_a_late_result_belongs_to_its_call():
 
 
 @given(scripts)
+@pytest.mark.requirement("window.valid")
 def test_every_line_is_in_exactly_one_unit_and_pairs_are_never_split(script):
     lines = lines_from(script)
     units = units_of(lines)
@@ -97,6 +100,7 @@ def test_every_line_is_in_exactly_one_unit_and_pairs_are_never_split(script):
 
 
 @given(scripts, st.integers(0, 30))
+@pytest.mark.requirement("protect.recent")
 def test_protected_and_eligible_share_nothing_and_lose_nothing(script, recent):
     state = state_from(script)
     found = split_units(state, Protection(min_recent_messages=recent))
@@ -110,6 +114,7 @@ def test_protected_and_eligible_share_nothing_and_lose_nothing(script, recent):
     assert state.task_seq not in eligible
 
 
+@pytest.mark.requirement("protect.system-task")
 def test_the_open_step_and_the_current_question_are_in_flight():
     assert in_flight(state_from("ua" + "ucrdrr")) == {3, 6, 7, 8}
     assert in_flight(state_from("uau")) == {3}

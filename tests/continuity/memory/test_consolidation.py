@@ -62,6 +62,7 @@ def texts(cycle) -> set[str]:
     return {one.memory.text for one in cycle.proposed}
 
 
+@pytest.mark.requirement("memory.consolidation")
 def test_decisions_lessons_corrections_and_preferences_are_proposed_with_pointers(settings, store):
     say(store, SAID)
     cycle = make_consolidator(settings, store).run([SESSION])
@@ -205,6 +206,7 @@ def test_what_is_remembered_already_is_not_proposed_again(settings, store):
     assert len(cycle.proposed) == 4
 
 
+@pytest.mark.requirement("memory.secrets")
 def test_a_secret_is_never_proposed_and_the_reason_does_not_repeat_it(settings, store):
     key = "sk-ant-api03-" + "abcDEF123_-" * 8 + "AA"
     say(store, [("user", f"Always use the key {key} for billing."), ("assistant", "Yes.")])
@@ -278,6 +280,7 @@ def test_what_was_never_used_is_retired_without_asking_only_where_that_is_allowe
     assert Consolidator(memories).run([]).proposed == []
 
 
+@pytest.mark.requirement("memory.consolidation")
 def test_memories_that_say_the_same_are_proposed_to_be_one_and_never_merged_by_themselves(settings, store):
     clock = FakeClock(time=1_790_000_000_000_000)
     told = [("We deploy on Fridays from the release branch.", {"tags": ["a"]})]
@@ -341,6 +344,7 @@ def test_a_recall_that_finds_nothing_is_seen(settings, store):
     assert held_out([]) == []
 
 
+@pytest.mark.requirement("memory.consolidation")
 def test_a_cycle_leaves_a_journal_a_handoff_an_index_and_a_log(settings, store):
     say(store, SAID)
     cycle = make_consolidator(settings, store).run([SESSION])

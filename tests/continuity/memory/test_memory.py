@@ -68,6 +68,7 @@ def pages(memories) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(memories.folder.root.rglob("memories/*/*.md"))}
 
 
+@pytest.mark.requirement("memory.approved")
 def test_a_proposal_becomes_a_page_by_approval_and_not_before(memories, store):
     (source,) = say(store, "Marlow & Sons want their invoices on the 5th.")
     made = memories.propose("fact", "Marlow & Sons want their invoices on the 5th.", sources=[source], why="said so")
@@ -125,6 +126,7 @@ def test_sources_must_be_there_and_of_the_same_tenant(memories, store):
         memories.propose("fact", "Something they said there.", sources=["https://example.com"])
 
 
+@pytest.mark.requirement("memory.approved")
 def test_an_approval_of_other_bytes_a_second_one_and_one_after_a_rejection_are_refused(memories, store):
     made, other = memories.propose("fact", "The cat is called Ada."), memories.propose("fact", "The dog is called Bo.")
     for wrong in (other.digest, made.digest[:12], made.digest.upper(), "", "é" * 64):
@@ -318,6 +320,7 @@ def test_a_page_stays_in_its_folder_whatever_its_title(memories, title):
     assert path.name.endswith(f"{kept.id}.md")
 
 
+@pytest.mark.requirement("memory.scoped")
 def test_tenants_and_agents_have_memories_of_their_own(settings, store):
     places = [
         replace(settings, session=key, tenant=tenant) for key in (SESSION, "agent:b:x") for tenant in ("", "t", "T")

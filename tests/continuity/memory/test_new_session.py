@@ -52,6 +52,7 @@ def texts(prompt) -> str:
     return "\n".join(str(message["content"]) for message in prompt.messages)
 
 
+@pytest.mark.requirement("recall.new-session")
 def test_asked_directly_what_is_remembered_is_in_the_prompt_and_critical_memory_always(remembering):
     settings, store = remembering
     prompts = [
@@ -95,6 +96,7 @@ def test_what_the_digest_says_is_not_quoted_again(remembering):
     assert texts(first_prompt(settings, store, "agent:books:once", asked.question)).count(asked.text) == 1
 
 
+@pytest.mark.requirement("memory.scoped")
 def test_critical_memory_is_in_the_prompt_from_its_approval_until_it_is_retired(tmp_path):
     settings = settings_of(tmp_path)
     with SqliteStore(tmp_path / "a.db") as store, open_session(settings, store) as session:

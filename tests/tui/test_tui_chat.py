@@ -39,7 +39,7 @@ def test_an_answer_comes_in_pieces_and_moves_the_gauge(fresh):
             await pilot.press(*"where is the ledger")
             await press(pilot, "ctrl+j", *"please", "enter")
             await settled(pilot, lambda: "The ledger is in store/ledger.py" in drawn(pilot))
-            assert pilot.app.state.now.reading.tokens > before
+            assert pilot.app.state.now.reading.tokens != before  # less, where relief came before the turn
             assert f"{pilot.app.state.now.reading.tokens:,}/" in drawn(pilot)
             assert not pilot.app.screen.query(".live")
             said = [one.text for one in pilot.app.screen.query(ChatLine)]

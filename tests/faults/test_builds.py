@@ -1,7 +1,7 @@
 """Promise 8: never over budget, never a split pair, and always an answer.
 
 Transcripts are made from a seed: hostile token runs, calls whose results come late, twice or never, results nobody
-asked for, in all three wire formats, under every policy and in rooms from absurd to generous. Every build fits and is
+asked for, in every wire format, under every policy and in rooms from absurd to generous. Every build fits and is
 valid, or is a typed overflow.
 """
 
@@ -21,7 +21,9 @@ from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
+from recto.formats import FORMATS
 from recto.formats.anthropic import ANTHROPIC
+from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
@@ -60,6 +62,8 @@ def transcript(rng: random.Random, wire: str) -> Iterator[bytes]:
 
 
 def saying(wire: str, role: str, text: str) -> bytes:
+    if wire == GEMINI.name:
+        return GEMINI.text_message(role, text or ".")
     return json.dumps({"role": role, "content": text or "."}).encode()
 
 
@@ -70,6 +74,9 @@ def calling(wire: str, text: str, calls: list[str]) -> Iterator[bytes]:
     elif wire == ANTHROPIC:
         blocks = [{"type": "tool_use", "id": c, "name": "f", "input": {"x": text}} for c in calls]
         yield json.dumps({"role": "assistant", "content": blocks}).encode()
+    elif wire == GEMINI.name:
+        parts = [{"functionCall": {"id": c, "name": "f", "args": {"x": text}}} for c in calls]
+        yield json.dumps({"role": "model", "parts": parts}).encode()
     else:
         for call in calls:
             yield json.dumps({"type": "function_call", "call_id": call, "name": "f", "arguments": text}).encode()
@@ -81,12 +88,15 @@ def answering(wire: str, call: str, text: str) -> bytes:
     if wire == ANTHROPIC:
         block = {"type": "tool_result", "tool_use_id": call, "content": text}
         return json.dumps({"role": "user", "content": [block]}).encode()
+    if wire == GEMINI.name:
+        part = {"functionResponse": {"id": call, "name": "f", "response": {"output": text}}}
+        return json.dumps({"role": "user", "parts": [part]}).encode()
     return json.dumps({"type": "function_call_output", "call_id": call, "output": text}).encode()
 
 
 def gathered(rng: random.Random) -> tuple[PromptBuilder, WindowState, str]:
     """A transcript, taken in."""
-    wire = rng.choice((CHAT, ANTHROPIC, RESPONSES))
+    wire = rng.choice(list(FORMATS))
     messages = MessageCache(meter=METER, pointer_of=lambda seq: f"recto://s/{seq}")
     builder = PromptBuilder(
         messages=messages, marker_of=lambda state: f"[{state.evicted_messages} left]", extras=PromptExtras(frame=3)
@@ -173,3 +183,4 @@ def test_the_check_sees_a_split_pair():
     assert problems([answering(CHAT, "c", "x")], CHAT)
     assert problems([saying(ANTHROPIC, "user", "x"), answering(ANTHROPIC, "c", "x")], ANTHROPIC)
     assert problems([answering(RESPONSES, "c", "x")], RESPONSES)
+    assert problems([saying(GEMINI.name, "user", "x"), answering(GEMINI.name, "c", "x")], GEMINI.name)

@@ -566,6 +566,14 @@ def test_the_report_shows_what_would_be_sent():
         assert "context_window_pruned" not in kinds(session)
 
 
+def test_a_session_that_had_no_prompt_yet_reads_as_its_next_prompt():
+    with opened() as session:
+        session.append_all(list(scripted_session(exchanges=40)))
+        reading, room = session.report().reading, session.window.budget.input_budget
+        assert session.window.state.tokens > 2 * room
+        assert session.prompt().tokens <= reading.tokens <= room
+
+
 @pytest.mark.requirement("pressure.listeners")
 def test_zone_changes_and_decisions_are_told_to_listeners():
     heard = []

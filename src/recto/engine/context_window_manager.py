@@ -226,7 +226,8 @@ class ContextWindowManager:
     def calls(self) -> tuple[RequestedCall, ...]:
         """The calls that wait for a result, also those that an earlier program left behind."""
         with self._lock:
-            return tuple(call for call in self._open_calls() if call.id not in self._held())
+            held = self._held()
+            return tuple(call for call in self._open_calls() if call.id not in held)
 
     @_in_turn
     def on_task_start(

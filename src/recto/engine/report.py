@@ -47,11 +47,16 @@ def report(window: Window, tools: Sequence[Any] = (), largest: int = 20, run: in
 def current_reading(window: Window) -> PressureReading:
     """How full the prompt of a session is now. Every screen shows this reading.
 
-    It is that of the last answered prompt with everything since: its answer, results, a new question, decisions.
+    It is that of the last answered prompt with everything since: its answer, results, a new question, decisions. Of a
+    session that is longer than its window, because it was imported or had no prompt for long, it is that of the next
+    prompt.
     """
     outlook = window.outlook()
     with window.lock:
-        return pressure_of(outlook.state, outlook.builder, window.rules, outlook.input_budget)
+        state, builder = outlook.state, outlook.builder
+        if builder.prompt_tokens(state) > outlook.input_budget:
+            state = plan_relief(state, window.rules, builder).state
+        return pressure_of(state, builder, window.rules, outlook.input_budget)
 
 
 def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:

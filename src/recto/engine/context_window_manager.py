@@ -97,7 +97,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusReport:
-    """Where a manager stands."""
+    """The state of a manager."""
 
     status: Status
     session: str
@@ -123,7 +123,7 @@ class TaskCompletion:
 
     goal: str
     summary: str
-    """Where the work stands at its end, in the words of the transcript."""
+    """The state of the work at its end, in the words of the transcript."""
     checkpoint: Checkpoint
     """The last checkpoint. It is archived: nothing waits to be taken up."""
     health: HealthReport
@@ -390,7 +390,7 @@ class ContextWindowManager:
 
     @_in_turn
     def get_status_report(self) -> StatusReport:
-        """Where the manager stands, and what the prompt contains now."""
+        """The state of the manager, and what the prompt contains now."""
         window = self.session.window
         report, state = self.session.report(self.tools), window.state
         return StatusReport(

@@ -136,7 +136,7 @@ _WIRES = {format.api.path: format.name for format in FORMATS.values()}
 ADDRESS = "recto.address"
 """What the address of a request holds besides a path, and its format; absent where the body holds everything."""
 PREFIX_PATH = "recto.prefix"
-"""What stands before the path of a provider's API; absent where nothing does."""
+"""What comes before the path of a provider's API; absent where nothing does."""
 UPLOAD = "recto.upload"
 """Present in the scope of a request whose body was not read: the bytes that it announces, or None."""
 KEY = "recto.key"
@@ -464,7 +464,7 @@ def _without_query_key(scope: Scope, headers: dict[bytes, bytes]) -> tuple[Scope
     if not keys:
         return scope, headers
     if len(keys) > 1 or not all(key.isascii() and key.isprintable() for key in keys):
-        raise RequestRefused(400, MALFORMED, "one key may stand in the query, in printable characters")
+        raise RequestRefused(400, MALFORMED, "the query may have one key, in printable characters")
     key = keys.pop()
     header = b"x-recto-key" if key.startswith(PREFIX) else api.key_header.encode()
     if key and headers.get(header, key.encode()) != key.encode():

@@ -365,11 +365,13 @@ def driven(name, session):
     elif name == "bloat":
         session.append({"role": "user", "content": "Read it."})
         session.append(call("read", {}, "c1"))
-        session.append({"role": "tool", "tool_call_id": "c1", "content": big(1500)})
+        session.append({"role": "tool", "tool_call_id": "c1", "content": big(6000)})
         session.prompt()
         session.append({"role": "assistant", "content": big(1200)})
-        for _ in range(6):
+        for _ in range(10):
             say(session, big(1200))
+    elif name == "loop":
+        repeat(session, ["a.py"] * 6 + ["b.py", "c.py"])
     elif name == "burn":
         for size in (60, 60, 60, 60, 3000, 60, 60):
             say(session, big(size))
@@ -380,6 +382,90 @@ def driven(name, session):
             say(session)
         budget, rules = driven.roomy
         session.window.configure(budget=budget, rules=rules)
+
+
+def repeat(session, paths, result="no such file", start=0):
+    """An agent's loop: one call for each path, and its result."""
+    session.append({"role": "user", "content": "Find the bug."})
+    for number, path in enumerate(paths, start):
+        session.prompt()
+        session.append(call("read", {"path": path}, f"r{number}"))
+        content = result(number) if callable(result) else result
+        session.append({"role": "tool", "tool_call_id": f"r{number}", "content": content})
+    session.prompt()
+    session.append({"role": "assistant", "content": "I stop here."})
+
+
+@pytest.mark.requirement("health.loop")
+@pytest.mark.parametrize("paths", [["a.py"] * 5, ["a.py", "b.py"] * 4, ["a.py", "b.py", "c.py"] * 4])
+def test_calls_that_repeat_with_the_same_results_raise_one_alert_also_where_they_alternate(paths):
+    heard = Heard()
+    with opened(heard=heard) as session:
+        repeat(session, paths)
+        (alert,) = heard.alerts
+        assert (alert.name, alert.ended, alert.threshold) == ("loop", False, 3)
+        assert "4 times in a row" in alert.says
+        assert again(session) == (heard.turns, heard.alerts)
+
+
+@pytest.mark.requirement("health.loop")
+def test_other_results_other_calls_and_what_the_user_asks_again_are_no_loop():
+    heard = Heard()
+    with opened(heard=heard) as session:
+        repeat(session, ["a.py"] * 8, result=lambda number: f"line {number}")
+        repeat(session, ["a.py", "b.py", "a.py", "c.py", "a.py", "d.py", "a.py", "e.py"], start=10)
+        for number in range(5):
+            repeat(session, ["a.py", "a.py"], start=20 + 2 * number)
+        assert [alert.name for alert in heard.alerts] == []
+        assert max(turn.loop for turn in heard.turns) == 2
+
+
+@pytest.mark.requirement("health.loop")
+def test_screenshots_are_not_taken_for_the_same_result():
+    heard = Heard()
+    with opened(heard=heard, models={"gpt-4o": {"window": 100_000, "max_input": 100_000}}) as session:
+        session.append({"role": "user", "content": "Watch the page."})
+        for number in range(6):
+            session.prompt(wire="anthropic.messages")
+            used = {"type": "tool_use", "id": f"s{number}", "name": "screenshot", "input": {}}
+            session.append_all([{"role": "assistant", "content": [used]}], wire="anthropic.messages")
+            image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+            result = {"type": "tool_result", "tool_use_id": f"s{number}", "content": [image]}
+            session.append_all([{"role": "user", "content": [result]}], wire="anthropic.messages")
+        assert (heard.alerts, max(turn.loop for turn in heard.turns)) == ([], 1)
+
+
+@pytest.mark.requirement("health.loop")
+def test_a_loop_goes_on_in_a_session_that_is_opened_again_and_its_threshold_can_be_set():
+    heard, store = Heard(), MemoryStore()
+    limits = {"health": {"alerts": {"loop": 30}}}
+    session = opened(store, heard, models={"gpt-4o": {"window": 64_000, "max_input": 64_000}}, **limits)
+    session.append({"role": "user", "content": "Find the bug."})
+    for number in range(40):
+        session.prompt()
+        session.append(call("read", {"path": "a.py"}, f"r{number}"))
+        session.append({"role": "tool", "tool_call_id": f"r{number}", "content": "no such file"})
+        if number in (20, 33):
+            session.close()
+            session = opened(store, heard, models={"gpt-4o": {"window": 64_000, "max_input": 64_000}}, **limits)
+    assert [(alert.name, alert.value) for alert in heard.alerts] == [("loop", 31)]
+    session.close()
+
+
+@pytest.mark.requirement("health.bloat")
+def test_results_that_are_nearly_all_of_a_short_prompt_raise_nothing():
+    heard = Heard()
+    with opened(heard=heard, models={"gpt-4o": {"window": 100_000, "max_input": 100_000}}) as session:
+        session.append({"role": "user", "content": "Read it."})
+        session.append(call("read", {}, "c1"))
+        session.append({"role": "tool", "tool_call_id": "c1", "content": big(6000)})
+        prompt = session.prompt()
+        session.append({"role": "assistant", "content": "Read."})
+        (turn,) = heard.turns
+        assert 0.05 < turn.utilization < 0.1
+        assert turn.bloat < turn.utilization
+        assert prompt.tokens * 0.9 < turn.bloat * turn.room
+        assert heard.alerts == []
 
 
 @pytest.mark.parametrize("name", sorted(ALERT_KINDS))

@@ -29,6 +29,7 @@ def turn(**given: Any) -> TurnHealth:
         "ratio": None,
         "fidelity": None,
         "bloat": 0.1,
+        "loop": 0,
         "prefix": 0.9,
         "recall_hits": 0,
         "recall_misses": 0,

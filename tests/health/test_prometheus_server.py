@@ -52,6 +52,7 @@ def test_the_rules_fire_on_what_they_are_for_and_on_nothing_else(tmp_path):
         'recto_alerts_active{alert="utilization",grade="critical"}': ("1x25", "RectoPromptsTooFull"),
         'recto_alerts_active{alert="evictions",grade="degradation"}': ("2x25", "RectoTooMuchLeaves"),
         'recto_alerts_active{alert="bloat",grade="degradation"}': ("1x25", "RectoToolResultsCrowd"),
+        'recto_alerts_active{alert="loop",grade="anomaly"}': ("1x25", "RectoAgentLoops"),
         'recto_alerts_total{alert="fidelity",grade="critical"}': ("0x15 1x10", "RectoFidelityLow"),
         'recto_alerts_total{alert="ratio",grade="degradation"}': ("0x15 1x10", "RectoCompressionWeak"),
         'recto_alerts_total{alert="burn",grade="anomaly"}': ("0x15 1x10", "RectoBurnSpike"),

@@ -45,7 +45,7 @@ def test_a_turn_says_what_its_prompt_was_made_of():
     measures.add_message(120)
     turn = measures.end_turn(7, 99, 30, MADE)
     assert (turn.turn, turn.seq, turn.ts, turn.model) == (1, 7, 99, "gpt-4o")
-    assert (turn.utilization, turn.bloat, turn.prefix, turn.protected) == (0.5, 0.2, 0.8, 0.25)
+    assert (turn.utilization, turn.bloat, turn.prefix, turn.protected) == (0.5, 0.1, 0.8, 0.25)
     assert (turn.burn, turn.burn_usual, turn.index_lag) == (120, None, 3)
     assert (turn.ratio, turn.fidelity, turn.estimate_error) == (None, None, None)
 
@@ -194,6 +194,7 @@ RAISES = {
     "fidelity": [{"fidelity": 0.7}],
     "ratio": [{"ratio": 1.5}],
     "bloat": [{"bloat": 0.31}],
+    "loop": [{"loop": 4}],
     "burn": [{"burn": 3100, "burn_usual": 1000.0}],
 }
 ENDS = {
@@ -202,6 +203,7 @@ ENDS = {
     "fidelity": {"fidelity": 0.9},
     "ratio": {"ratio": 3.0},
     "bloat": {"bloat": 0.2},
+    "loop": {"loop": 1},
     "burn": {"burn": 900, "burn_usual": 1400.0},
 }
 KEEPS = {
@@ -210,6 +212,7 @@ KEEPS = {
     "fidelity": {"fidelity": 0.78},
     "ratio": {"ratio": 2.1},
     "bloat": {"bloat": 0.28},
+    "loop": {"loop": 3},
     "burn": {"burn": 2900, "burn_usual": 1000.0},
 }
 
@@ -278,6 +281,7 @@ values = st.builds(
     utilization=st.floats(0, 1.1),
     evicted=st.integers(0, 20),
     bloat=st.floats(0, 1),
+    loop=st.integers(0, 9),
     ratio=st.none() | st.floats(0.5, 5),
     fidelity=st.none() | st.floats(0, 1),
     burn=st.integers(0, 9000),

@@ -36,7 +36,7 @@ webhook is sent. How each is switched on: [telemetry](../telemetry.md). How turn
 How decisions are read back: [audit](../audit.md)."""
 _TURN = TurnHealth(
     turn=12, seq=48, ts=1_790_000_000_123_456, model="gpt-4o", tokens=5_120, room=7_500, utilization=0.97, evicted=4,
-    freed=900, burn=800, burn_usual=700.0, ratio=2.5, fidelity=0.9, bloat=0.2, prefix=0.8, recall_hits=1,
+    freed=900, burn=800, burn_usual=700.0, ratio=2.5, fidelity=0.9, bloat=0.2, loop=1, prefix=0.8, recall_hits=1,
     recall_misses=1, regret=1, index_lag=0, protected=0.2, estimate_error=0.1, cache_read=100, cache_write=10,
 )  # fmt: skip
 _ALERT = Alert(

@@ -2,7 +2,7 @@
 
 /** A condition that needs attention: raised when it begins, ended when it is over. */
 export interface Alert {
-  name: "bloat" | "burn" | "evictions" | "fidelity" | "ratio" | "utilization";
+  name: "bloat" | "burn" | "evictions" | "fidelity" | "loop" | "ratio" | "utilization";
   grade: "anomaly" | "critical" | "degradation";
   session: string;
   turn: number;
@@ -644,6 +644,7 @@ export interface TurnHealth {
   ratio: number | null;
   fidelity: number | null;
   bloat: number;
+  loop: number;
   prefix: number;
   recall_hits: number;
   recall_misses: number;

@@ -402,9 +402,12 @@ class AlertSettings:
     ratio: float = 2.0
     """The lowest acceptable compression ratio."""
     bloat: float = 0.3
-    """The share of tool results in a prompt above which they crowd out everything else."""
+    """The share of the input budget above which tool results crowd out everything else."""
     burn: float = 3.0
     """How many times the usual growth a turn may add."""
+    loop: int = 3
+    """How many times in a row the same tool calls may give the same results: one call, or up to four that alternate.
+    A message of the user starts over."""
     clear: float = 0.9
     """An alert ends when its value is back within this share of its threshold, so that a value that oscillates raises
     one alert."""
@@ -415,8 +418,8 @@ class AlertSettings:
         shares = (self.utilization, self.fidelity, self.bloat, self.clear)
         if not all(0 < share <= 1 for share in shares):
             raise ValueError("health.alerts: utilization, fidelity, bloat and clear are shares between 0 and 1")
-        if self.utilization_turns < 1 or self.eviction_turns < 1:
-            raise ValueError("health.alerts: numbers of turns must be at least 1")
+        if self.utilization_turns < 1 or self.eviction_turns < 1 or self.loop < 1:
+            raise ValueError("health.alerts: numbers of turns, and loop, must be at least 1")
         if self.evictions <= 0 or self.ratio <= 0 or self.burn <= 1 or self.quiet_seconds < 0:
             raise ValueError("health.alerts: evictions and ratio must be more than 0, burn more than 1")
 

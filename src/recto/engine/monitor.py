@@ -78,6 +78,7 @@ class _HealthFold:
     def _message(self, entry: Entry) -> tuple[TurnHealth, list[Alert]] | None:
         if entry.role != "assistant":
             self.accumulator.add_message(entry.tokens)
+            self._results(entry)
             return None
         stored = composition_in(entry)
         composition = PromptComposition.from_json(stored, pieces=False)  # for every turn
@@ -87,13 +88,29 @@ class _HealthFold:
             if state.get("after") == 0:
                 self.accumulator.reset()
                 self.alerts.reset()
+        calls = _calls(entry)
+        self.accumulator.repetition.add_calls(calls)
         if any(eviction.calls for eviction in self.accumulator.evictions):
-            self.accumulator.add_calls(_calls(entry))
+            self.accumulator.add_calls(calls.values())
         if composition is None:
             self.accumulator.add_message(entry.tokens)
             return None
         turn = self.accumulator.end_turn(entry.seq, entry.ts, entry.tokens, composition)
         return turn, self.alerts.update(turn)
+
+    def _results(self, entry: Entry) -> None:
+        """Count the results of repeated calls. A message of the user starts over."""
+        repetition = self.accumulator.repetition
+        if entry.role == "system" or not (repetition.pending or repetition.recent):
+            return
+        with suppress(*_MALFORMED):
+            message = read(entry.content, entry.wire)
+            if entry.role == "user" and not message.results:
+                repetition.reset()
+            # an image is not compared: two screenshots count as different
+            unlike = entry.id if any(part.kind in ("image", "media") for part in message.parts) else ""
+            for part in message.results:
+                repetition.add_result(part.call_id, part.text + unlike)
 
     def _decision(self, entry: Entry, payload: Mapping[str, Any]) -> None:
         self.accumulator.add_decision(_eviction(entry.seq, payload, self.accumulator.turn), int(payload["frees"]))
@@ -183,10 +200,12 @@ def _eviction(seq: int, payload: Mapping[str, Any], turn: int) -> EvictionRecord
     return EvictionRecord(seq=seq, turn=turn, ranges=ranges, calls=frozenset(map(str, payload.get("gone", ()))))
 
 
-def _calls(entry: Entry) -> list[str]:
+def _calls(entry: Entry) -> dict[str, str]:
+    """Fingerprints of the tool calls in an assistant message, by call id."""
     with suppress(*_MALFORMED):
-        return [call_fingerprint(part.name, part.text) for part in read(entry.content, entry.wire).calls]
-    return []
+        calls = read(entry.content, entry.wire).calls
+        return {part.call_id: call_fingerprint(part.name, part.text) for part in calls}
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class AlertRules:
     ratio: float = 2.0
     bloat: float = 0.3
     burn: float = 3.0
+    loop: int = 3
     clear: float = 0.9
     """An alert ends when its value is back within this share of the threshold."""
     quiet_seconds: float = 300.0
@@ -71,9 +72,15 @@ ALERT_KINDS: Mapping[AlertName, _AlertKind] = {
     ),
     "bloat": _AlertKind(
         grade="degradation",
-        says="tool results are {x:.0%} of the prompt",
+        says="tool results take {x:.0%} of the input budget",
         action="have old results trimmed and summarised (window.mode: zones), and see which are the largest "
         "(recto context detail)",
+    ),
+    "loop": _AlertKind(
+        grade="anomaly",
+        says="the same tool calls gave the same results {x:.0f} times in a row",
+        action="see the calls (recto context detail); say what to do instead in a message, or stop the agent; raise "
+        "health.alerts.loop where a tool is polled",
     ),
     "burn": _AlertKind(
         grade="anomaly",
@@ -140,6 +147,7 @@ class AlertTracker:
             "ratio": turn.ratio,
             "bloat": turn.bloat,
             "burn": _burn_ratio(turn.burn, turn.burn_usual),
+            "loop": turn.loop,
         }
 
     def _threshold(self, name: AlertName) -> float:

@@ -19,7 +19,7 @@ from recto.context.window.report import PieceKind, PromptPiece
 
 Direction = Literal["rising", "falling", "steady"]
 Grade = Literal["critical", "degradation", "anomaly"]
-AlertName = Literal["utilization", "evictions", "fidelity", "ratio", "bloat", "burn"]
+AlertName = Literal["utilization", "evictions", "fidelity", "ratio", "bloat", "burn", "loop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,9 @@ class TurnHealth:
     fidelity: float | None
     """Lowest fidelity score since the previous turn; None if nothing was scored."""
     bloat: float
-    """The share of the prompt that is tool results."""
+    """The share of the input budget that tool results take."""
+    loop: int
+    """How many times in a row the last tool calls gave the same results; 0 without calls since the user's message."""
     prefix: float
     """The share of the prompt that is an unchanged prefix of the previous one."""
     recall_hits: int
@@ -147,7 +149,7 @@ TURN_METRICS = (
         worse="rising",
         attribute="recto.tool_results.share",
         prometheus="recto_tool_result_ratio",
-        help="Share of a prompt that is tool results.",
+        help="Share of the input budget that tool results take.",
         buckets=_SHARES,
     ),
     TurnMetric(
@@ -168,6 +170,7 @@ TURN_METRICS = (
         prometheus="recto_regrets",
         help="Things that left and were soon fetched or asked for again.",
     ),
+    TurnMetric(field="loop", label="repeated calls", attribute="recto.loop"),
     TurnMetric(field="index_lag", label="index lag", worse="rising", attribute="recto.index.lag"),
     TurnMetric(
         field="protected",
@@ -229,6 +232,8 @@ class Alert:
     ended: bool = False
 
 
+MAX_LOOP_CALLS = 4
+"""The longest sequence of calls whose repetition is a loop: a call alone, two that alternate, a few parallel ones."""
 MAX_EVICTIONS = 64
 """How many decisions, and how many repeated requests, are remembered to detect regret."""
 _SORTED = json.JSONEncoder(sort_keys=True).encode
@@ -318,8 +323,11 @@ def call_fingerprint(name: str, arguments: str) -> str:
     """Identify a tool call by its name and arguments, independent of JSON whitespace and key order."""
     with suppress(ValueError, RecursionError):  # not JSON: used verbatim
         arguments = _SORTED(json.loads(arguments))
-    call = f"{name}\0{arguments}".encode("utf-8", "surrogatepass")
-    return blake2b(call, digest_size=6).hexdigest()
+    return _digest(name, arguments)
+
+
+def _digest(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,6 +341,62 @@ class EvictionRecord:
     """Evicted entries, as ranges."""
     calls: frozenset[str]
     """Fingerprints of the tool calls whose results are no longer visible."""
+
+
+@dataclass(slots=True)
+class CallRepetition:
+    """Counts how often the last tool calls were repeated with the same results.
+
+    A call alone counts, and so does a sequence of up to `MAX_LOOP_CALLS` calls. A user message starts over: what the
+    user asks for again is no loop.
+    """
+
+    pending: dict[str, str] = field(default_factory=dict)
+    """Fingerprints of the newest calls without a result, by call id."""
+    recent: tuple[str, ...] = ()
+    """The last calls with their results, newest first."""
+    matched: tuple[int, ...] = (0,) * MAX_LOOP_CALLS
+    """For each distance, how many of the last calls were the same as the one at that distance before."""
+
+    @property
+    def times(self) -> int:
+        """How many times in a row the last calls gave the same results."""
+        if not self.recent:
+            return 0
+        return max(1 + same // distance for distance, same in enumerate(self.matched, 1))
+
+    def add_calls(self, calls: Mapping[str, str]) -> None:
+        """Add the calls of an assistant message: fingerprints by call id."""
+        if calls:
+            self.pending = dict(calls)
+
+    def add_result(self, call_id: str, text: str) -> None:
+        """Add the result of a call."""
+        call = self.pending.pop(call_id, None)
+        if call is None:
+            return
+        result = _digest(call, text)
+        self.matched = tuple(
+            same + 1 if distance <= len(self.recent) and self.recent[distance - 1] == result else 0
+            for distance, same in enumerate(self.matched, 1)
+        )
+        self.recent = (result, *self.recent)[:MAX_LOOP_CALLS]
+
+    def reset(self) -> None:
+        """Start over."""
+        self.pending, self.recent, self.matched = {}, (), (0,) * MAX_LOOP_CALLS
+
+    def to_state(self) -> list[Any]:
+        """Serialise the state."""
+        return [dict(self.pending), list(self.recent), list(self.matched)]
+
+    def load_state(self, state: object) -> None:
+        """Restore a serialised state; any other value starts over."""
+        self.reset()
+        with suppress(TypeError, ValueError):
+            pending, recent, matched = cast(list[Any], state)
+            if len(matched) == MAX_LOOP_CALLS:
+                self.pending, self.recent, self.matched = dict(pending), tuple(recent), tuple(map(int, matched))
 
 
 @dataclass(slots=True)
@@ -368,9 +432,10 @@ class TurnAccumulator:
     """Evictions of the last turns."""
     requested_again: tuple[str, ...] = ()
     """Evicted content that was already requested again: it counts once."""
+    repetition: CallRepetition = field(default_factory=CallRepetition)
     _totals: _TurnTotals = field(default_factory=_TurnTotals)
-    _at_last_turn: tuple[int, tuple[EvictionRecord, ...], tuple[str, ...]] = 0, (), ()
-    """Tokens of the last answer, and `evictions` and `requested_again` as of that answer."""
+    _at_last_turn: tuple[int, tuple[EvictionRecord, ...], tuple[str, ...], list[Any]] = 0, (), (), []
+    """Tokens of the last answer, and `evictions`, `requested_again` and `repetition` as of that answer."""
 
     def add_message(self, tokens: int) -> None:
         """Count a message that ends no turn."""
@@ -440,7 +505,7 @@ class TurnAccumulator:
         self.evictions = tuple(
             eviction for eviction in self.evictions if self.turn - eviction.turn <= self.regret_turns
         )
-        self._at_last_turn = tokens, self.evictions, self.requested_again
+        self._at_last_turn = tokens, self.evictions, self.requested_again, self.repetition.to_state()
         return TurnHealth(
             turn=self.turn,
             seq=seq,
@@ -455,7 +520,8 @@ class TurnAccumulator:
             burn_usual=None if usual_burn is None else round(usual_burn, 1),
             ratio=round(totals.tokens_from / max(totals.tokens_to, 1), _DIGITS) if totals.tokens_from else None,
             fidelity=totals.fidelity,
-            bloat=_ratio(composition.results, composition.tokens),
+            bloat=_ratio(composition.results, composition.room),
+            loop=self.repetition.times,
             prefix=_ratio(composition.prefix, composition.tokens),
             recall_hits=totals.hits,
             recall_misses=totals.misses,
@@ -469,7 +535,7 @@ class TurnAccumulator:
 
     def to_state(self) -> dict[str, Any]:
         """Serialise the state as of the end of the last turn, for measuring to continue without earlier entries."""
-        answer, evictions, requested_again = self._at_last_turn
+        answer, evictions, requested_again, repetition = self._at_last_turn
         return {
             "after": self.last,
             "turn": self.turn,
@@ -477,6 +543,7 @@ class TurnAccumulator:
             "burns": list(self.burns),
             "gone": [[eviction.seq, eviction.turn] for eviction in evictions],
             "again": list(requested_again),
+            "loop": repetition,
         }
 
     def load_state(self, state: Mapping[str, Any], evictions: Sequence[EvictionRecord]) -> None:
@@ -487,12 +554,14 @@ class TurnAccumulator:
             tuple(state["again"]),
             _TurnTotals(burn=state["answer"]),
         )
-        self._at_last_turn = state["answer"], self.evictions, self.requested_again
+        self.repetition.load_state(state.get("loop"))
+        self._at_last_turn = state["answer"], self.evictions, self.requested_again, self.repetition.to_state()
 
     def reset(self) -> None:
         """Forget everything: the state before this point is unknown."""
         self.turn = self.last = 0
         self.burns, self.evictions, self.requested_again, self._totals = (), (), (), _TurnTotals()
+        self.repetition.reset()
 
 
 def _ratio(part: int, total: int) -> float:

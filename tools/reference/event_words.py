@@ -31,6 +31,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "budget_violation": ("A component has passed its budget.", "window.md#pressure-and-budget"),
     "budget_warning": ("A component has passed 80 % of its budget.", "window.md#pressure-and-budget"),
     "checkpoint_saved": ("Where the work stands, for programs.", "continuity.md#checkpoints"),
+    "tools_missing": (
+        "Tools that the work of a checkpoint used and that the prompt after it did not have.",
+        "continuity.md#tools-that-are-missing",
+    ),
     "checkpoint_unsaved": ("The files of a checkpoint could not be written; why.", "continuity.md#checkpoints"),
     "compaction": ("All but the newest messages left; a summary stands for them.", "compression.md"),
     "consolidated": ("How far a session was reviewed for memory.", "memory.md#consolidation"),

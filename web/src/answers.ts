@@ -93,6 +93,7 @@ export interface Checkpoint {
   learnings: Array<Item>;
   environment: Environment;
   files: Array<string>;
+  tools: Array<string>;
   notes: Array<Note>;
   summary: string;
   given: ManualState;

@@ -14,6 +14,7 @@ from recto.cli.console import format_time, one_line, out, print_json, safe
 from recto.config import Settings
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import PIECES, PieceKind, PromptPiece, PromptRun, Report, TokenHolder
+from recto.continuity.checkpoints.checkpoint import Checkpoint
 
 ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
 
@@ -79,6 +80,13 @@ def _show(
             print_detail(report, opened.window.messages.text_of)
         else:
             print_list(report)
+            print_waiting(opened.checkpoints.waiting())
+
+
+def print_waiting(checkpoint: Checkpoint | None) -> None:
+    """Prints that earlier work waits to be taken up."""
+    if checkpoint is not None:
+        out.print(f"Checkpoint {checkpoint.version} waits (up to entry {checkpoint.last}); 'recto resume' shows it")
 
 
 def print_reading(reading: PressureReading, model: str) -> None:

@@ -155,6 +155,7 @@ class AsyncSessionCheckpoints(AsyncFace[SessionCheckpoints]):
     """`SessionCheckpoints` whose calls are awaited."""
 
     newest = awaited(SessionCheckpoints.newest)
+    waiting = awaited(SessionCheckpoints.waiting)
     handoff = awaited(SessionCheckpoints.handoff)
     host_compacting = awaited(SessionCheckpoints.host_compacting)
     host_compacted = awaited(SessionCheckpoints.host_compacted)

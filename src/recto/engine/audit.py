@@ -63,6 +63,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         projection.OVERFLOW,
         INDEX_FAILED,
         projection.UNSAVED,
+        projection.TOOLS_MISSING,
         projection.FIDELITY_LOW,
         projection.REFUSED,
         projection.RETRIED,

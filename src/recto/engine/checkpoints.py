@@ -18,7 +18,15 @@ from recto.context.facts.files import track_files
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
 from recto.context.window.state import WindowState
-from recto.continuity.checkpoints.builder import carried, changed, checkpoint_of, services_in, taken_over, with_given
+from recto.continuity.checkpoints.builder import (
+    carried,
+    changed,
+    checkpoint_of,
+    services_in,
+    taken_over,
+    with_given,
+    with_tools,
+)
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment, ManualState, TaskStatement
 from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
 from recto.continuity.checkpoints.rules import CheckpointRules
@@ -63,6 +71,8 @@ class RunningFacts:
         self._facts: tuple[Fact, ...] = ()
         self._files: tuple[WorkedFile, ...] = ()
         self._reader = MessageViewReader()
+        self.tools: dict[str, None] = {}
+        """The tools that were called in the entries read, the last one first."""
 
     def up_to(self, state: WindowState) -> tuple[tuple[Fact, ...], tuple[WorkedFile, ...]]:
         """Facts and files as of a state."""
@@ -72,6 +82,7 @@ class RunningFacts:
             self._from, self._reader, self._refused = start, MessageViewReader(), set(state.refused)
             self._seq = summary.covered_until if summary else max(state.seq - _FACT_REACH, 0)
             self._facts, self._files = (summary.facts, summary.files) if summary else ((), ())
+            self.tools = {}
         views = [
             self._reader.view(entry.seq, read(entry.content, entry.wire))
             for entry in self._store.read(self._session, self._seq + 1, state.seq)
@@ -80,6 +91,8 @@ class RunningFacts:
         if views:
             self._facts = extract_facts(views, self._facts)
             self._files = track_files(views, self._files)
+            called = (call.tool for view in reversed(views) for call in reversed(view.calls) if call.tool)
+            self.tools = dict.fromkeys((*called, *self.tools))
         self._seq = state.seq
         return self._facts, self._files
 
@@ -167,7 +180,8 @@ class Checkpoints:
         )
         if before is not None and (before.is_complete or task is not None):
             before = None
-        checkpoint = carried(checkpoint, before)
+        checkpoint = carried(with_tools(checkpoint, self._running.tools), before)
+        checkpoint = with_tools(checkpoint, over.tools) if over else checkpoint
         given = taken_over(over) if over else before.given if before else ManualState()
         given = task.as_given() if task is not None else given
         if changes is not None:

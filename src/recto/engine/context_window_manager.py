@@ -39,7 +39,6 @@ from recto.engine.prompt_builder import Prompt
 from recto.engine.report import decisions
 from recto.engine.session import MessageLike, Session
 from recto.errors import (
-    CheckpointRefused,
     HookOutOfOrder,
     InputError,
     MalformedMessage,
@@ -433,11 +432,8 @@ class ContextWindowManager:
             return
         self._is_opened = True
         window = self.session.window
-        waiting: Checkpoint | None = None
-        with suppress(CheckpointRefused):  # written by another program: the transcript goes on all the same
-            waiting = window.continuity.newest()
-        if waiting is not None and waiting.is_complete:
-            waiting = None
+        self.session.checkpoints.is_announced = True  # the first prompt says where the work stands
+        waiting = window.continuity.unfinished()
         known = TaskStatement.of(waiting) if waiting is not None else TaskStatement()
         if self._task and (waiting is None or self._task.as_given().goal != known.goal):
             self._begin(self._task)

@@ -21,7 +21,7 @@ from recto.context.policies.planner import ReliefRules
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.checkpoint import CONTINUED, Changes, Checkpoint, Environment, TaskStatement
 from recto.continuity.checkpoints.drift import Drift, drift_of
-from recto.continuity.checkpoints.handoff import HandoffPage, resume_page
+from recto.continuity.checkpoints.handoff import HandoffPage, resume_page, with_missing_tools
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.checkpoints.schema import LARGEST, checkpoint_from
 from recto.engine.environment import EnvironmentProbe
@@ -32,6 +32,7 @@ from recto.engine.projection import (
     HOST_COMPACTED,
     REPLAYED,
     REQUIRED,
+    TOOLS_MISSING,
     UNSAVED,
     EventLog,
     WindowProjection,
@@ -39,6 +40,8 @@ from recto.engine.projection import (
 )
 from recto.engine.prompt_builder import MessageCache, TurnNote
 from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReused
+from recto.formats.own_tool import tool_names
+from recto.formats.recto_tools import is_own_tool
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.session_keys import pointer_to
 
@@ -91,6 +94,24 @@ class WindowContinuity:
         """The newest checkpoint of the session. Raises `CheckpointRefused` where it is not valid."""
         with self._lock:
             return self.checkpoints.load(self._projection.state())
+
+    def unfinished(self) -> Checkpoint | None:
+        """The newest checkpoint, unless its task is complete or another program wrote it. Cheap where there is none."""
+        with self._lock, suppress(CheckpointRefused):
+            state = self._projection.state()
+            newest = self.checkpoints.load(state) if state.checkpoints else None
+            return None if newest is None or newest.is_complete else newest
+        return None
+
+    def waiting(self) -> Checkpoint | None:
+        """The checkpoint of work that waits to be taken up: a program stated its task, its turn is open, or no message
+        was stored after it."""
+        unfinished = self.unfinished()
+        if unfinished is None:
+            return None
+        state = self._projection.state()
+        is_last = unfinished.last >= next(reversed(state.messages), 0)
+        return unfinished if TaskStatement.of(unfinished) or awaits_answer(state) or is_last else None
 
     def checkpoint(
         self,
@@ -219,16 +240,37 @@ class WindowContinuity:
     def _page_tokens(self, rules: ReliefRules) -> int:
         return max(min(self.rules.resume_tokens, rules.input_budget // 10), 1)
 
-    def replay_pending(self, state: WindowState) -> bool:
-        """Replays a pending handoff behind the current question, once. Returns whether the state may have changed."""
+    def replay_pending(self, state: WindowState, tools: bytes = b"") -> bool:
+        """Replays a pending handoff behind the current question, once. Returns whether the state may have changed.
+
+        Where tool schemas are sent with the prompt, it names the tools that the work used and that are not among them.
+        """
         seq, question = state.shown_handoff
         current = state.question
         if not seq or question or not current or not awaits_answer(state):
             return False
-        digest = str(self._handoff(seq).get("hash", ""))
+        handoff = self._handoff(seq)
+        digest = str(handoff.get("hash", ""))
+        if missing := self._missing_tools(state, tools):
+            text = with_missing_tools(str(handoff["text"]), missing)
+            draft = self.checkpoints.handoff(text, int(handoff.get("checkpoint", 0)), pending=True)
+            payload = {"tools": missing, "checkpoint": handoff.get("checkpoint", 0)}
+            seq = self._events.append_all([self._events.draft(TOOLS_MISSING, payload), draft])[-1].seq
+            digest = str(json.loads(draft.content)["hash"])
         with suppress(KeyReused):
             self._events.append(REPLAYED, {"handoff": seq, "question": current, "hash": digest}, replay_key(digest))
         return True
+
+    def _missing_tools(self, state: WindowState, schemas: bytes) -> list[str]:
+        """Tools that the work called and that are not among those of the prompt. Without schemas nothing is known."""
+        known = self.checkpoints.newest(state) if schemas else None
+        if known is None or not known.tools:
+            return []
+        try:
+            available = tool_names({"tools": json.loads(schemas)})
+        except ValueError:
+            return []
+        return [name for name in known.tools if available and name not in available and not is_own_tool(name)]
 
     def handoff_note(self, state: WindowState, wire: str) -> TurnNote | None:
         """The handoff to put behind the current question; None where it was replayed for another one, or for none."""

@@ -9,6 +9,7 @@ in, and the window decides what the model sees.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
 
+_log = logging.getLogger("recto.session")
 _USAGE_REACH = 200
 """How many entries back usage reports are read when a session is opened."""
 
@@ -267,9 +269,22 @@ class Session:
         saves a transaction per turn; decisions are always stored before this returns. `reader` is the name of the tool,
         if any, with which the model can look up evicted messages; Recto's own MCP tools are found among `tools`.
         """
+        if not self.checkpoints.is_announced:
+            self._announce_waiting()
         return self.window.prompt(
             tools, beside=beside, answer=answer, wire=wire, defer_events=defer_events, reader=reader
         )
+
+    def _announce_waiting(self) -> None:
+        """Logs at the first prompt that a checkpoint waits. Opening a session reads nothing for it."""
+        waiting = self.checkpoints.waiting()
+        if waiting is not None:
+            _log.info(
+                "session %s: checkpoint %d waits, up to entry %d; resume() continues from it in a new window",
+                self.key,
+                waiting.version,
+                waiting.last,
+            )
 
     def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget. Call it before `append`."""
@@ -575,9 +590,17 @@ class SessionCheckpoints:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+        self.is_announced = False
+        """Whether the caller knows of a checkpoint that waits."""
+
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint. Raises `CheckpointRefused` where it is not valid."""
         return self._session.window.continuity.newest()
+
+    def waiting(self) -> Checkpoint | None:
+        """The checkpoint of earlier work that waits to be taken up, as by `session.resume()`; None where none does."""
+        self.is_announced = True
+        return self._session.window.continuity.waiting()
 
     def handoff(self) -> Entry:
         """Writes a page from which a reader without any context can continue, and the checkpoint it is made from."""

@@ -223,7 +223,7 @@ class Window:
         # state: what is recalled for the question counts towards the pressure, so it is searched before relief
         state = self.state
         builder = self._with_standing(builder, state)
-        if self.continuity.replay_pending(state):
+        if self.continuity.replay_pending(state, self._extra_pieces[0][0]):
             state = self._projection.current()
         builder = self._with_notes(builder, state)
         # measure: a checkpoint is written while everything is still in the prompt

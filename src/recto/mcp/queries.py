@@ -147,10 +147,11 @@ def resume_page(context: McpContext, session: str) -> str:
 def context_report(context: McpContext, request: params.ReportParams) -> ContextBrief:
     """What the last prompt was made of, or that of an earlier run, and the next one."""
     with context.open_session(request.session) as session:
-        return _context_brief(session.report(run=request.run))
+        waiting = session.checkpoints.waiting()
+        return _context_brief(session.report(run=request.run), waiting.version if waiting else 0)
 
 
-def _context_brief(report: Report) -> ContextBrief:
+def _context_brief(report: Report, waiting: int) -> ContextBrief:
     return ContextBrief(
         session=session_in(report.session),
         model=clean(report.model),
@@ -180,6 +181,7 @@ def _context_brief(report: Report) -> ContextBrief:
         notes=report.notes,
         run=None if report.run is None else replace(report.run, model=clean(report.run.model), pieces=_pieces(report)),
         decisions=tuple(map(_decision_brief, report.decisions[:_MAX_DECISIONS])),
+        waiting=waiting,
     )
 
 

@@ -98,6 +98,8 @@ def _context_lines(brief: ContextBrief) -> Iterator[str]:
         yield f"turns until red: {brief.turns_until_red}"
     if brief.notes:
         yield f"notes: {brief.notes:,}"
+    if brief.waiting:
+        yield f"checkpoint {brief.waiting} of earlier work waits; the tool 'resume' says where it is"
     for holder in brief.largest[:5]:
         yield f"holds {holder.tokens:,}: {holder.what} {holder.seq or ''}".rstrip()
     yield from map(_decision_line, brief.decisions)

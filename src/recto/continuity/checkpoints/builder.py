@@ -39,6 +39,7 @@ _MAX_CARRIED = 40
 """Subtasks of earlier lists that are still reported as done."""
 _MAX_FILES = 20
 _MAX_CRITERIA = 8
+_MAX_TOOLS = 100
 _STATUS: dict[str, Status] = {"in_progress": "in_progress", "completed": "done"}
 """Status words of task lists; everything else is planned."""
 _CRITERION = lazy_re(
@@ -110,12 +111,18 @@ def criteria_in(goal: str) -> list[str]:
 
 
 def carried(checkpoint: Checkpoint, previous: Checkpoint | None) -> Checkpoint:
-    """Add finished subtasks of the previous checkpoint that a new list no longer contains."""
+    """Add finished subtasks of the previous checkpoint that a new list no longer contains, and its tools."""
     if previous is None:
         return checkpoint
+    checkpoint = with_tools(checkpoint, previous.tools)
     listed = {fold_words(task.text) for task in checkpoint.subtasks}
     done = [task for task in previous.subtasks if task.status == "done" and fold_words(task.text) not in listed]
     return replace(checkpoint, subtasks=(*done[-_MAX_CARRIED:], *checkpoint.subtasks)[-_MAX_SUBTASKS:])
+
+
+def with_tools(checkpoint: Checkpoint, tools: Iterable[str]) -> Checkpoint:
+    """Add tools that were called earlier; those that were called last are kept."""
+    return replace(checkpoint, tools=tuple(dict.fromkeys((*checkpoint.tools, *tools)))[:_MAX_TOOLS])
 
 
 def with_given(checkpoint: Checkpoint, given: ManualState) -> Checkpoint:

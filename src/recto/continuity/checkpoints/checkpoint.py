@@ -217,6 +217,8 @@ class Checkpoint:
     environment: Environment = field(default_factory=Environment)
     files: tuple[str, ...] = ()
     """Files that were worked on, the most important first."""
+    tools: tuple[str, ...] = ()
+    """Tools that the work called, the last one first."""
     notes: tuple[Note, ...] = ()
     summary: str = ""
     """Pointer to the summary of what was evicted."""

@@ -27,6 +27,9 @@ _MAX_NOTE_CHARS = 1_500
 """Characters of notes in a handoff."""
 _MAX_REPLY_CHARS = 600
 """Characters of the agent's last message."""
+MISSING_TOOLS = "Tools that the work used and that are not available now:"
+_MAX_MISSING = 12
+"""Missing tools that a page names; of more, only their number."""
 _POINTER_TOKENS = 40
 """Tokens reserved for naming what does not fit."""
 
@@ -70,6 +73,14 @@ def resume_page(
     return _page(header, _groups(checkpoint, last_reply, drift), most, count, pointer)
 
 
+def with_missing_tools(text: str, missing: Sequence[str]) -> str:
+    """Add to a page the tools that the work called and that the model does not have now. Adds them once."""
+    more = f" and {len(missing) - _MAX_MISSING} more" if len(missing) > _MAX_MISSING else ""
+    line = bullet(", ".join(missing[:_MAX_MISSING]) + more)
+    body = text.removesuffix(FOOTER)
+    return text if MISSING_TOOLS in body else f"{body}{MISSING_TOOLS}\n{line}\n{FOOTER}"
+
+
 def page_for_people(checkpoint: Checkpoint) -> str:
     """Render a complete checkpoint as Markdown."""
     lines = [
@@ -91,6 +102,8 @@ def page_for_people(checkpoint: Checkpoint) -> str:
             f"- service: {service.address}, {'answers' if service.alive else 'no answer'}"
             for service in environment.services
         ]
+    if checkpoint.tools:
+        lines += ["", "## Tools used", "", f"- {_plain(', '.join(checkpoint.tools))}"]
     if checkpoint.summary:
         lines += ["", f"What left the window is summed up at {_plain(checkpoint.summary)}."]
     return "\n".join((*lines, ""))

@@ -435,6 +435,8 @@ class ContextBrief:
     run: PromptRun | None
     """The last prompt that was answered, as it was sent, or the one that was asked for."""
     decisions: tuple[DecisionBrief, ...]
+    waiting: int
+    """Version of the checkpoint of earlier work that waits to be taken up; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "unpinned": (),
         "checkpoint_saved": ("version", "window"),
         "checkpoint_unsaved": (),
+        "tools_missing": ("checkpoint",),
         "handoff_written": ("checkpoint",),
         "handoff_replayed": ("handoff", "question"),
         "host_compacted": (),

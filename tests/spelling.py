@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from zlib import crc32
 
 import numpy as np
@@ -15,6 +15,8 @@ class SpellingEmbedder:
 
     dims: int = 384
     weight: float = 0.1
+    means: Mapping[str, str] = field(default_factory=dict)
+    """Texts that mean the same as another one, and that other one."""
 
     @property
     def name(self) -> str:
@@ -22,7 +24,7 @@ class SpellingEmbedder:
 
     def documents(self, texts: Sequence[str]) -> np.ndarray:
         rows = np.zeros((len(texts), self.dims))
-        for row, text in zip(rows, texts, strict=True):
+        for row, text in zip(rows, (self.means.get(text, text) for text in texts), strict=True):
             for word in text.lower().split():
                 padded = f" {word} "
                 for piece in (word, *(padded[at : at + 3] for at in range(len(padded) - 2))):

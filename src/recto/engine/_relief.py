@@ -7,12 +7,13 @@ the decisions, and the replay of the handoff.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
+from recto.context.policies.prune import describe_units
 from recto.context.record import WorkingRecord, extend_record, render_record
 from recto.context.window.cache_cost import CacheAge
 from recto.context.window.plan import Plan
@@ -162,7 +163,8 @@ class ReliefExecutor:
         plans = planned.relief.plans
         if any(plan.writes is not None for plan in plans):
             return self._compactor.compactor.carry_out(plans, planned.state, record.text if record else "")
-        return [ExecutedPlan(plan=plan) for plan in plans]
+        costs = planned.state.costs() | {short.seq: short.tokens for plan in plans for short in plan.shortens}
+        return [ExecutedPlan(plan=part) for plan in plans for part in _merge_first(plan, costs)]
 
 
 def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecord | None:
@@ -198,6 +200,8 @@ def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache)
         "indexed": planned.indexed,
         "gone": messages.calls_lost(state, relief.state, [*evicted, *(shrink.seq for shrink in plan.shortens)]),
     }
+    if plan.merges:
+        payload["merged"] = [asdict(unit) for unit in plan.merges]
     if done.summary is not None:
         payload |= {"summary": done.summary.to_json(), "replaces": state.summary.decision_seq if state.summary else 0}
     if done.record:
@@ -208,9 +212,27 @@ def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache)
 def _kind(plan: Plan) -> str:
     if plan.writes is not None:
         return {"new_window": NEW_WINDOW, "compact": COMPACTION, "delegate": COMPACTION}.get(plan.policy, COMPRESSED)
+    if plan.merges:
+        return MERGED
     if plan.evicts and plan.policy.startswith("evict."):
-        return MERGED if plan.policy == "evict.semantic_merge" else EVICTED
+        return EVICTED
     return TRIMMED if plan.shortens and not plan.evicts else PRUNED
+
+
+def _merge_first(plan: Plan, costs: Mapping[int, int]) -> list[Plan]:
+    """A plan as decisions that are undone one by one: what it merges, and what it evicts beyond that."""
+    if not plan.merges:
+        return [plan]
+    merged = {unit.first for unit in plan.merges}
+    same = tuple(unit for unit in plan.evicts if unit.first in merged)
+    rest = tuple(unit for unit in plan.evicts if unit.first not in merged)
+    frees = sum(costs[seq] for unit in same for seq in unit.seqs) if rest else plan.frees
+    said_again = ", ".join(f"{unit.first} repeats {unit.kept}" for unit in plan.merges)
+    merging = replace(plan, evicts=same, frees=frees, reason=f"newer units say the same: {said_again}")
+    if not rest:
+        return [merging]
+    reason = f"still needed after merging: {describe_units(rest)}"
+    return [merging, replace(plan, evicts=rest, frees=plan.frees - frees, reason=reason, merges=(), scores={})]
 
 
 def _touched(relief: Relief) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any
 from recto.context.record import WorkingRecord
 from recto.context.window.notes import NOTE_KINDS, Note
 from recto.context.window.plan import ShortenedResult
-from recto.context.window.state import WindowState, ranges_of, seqs_in
+from recto.context.window.state import WindowState, merged_unit, ranges_of, seqs_in
 from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage, steps_in
 from recto.continuity.checkpoints.checkpoint import BEGUN, CONTINUED
@@ -372,6 +372,7 @@ class WindowProjection:
             state.evict(evicted)
             self._messages.forget(evicted)
             state.shorten(shortened)
+            state.merge([merged_unit(unit) for unit in payload.get("merged", ())], entry.seq)
             state.summary, state.cache_mark = summary, cache_mark
             if "record" in payload:
                 state.record, state.record_seq = WorkingRecord.from_json(payload["record"]), entry.seq
@@ -423,6 +424,8 @@ class WindowProjection:
         missing = {seq for seq in (*restored, *partners) if entry.kind == RESTORED or seq not in state.messages}
         messages = self._messages_in(sorted(missing))
         state.pins |= set(restored)
+        if entry.kind == RESTORED:
+            state.forget_merges(payload["decision"])
         state.restore(messages)
         if entry.kind == RESTORED and state.summary is not None and state.summary.decision_seq == payload["decision"]:
             state.summary = self._summary(payload.get("replaces", 0))

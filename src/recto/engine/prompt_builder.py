@@ -8,7 +8,7 @@ Neither makes decisions: the state says which lines are in the prompt, the polic
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -18,10 +18,10 @@ from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.context.facts.types import MessageView, MessageViewReader
 from recto.context.facts.user_text import own_lines
 from recto.context.window.notes import render_notes
-from recto.context.window.plan import PolicyView, ToolResult
+from recto.context.window.plan import EntryVectors, PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import PieceKind, PromptPiece
-from recto.context.window.state import Protection, WindowState, in_flight, split_units
+from recto.context.window.state import Protection, WindowState, in_flight, ranges_of, seqs_in, split_units
 from recto.context.window.units import WindowMessage
 from recto.engine.composition import (
     MessageTally,
@@ -60,6 +60,9 @@ _NOTE_CHARS = 2_400
 _NOTES_HEADING = "[Notes written down on the way, for reference; a number in parentheses is the entry of a note:]"
 RECORD_HEADING = "[Working record of what is not shown, for reference; a number in parentheses is an entry:]"
 """The line before the working record in a prompt."""
+_MERGED_HEADING = "[Of these, some are said again below, where they are shown; numbers are entries:]"
+_MAX_MERGED_LINES, _MAX_RANGES = 12, 6
+"""Lines for messages that are said again, and ranges in one of them."""
 _OTHER_RESULT = "[Left out together with the result before.]"
 
 
@@ -606,6 +609,8 @@ class PromptBuilder:
     """The wire format of a prompt whose messages are valid in every format."""
     binds_thinking: bool = False
     """Whether the provider refuses thinking once anything before it was edited."""
+    vectors_of: Callable[[Collection[int], str], EntryVectors] = lambda seqs, goal: EntryVectors()
+    """Reads the vectors of messages and of a goal for the policies that ask for them."""
     card: ModelCard | None = None
     """The model whose provider limits images, documents and audio; None: the limits of the wire format apply."""
 
@@ -678,6 +683,7 @@ class PromptBuilder:
     def view(self, state: WindowState, protection: Protection) -> PolicyView:
         """What a policy may look at."""
         parts, messages = split_units(state, protection), self.messages
+        goal = messages.goal_of(state)
         return PolicyView(
             eligible=parts.eligible,
             protected=parts.protected,
@@ -686,13 +692,14 @@ class PromptBuilder:
             tokens=state.costs(),
             shortened=frozenset(state.shortened),
             turn=state.turn,
-            goal=messages.goal_of(state),
+            goal=goal,
             written=state.planned_text_tokens or (messages.meter.count(state.summary.text) if state.summary else 0),
             text_of=messages.text_of,
             result_of=partial(messages.result_of, state),
             pointer_of=messages.pointer_of,
             count=messages.meter.count,
             cost_with=messages.cost_with,
+            vectors=partial(self.vectors_of, state.messages.keys(), goal),
         )
 
     def build(self, state: WindowState, lines: PromptLines | None = None) -> BuiltPrompt:
@@ -926,6 +933,7 @@ def render_marker(state: WindowState, reader: str = "") -> str:
             f"[{state.evicted_messages:,} earlier messages ({where}) are not shown here, to keep within the context "
             f"window. They are {kept}.]"
         )
+        lines += _merged_lines(state)
     elif reader and state.shortened:
         lines.append(f"[Earlier results are shortened here, to keep within the context window. They are {kept}.]")
     if state.record is not None and state.record.text:
@@ -934,6 +942,18 @@ def render_marker(state: WindowState, reader: str = "") -> str:
     lines += [_NOTES_HEADING, *notes] if notes else []
     lines += [state.summary.text] if state.summary else []
     return "\n".join(lines)
+
+
+def _merged_lines(state: WindowState) -> list[str]:
+    """Names evicted messages beside the newer ones that say the same: what they say is in the prompt once."""
+    groups = sorted(state.merged_into().items())[-_MAX_MERGED_LINES:]
+    lines = [_MERGED_HEADING] if groups else []
+    for kept, units in groups:
+        ranges = ranges_of(sorted({seq for unit in units for seq in seqs_in(unit.ranges)}))
+        where = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:_MAX_RANGES])
+        more = f" and {len(ranges) - _MAX_RANGES} more" if len(ranges) > _MAX_RANGES else ""
+        lines.append(f"- {where}{more}: as {kept}, “{units[-1].digest}”")
+    return lines
 
 
 def _media_line(media: Media, pointer: str) -> str:

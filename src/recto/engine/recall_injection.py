@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from recto.context.window.plan import EntryVectors
 from recto.context.window.state import WindowState
 from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
@@ -83,6 +84,8 @@ class RecallInjection:
         self._scheduled = -_SEAL_EVERY
         """The entry up to which the background thread was last told to index."""
         self._failure: Confirmation | None = None
+        self._vectors: tuple[frozenset[int], str, EntryVectors] | None = None
+        """The messages and the goal whose vectors were read last, until a message is stored."""
         self._stored_at: dict[int, int] = {}
         """When the messages of the last append were said."""
 
@@ -105,8 +108,17 @@ class RecallInjection:
     def note_stored(self, entries: Sequence[Entry]) -> None:
         """Takes entries that were just stored, so that their words are known to be indexed."""
         self._stored_at = {entry.seq: entry.ts for entry in entries if entry.kind == MESSAGE} or self._stored_at
+        self._vectors = None
         if entries and "recall" in self.__dict__:
             self.recall.indexer.note_stored(self.recall.session, entries)
+
+    def vectors_of(self, seqs: Collection[int], goal: str) -> EntryVectors:
+        """The vectors of messages and of a goal. Read once for a plan, which asks again as its state shrinks."""
+        known = self._vectors
+        if known is None or known[1] != goal or not known[0].issuperset(seqs):
+            found = self.recall.vectors_of(seqs, goal)
+            known = self._vectors = frozenset(seqs), goal, found
+        return known[2]
 
     def index_ahead(self, seq: int) -> None:
         """Lets the background thread index the session up to an entry, where there is something for it to do.

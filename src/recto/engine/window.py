@@ -166,6 +166,8 @@ class Window:
         self._recall = (
             RecallInjection(recall, self.messages, self.events, reaches_beyond) if recall is not None else None
         )
+        if self._recall is not None:
+            self.builder = replace(self.builder, vectors_of=self._recall.vectors_of)
         self.continuity = WindowContinuity(
             self.events, self._projection, self.messages, continuity or CheckpointRules(), self.lock
         )

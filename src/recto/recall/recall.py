@@ -7,13 +7,15 @@ statement that was corrected later is never quoted without its correction.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recto.context.facts.classifier import classify
-from recto.errors import InputError
+from recto.context.window.plan import EntryVectors
+from recto.errors import InputError, RectoError
 from recto.formats.entry_text import entry_text
 from recto.recall._message_rows import EntryKey
 from recto.recall._selection import MessageReader, Selection
@@ -29,6 +31,9 @@ from recto.text.identifiers import find_terms as references
 from recto.transcript.entries import Entry
 from recto.transcript.events import refused_key
 from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, reach_of
+
+if TYPE_CHECKING:
+    from recto.recall.protocols import Matrix
 
 _MAX_SESSIONS = 1000
 """Sessions that a search over an agent or a tenant covers at most."""
@@ -85,6 +90,8 @@ class RecallService:
         self._owns_indexer = owns_indexer
         self._remembers = authority is not None
         self._messages = MessageReader(searcher, authority)
+        self._goal: tuple[str, Matrix] | None = None
+        """The last goal that was compared with messages, and its vector."""
         lexicon = searcher.indexer.lexicon
         # The same messages are quoted for many questions, so the terms of their sentences are kept.
         self._terms_of = lru_cache(_MAX_SENTENCES)(lambda sentence: frozenset(lexicon.terms(sentence)))
@@ -106,6 +113,29 @@ class RecallService:
     def catch_up(self) -> None:
         """Index the session as far as possible within the time limit."""
         self.indexer.try_catch_up(self.session, self.rules.index_seconds)
+
+    def vectors_of(self, seqs: Collection[int], goal: str) -> EntryVectors:
+        """The stored vectors of messages, and the vector of a goal, which is the only text that may be embedded here.
+
+        Returns none where recall has none of the current embedder, or where the embedder does not answer in time.
+        """
+        embedder = self.indexer.embedder
+        if embedder is None or not seqs:
+            return EntryVectors()
+        try:
+            self.indexer.discard_foreign_rows(self.session)
+            if not self.indexer.has_vectors(self.session, embedder):
+                return EntryVectors()
+            index = self.indexer.vector_index(embedder, self.rules.query_seconds)
+            entries = index.of(self.session, seqs)
+        except Exception:  # noqa: BLE001  # relief never fails the turn: words are compared instead
+            return EntryVectors()
+        characters = self.indexer.vectors.rules.characters
+        if goal.strip() and (self._goal is None or self._goal[0] != goal):
+            with suppress(RectoError):  # it is asked for again in the next plan
+                self._goal = goal, embedder.query(goal[:characters], self.rules.query_seconds)[0]
+        known = self._goal if self._goal is not None and self._goal[0] == goal else None
+        return EntryVectors(entries=entries, goal=known[1] if known else None, characters=characters)
 
     def search(
         self,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from tests.context.policies.policy_views import conversation, view_of
 
 from recto.context.policies.evict import Evict
 from recto.context.policies.scorers import SCORERS, Fifo, Hybrid, Lru, Priority, SemanticMerge, TypeTtl, scorer_named
+from recto.context.window.plan import EntryVectors
 from recto.errors import SettingsError
 
 PAGES = [
@@ -159,6 +163,40 @@ def test_the_reason_names_no_kept_unit_that_leaves_as_well():
 
 def test_short_answers_are_not_merged():
     assert first_to_leave(SemanticMerge(), ("user", "one two"), ("user", "yes"), ("user", "yes")) == [1]
+
+
+def with_vectors(vectors: dict[int, list[float]], *steps, characters: int = 200):
+    lines, texts = conversation(*steps)
+    rows = {seq: np.array([vector], np.float32) for seq, vector in vectors.items()}
+    view = view_of(lines, texts, long_exchange=2)
+    return replace(view, vectors=lambda: EntryVectors(entries=rows, characters=characters))
+
+
+SAID, AGAIN = "the export breaks at night since the disk is full", "no space is left so nightly exports fail every time"
+NEAR, FAR = [1.0, 0.0], [0.0, 1.0]
+
+
+@pytest.mark.requirement("evict.merge")
+@pytest.mark.parametrize(
+    ("steps", "vectors", "characters", "merged"),
+    [
+        ([("user", SAID), ("user", AGAIN)], {1: NEAR, 2: NEAR}, 200, [1]),
+        ([("user", SAID), ("user", AGAIN)], {1: NEAR, 2: FAR}, 200, []),
+        ([("user", SAID), ("user", AGAIN)], {2: NEAR}, 200, []),
+        ([("user", SAID), ("user", AGAIN)], {1: NEAR, 2: NEAR}, 20, []),
+        ([("user", f"{SAID} on port 80"), ("user", AGAIN)], {1: NEAR, 2: NEAR}, 200, []),
+        ([("user", f"{SAID} on port 80"), ("user", f"port 80: {AGAIN}")], {1: NEAR, 2: NEAR}, 200, [1]),
+        ([("user", f"{SAID} in tax.py"), ("user", f"{AGAIN} in vat.py")], {1: NEAR, 2: NEAR}, 200, []),
+        ([("assistant", SAID), ("tool", "a"), ("assistant", AGAIN), ("tool", "b")], {1: NEAR, 3: NEAR}, 200, []),
+        ([("user", SAID), ("user", AGAIN), ("user", AGAIN)], {1: NEAR, 2: NEAR, 3: NEAR}, 200, [1, 2]),
+    ],
+    ids=["near", "far", "no vector", "only in part", "number", "same number", "name", "results", "chain"],
+)
+def test_units_are_merged_by_vectors_only_where_these_represent_all_that_they_say(steps, vectors, characters, merged):
+    view = with_vectors(vectors, *steps, characters=characters)
+    plan = Evict(scorer=SemanticMerge()).plan(view, 100 * max(len(merged), 1))
+    assert [unit.first for unit in plan.merges] == merged
+    assert all(unit.kept == len(steps) for unit in plan.merges)
 
 
 @pytest.mark.requirement("evict.hybrid")

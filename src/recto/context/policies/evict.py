@@ -1,4 +1,8 @@
-"""Eviction by score: the lowest-scored units are evicted first. Every part of each score is recorded in the plan."""
+"""Eviction by score: the lowest-scored units are evicted first. Every part of each score is recorded in the plan.
+
+A unit that is evicted while a newer one stays that says the same is merged into it: a line in the prompt names its
+entries beside the newer one. The line costs tokens, so units that cost less than it are evicted without one.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,13 @@ from dataclasses import dataclass, field
 from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, Scorer
 from recto.context.policies.prune import describe_units, take_until
 from recto.context.policies.scorers.fifo import Fifo
-from recto.context.window.plan import Plan, PolicyView
+from recto.context.window.plan import MergedUnit, Plan, PolicyView
+from recto.context.window.state import ranges_of
 from recto.context.window.units import Unit
 
+_MIN_MERGED_TOKENS = 48
+"""Cost of the units merged into one that is worth a line in the prompt."""
+_MAX_DIGEST_CHARS = 64
 _MAX_NAMED_MERGES = 8
 """Merged units named in the reason; the scores contain them all."""
 
@@ -32,7 +40,8 @@ class Evict:
         """Free `need` tokens, or all that may be evicted, with no unit more than necessary."""
         if need <= 0 or not view.eligible:
             return Plan(policy=self.name)
-        part_lists = self.scorer.score(PolicyFeatures(view))
+        features = PolicyFeatures(view)
+        part_lists = self.scorer.score(features)
         evicted, frees = take_until(view, _eviction_order(view.eligible, [parts[TOTAL] for parts in part_lists]), need)
         scores = {unit.first: parts for unit, parts in zip(view.eligible, part_lists, strict=True)}
         reason = (
@@ -40,7 +49,8 @@ class Evict:
             if evicted
             else ""
         )
-        return Plan(policy=self.name, evicts=evicted, frees=frees, reason=reason, scores=scores)
+        merges = _merges(features, evicted, scores)
+        return Plan(policy=self.name, evicts=evicted, frees=frees, reason=reason, scores=scores, merges=merges)
 
 
 def _eviction_order(units: Sequence[Unit], totals: Sequence[float]) -> list[Unit]:
@@ -58,13 +68,38 @@ def _eviction_order(units: Sequence[Unit], totals: Sequence[float]) -> list[Unit
     return [units[index] for index in sorted(range(len(units)), key=ranks.__getitem__)]
 
 
+def _repeated(evicted: Sequence[Unit], scores: Mapping[int, Mapping[str, float]]) -> dict[int, list[Unit]]:
+    """The evicted units that another one repeats which stays, by the first entry of that one."""
+    evicted_firsts = {unit.first for unit in evicted}
+    groups: dict[int, list[Unit]] = defaultdict(list)
+    for unit in evicted:
+        newer = scores[unit.first].get(REPEATS)
+        if newer is not None and int(newer) not in evicted_firsts:
+            groups[int(newer)].append(unit)
+    return groups
+
+
+def _merges(
+    features: PolicyFeatures, evicted: Sequence[Unit], scores: Mapping[int, Mapping[str, float]]
+) -> tuple[MergedUnit, ...]:
+    """The evicted units that are merged into a newer one."""
+    merges: list[MergedUnit] = []
+    for kept, group in _repeated(evicted, scores).items():
+        if sum(map(features.view.cost, group)) < _MIN_MERGED_TOKENS:
+            continue
+        text = " ".join(features.text(features.units[features.index_of[kept]], 4 * _MAX_DIGEST_CHARS).split())
+        digest = text if len(text) <= _MAX_DIGEST_CHARS else f"{text[: _MAX_DIGEST_CHARS - 1]}…"
+        for unit in group:
+            ranges = tuple((first, last) for first, last in ranges_of(unit.seqs))
+            merges.append(MergedUnit(first=unit.first, ranges=ranges, kept=kept, digest=digest))
+    return tuple(sorted(merges, key=lambda merged: merged.first))
+
+
 def _describe_merges(evicted: Sequence[Unit], scores: Mapping[int, Mapping[str, float]]) -> str:
     """Describe which units are evicted because another repeats them, and which one that is."""
-    evicted_firsts = {unit.first for unit in evicted}
-    repeats = ((unit.first, scores[unit.first].get(REPEATS)) for unit in evicted)
-    pairs = [
-        (first, int(repeat)) for first, repeat in repeats if repeat is not None and int(repeat) not in evicted_firsts
-    ]
+    groups = _repeated(evicted, scores)
+    newer = {unit.first: kept for kept, group in groups.items() for unit in group}
+    pairs = [(unit.first, newer[unit.first]) for unit in evicted if unit.first in newer]
     if not pairs:
         return ""
     named = ", ".join(f"{first} repeats {repeat}" for first, repeat in pairs[:_MAX_NAMED_MERGES])

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from recto.context.window.plan import PolicyView
+from recto.context.window.plan import EntryVectors, PolicyView
 from recto.context.window.units import Unit, WindowMessage
 from recto.text.identifiers import MAX_TERM_CHARS, TermCache, clip_middle, find_terms
 from recto.text.lazy_re import lazy_re
@@ -29,6 +29,10 @@ MAX_FEATURE_CHARS = 240_000
 """Characters read for terms in one plan, over all units."""
 _MIN_ENTRY_CHARS = 60
 """Minimum characters read per entry, however many there are."""
+
+_MIN_COSINE_SPREAD = 0.25
+"""Difference of cosines that counts as the whole range from irrelevant to relevant, at least: where all units are about
+equally far from the goal, the differences are noise."""
 
 _ERRORS = ("rror:", "xception:", "Traceback (", "FAIL", "panic:", "fatal:", "tool_use_error", "ermission denied")
 _FAILED = lazy_re(r"xit (?:code|status):? [1-9]")
@@ -116,6 +120,35 @@ class PolicyFeatures:
         return find_terms(self.view.goal)
 
     @cached_property
+    def vectors(self) -> EntryVectors:
+        """The vectors of the entries, as far as recall has any."""
+        return self.view.vectors()
+
+    def relevance(self, unit: Unit) -> float:
+        """Relevance to the goal, from 0 to 1: by vectors, or by shared terms where a unit has no vector."""
+        by_vectors = self._relevance_by_vectors.get(unit.first)
+        if by_vectors is not None:
+            return by_vectors
+        shared = self.goal & self.terms[self.index_of[unit.first]]
+        return len(shared) / len(self.goal) if self.goal else 0.0
+
+    @cached_property
+    def _relevance_by_vectors(self) -> dict[int, float]:
+        """Relevance by the cosine of a unit's nearest entry to the goal, without units that have no vector.
+
+        The scale of a cosine depends on the embedder, so each is taken relative to the other units that may be evicted.
+        Protected ones are not compared: the task is one of them, and everything is far from the goal beside it.
+        """
+        goal, entries = self.vectors.goal, self.vectors.entries
+        if goal is None:
+            return {}
+        known = ((unit, [entries[seq] for seq in unit.seqs if seq in entries]) for unit in self.view.eligible)
+        cosines = {unit.first: max(float((rows @ goal).max()) for rows in found) for unit, found in known if found}
+        lowest, highest = min(cosines.values(), default=0.0), max(cosines.values(), default=0.0)
+        width = max(highest - lowest, _MIN_COSINE_SPREAD)
+        return {first: (cosine - lowest) / width for first, cosine in cosines.items()}
+
+    @cached_property
     def places(self) -> dict[str, list[int]]:
         """Indexes of the units that contain a term, oldest first, by term."""
         places: dict[str, list[int]] = {}
@@ -156,11 +189,15 @@ class PolicyFeatures:
             self._texts[unit.first] = texts
         return texts
 
-    def _clip(self, message: WindowMessage, max_chars: int) -> str:
+    def whole_text(self, message: WindowMessage) -> str:
+        """The whole text of a message."""
         text = self._whole_texts.get(message.seq)
         if text is None:
             text = self._whole_texts[message.seq] = self.view.text_of(message.seq)
-        return clip_middle(text, max_chars)
+        return text
+
+    def _clip(self, message: WindowMessage, max_chars: int) -> str:
+        return clip_middle(self.whole_text(message), max_chars)
 
 
 def _contains_any(substrings: tuple[str, ...], text: str) -> bool:

@@ -311,6 +311,7 @@ class _ReliefPlanner:
         before = self.state.tokens
         self.state.shorten(smaller)
         self.state.evict(seq for unit in plan.evicts for seq in unit.seqs)
+        self.state.merge(plan.merges)
         if plan.writes is not None and plan.evicts:
             self.state.summary, self.state.planned_text_tokens = (
                 None,
@@ -353,7 +354,14 @@ def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
             reason=f"{first.reason}; {plan.reason}",
             scores={**first.scores, **plan.scores},
             writes=plan.writes or first.writes,
+            merges=(*first.merges, *plan.merges),
         )
+    # A later round may evict what an earlier one had merged others into.
+    evicted = {seq for plan in plans for unit in plan.evicts for seq in unit.seqs}
+    for name, plan in joined.items():
+        if plan.merges:
+            kept = [unit for unit in plan.merges if unit.kept not in evicted]
+            joined[name] = replace(plan, merges=tuple(sorted(kept, key=lambda unit: unit.first)))
     return tuple(joined.values())
 
 

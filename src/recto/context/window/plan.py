@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from recto.context.window.units import Unit
 from recto.tokens.estimates import byte_bound
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,22 @@ class ShortenedResult:
     """Text shown instead of the result's output."""
     tokens: int
     """Cost of the message with this text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedUnit:
+    """An evicted unit whose content a newer unit repeats. One line in the prompt names it beside the newer one."""
+
+    first: int
+    """Its first entry."""
+    ranges: tuple[tuple[int, int], ...]
+    """Its entries, as ranges with both ends included."""
+    kept: int
+    """The first entry of the newer unit, which stays in the prompt."""
+    digest: str = ""
+    """The beginning of the newer unit's text, by which a reader of the prompt finds it."""
+    decision: int = 0
+    """The decision that merged it; 0 in a plan."""
 
 
 TextStyle = Literal["results", "levels", "sections", "delegated"]
@@ -56,6 +76,8 @@ class Plan:
     """Every part of each unit's score, by the unit's first entry."""
     writes: TextRequest | None = None
     """The text to write in place of what is evicted or shortened."""
+    merges: tuple[MergedUnit, ...] = ()
+    """Those of the evicted units that a newer unit repeats which stays."""
 
     def __bool__(self) -> bool:
         return bool(self.evicts or self.shortens)
@@ -72,6 +94,18 @@ class ToolResult:
     """The output; all outputs together if the entry answers several calls."""
     turn: int = 0
     """Number of its user turn in the session; 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryVectors:
+    """The vectors that recall has stored for the entries of a view. Nothing is embedded to fill the gaps."""
+
+    entries: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    """Unit vectors of each entry, one per row. Entries without vectors are missing."""
+    goal: NDArray[np.float32] | None = None
+    """The vector of the goal; None if it is not known."""
+    characters: int = 0
+    """Characters at the beginning of an entry's text that its vectors represent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +140,9 @@ class PolicyView:
     """Tokens of a text by itself."""
     cost_with: Callable[[int, str], int] = lambda _, text: byte_bound(text)
     """Cost of an entry with this text instead of its result's output."""
+    vectors: Callable[[], EntryVectors] = EntryVectors
+    """Vectors of the entries. Expensive: they are read from the index of recall when a policy first asks for them, and
+    every call within one plan returns the same ones."""
 
     def cost(self, unit: Unit) -> int:
         """Current cost of a unit."""

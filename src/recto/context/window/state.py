@@ -15,10 +15,13 @@ from typing import Any
 from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
 from recto.context.window.notes import Note, limit_notes
-from recto.context.window.plan import ShortenedResult
+from recto.context.window.plan import MergedUnit, ShortenedResult
 from recto.context.window.pressure import Growth, Zone
 from recto.context.window.summary import Summary
 from recto.context.window.units import Unit, WindowMessage, eviction_order, steps_of, units_of
+
+_MAX_MERGED = 64
+"""Merged units that a state knows at most, the newest ones: a session that repeats itself for long stays bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ class WindowState:
     """In a plan: the maximum cost of the record that will be written for it."""
     notes: tuple[Note, ...] = ()
     """Notes written by the agent."""
+    merged: tuple[MergedUnit, ...] = ()
+    """Evicted units that a newer unit repeats, as decisions recorded them."""
     shown_notes: tuple[Note, ...] = ()
     """The notes shown in the prompt: those at the time of the last edit, so that the prompt's prefix stays stable."""
     checkpoints: int = 0
@@ -197,6 +202,32 @@ class WindowState:
             self.last_evicted = max(self.last_evicted, seq)
         self._derive()
         self._reset_after_edit(before)
+
+    def merge(self, merges: Iterable[MergedUnit], decision: int = 0) -> None:
+        """Note which of the evicted units a newer one repeats, as a decision recorded."""
+        new = [replace(unit, decision=decision) for unit in merges]
+        if new:
+            self.merged = (*self.merged, *new)[-_MAX_MERGED:]
+            self.edit = object()
+
+    def forget_merges(self, decision: int) -> None:
+        """Drop what a decision noted as merged: it was undone."""
+        self.merged = tuple(unit for unit in self.merged if unit.decision != decision)
+
+    def merged_into(self) -> dict[int, list[MergedUnit]]:
+        """The merged units by the first entry of the unit that repeats them, for those where it is in the prompt.
+
+        That unit may itself have been merged into a newer one since.
+        """
+        newer = {unit.first: unit.kept for unit in self.merged}
+        groups: dict[int, list[MergedUnit]] = {}
+        for unit in self.merged:
+            kept = unit.kept
+            while kept not in self.messages and kept < newer.get(kept, 0):
+                kept = newer[kept]
+            if kept in self.messages and unit.first not in self.messages:
+                groups.setdefault(kept, []).append(unit)
+        return groups
 
     def shorten(self, results: Iterable[ShortenedResult]) -> None:
         """Replace tool results by shorter text, as a decision recorded."""
@@ -331,6 +362,7 @@ class WindowState:
             "record": self.record_seq,
             "notes": [asdict(note) for note in self.notes],
             "shown_notes": [asdict(note) for note in self.shown_notes],
+            "merged": [asdict(unit) for unit in self.merged],
             "counts": [self.checkpoints, self.windows],
             "replayed": list(self.shown_handoff),
             "standing": self.standing_digest,
@@ -376,6 +408,7 @@ class WindowState:
             record_seq=snapshot.get("record", 0) if record is not None else 0,
             notes=tuple(Note(**note) for note in snapshot.get("notes", ())),
             shown_notes=tuple(Note(**note) for note in snapshot.get("shown_notes", ())),
+            merged=tuple(merged_unit(unit) for unit in snapshot.get("merged", ())),
             checkpoints=checkpoints,
             windows=windows,
             shown_handoff=(handoff, after_message),
@@ -384,6 +417,17 @@ class WindowState:
         for seq, message in state.messages.items():
             state._charge(message, state.cost(seq))
         return state
+
+
+def merged_unit(stored: Mapping[str, Any]) -> MergedUnit:
+    """A merged unit as an event or a snapshot stores it."""
+    return MergedUnit(
+        first=int(stored["first"]),
+        ranges=tuple((int(first), int(last)) for first, last in stored["ranges"]),
+        kept=int(stored["kept"]),
+        digest=str(stored["digest"]),
+        decision=int(stored["decision"]),
+    )
 
 
 def component_of(message: WindowMessage) -> Component:

@@ -20,7 +20,7 @@ class Priority:
     recency: float = 0.3
     """Weight of recency."""
     relevance: float = 0.25
-    """Weight of sharing terms with the goal."""
+    """Weight of relevance to the goal: by the vectors of recall, or by shared terms where there are none."""
     source: float = 0.2
     """Weight of the unit's kind."""
     reuse: float = 0.15
@@ -51,10 +51,9 @@ class Priority:
         return [self._parts(features, unit) for unit in features.view.eligible]
 
     def _parts(self, features: PolicyFeatures, unit: Unit) -> ScoreParts:
-        shared = features.goal & features.terms[features.index_of[unit.first]]
         parts = {
             "recency": features.recency(unit),
-            "relevance": len(shared) / len(features.goal) if features.goal else 0.0,
+            "relevance": features.relevance(unit),
             "source": self.worth[features.kind(unit)],
             "reuse": _reuse(features, unit),
             "mark": float(features.is_important(unit)),

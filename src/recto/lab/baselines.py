@@ -156,7 +156,7 @@ def backtest_baseline(
     """Replays a conversation as `backtest` does with a session, and measures what the baseline would have sent."""
     tally, baseline, needs = Backtest(), make_baseline(name), RegretTracker()
     overhead = meter.frame.prompt
-    for number, entry, is_called in _with_calls(entries):
+    for number, entry, is_called in with_calls(entries):
         message = read(entry.content, entry.wire)
         if is_called:
             sent = baseline.prompt(input_budget - overhead)
@@ -177,12 +177,12 @@ def backtest_baseline(
         if _is_system_field(entry, card):
             overhead += tokens
         else:
-            baseline.take(_baseline_message(entry, tokens))
+            baseline.take(baseline_message(entry, tokens))
         needs.add(entry.seq, message)
     return tally
 
 
-def _with_calls(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry, bool]]:
+def with_calls(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry, bool]]:
     """Yields each message, the number of model calls so far, and whether the model was called before it."""
     number, waiting = 0, False
     for entry in entries:
@@ -202,7 +202,8 @@ def _is_system_field(entry: Entry, card: ModelCard) -> bool:
     return (format_of_provider(card.provider) if format is DEFAULT_FORMAT else format).system_apart
 
 
-def _baseline_message(entry: Entry, tokens: int) -> BaselineMessage:
+def baseline_message(entry: Entry, tokens: int) -> BaselineMessage:
+    """Returns the attributes of an entry that a baseline uses."""
     tied = format_named(entry.wire).validation.tool_call_ids(fields_of(entry.content))
     return BaselineMessage(
         seq=entry.seq,

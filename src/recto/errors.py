@@ -60,11 +60,13 @@ class RectoError(Exception):
 class SettingsError(RectoError):
     """A setting is unknown or has a wrong value."""
 
-    def __init__(self, key: str, reason: str, nearest: str | None = None) -> None:
+    def __init__(self, key: str, reason: str, nearest: str | None = None, *, where: str = "") -> None:
         self.key = key
+        self.reason = reason
         self.nearest = nearest
+        self.where = where
         hint = f" Did you mean '{nearest}'?" if nearest else ""
-        super().__init__(f"setting '{key}': {reason}.{hint}")
+        super().__init__(f"{f'{where}: ' if where else ''}setting '{key}': {reason}.{hint}")
 
 
 class InputError(RectoError):

@@ -7,11 +7,15 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from recto.config import Settings
+from recto.config.familiar_names import FAMILIAR
 from reference.markdown import cell, code, code_cell, page, prose, table
 from reference.reading import attribute_texts
 
 _ABOUT = """Every setting there is. Where they come from, and which layer overrides which: [settings](../settings.md).
 Each can be given in a file, in the environment under the name below it, or as an argument of `recto.open`."""
+_FAMILIAR = """Names that other documents and tools use, and what they become. They are taken in a file, in the
+environment and as arguments, also in capitals and with humps (`MAX_CONTEXT_TOKENS`, `contextManagement`). A layer that
+sets one thing under two names is refused. More: [settings](../settings.md)."""
 _TAKES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _SEE = {
     "window": "window.md",
@@ -29,7 +33,15 @@ _SEE = {
 
 def written() -> str:
     """The whole page."""
-    return page("Settings reference", _ABOUT, *(part for part in _groups(Settings(), "")))
+    familiar = table(("name", "becomes"), ((code(name), known.setting) for name, known in FAMILIAR.items()))
+    return page(
+        "Settings reference",
+        _ABOUT,
+        *(part for part in _groups(Settings(), "")),
+        "## Familiar names",
+        prose(_FAMILIAR),
+        familiar,
+    )
 
 
 def _groups(tree: Any, path: str) -> Iterator[str]:  # noqa: ANN401  # any dataclass of the tree

@@ -384,7 +384,7 @@ export interface PressureReading {
   baseline: number | null;
   gain: number;
   turn: number;
-  source: "counted" | "estimated" | "reported";
+  source: "counted" | "estimated" | "reported" | "warning";
 }
 
 /** One piece of one of two prompts, or of both. */

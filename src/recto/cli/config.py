@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -45,9 +46,11 @@ def config_command(context: click.Context, key: str | None, only_path: bool, as_
     if only_path:
         _show_path(context, options.get("config"))
         return
-    settings_list = all_settings(
-        settings, read_layers(path=options.get("config"), arguments={"store": options.get("store")})
-    )
+    layers = read_layers(path=options.get("config"), arguments={"store": options.get("store")})
+    for layer in layers:
+        for note in layer.translation.notes:
+            err.print(safe(note), markup=False, soft_wrap=True)
+    settings_list = all_settings(settings, layers)
     matches = [
         setting for setting in settings_list if key is None or setting.key == key or setting.key.startswith(f"{key}.")
     ]
@@ -55,11 +58,7 @@ def config_command(context: click.Context, key: str | None, only_path: bool, as_
         raise SettingsError(key or "", "there is no such setting", nearest_key(key or ""))
     if as_json:
         for setting in matches:
-            click.echo(
-                json.dumps(
-                    {"key": setting.key, "value": setting.value, "origin": setting.origin, "where": setting.where}
-                )
-            )
+            click.echo(json.dumps(asdict(setting)))
     elif key is not None and matches[0].key == key:
         _show_value(matches[0].value)
     else:
@@ -90,10 +89,12 @@ def _show_tree(settings: Sequence[Setting]) -> None:
                 out.print(Text(f"{'  ' * depth}{group}:"))
                 parents.append(group)
         del parents[len(groups) :]
-        line = f"{'  ' * len(groups)}{name}: {safe(_yaml(setting.value))}"
-        origin = f"# {setting.origin}{f' {safe(setting.where)}' if setting.where else ''}"
+        shown = f"{'  ' * len(groups)}{name}: {safe(_yaml(setting.value))}"
+        line = f", line {setting.line}" if setting.line else ""
+        name = f" ({setting.given_as})" if setting.given_as else ""
+        origin = f"# {setting.origin}{f' {safe(setting.where + line + name)}' if setting.where else ''}"
         style = "dim" if setting.origin == "default" else "bold"
-        out.print(Text.assemble((line.ljust(_COMMENT_AT), ""), ("  ", ""), (origin, style)), soft_wrap=True)
+        out.print(Text.assemble((shown.ljust(_COMMENT_AT), ""), ("  ", ""), (origin, style)), soft_wrap=True)
 
 
 def _yaml(value: Any) -> str:  # noqa: ANN401

@@ -19,12 +19,12 @@ from recto.config.factory import (
     SystemClock,
     make_chat_model,
     make_indexer,
+    model_card,
     open_replica,
     open_store,
     uses_postgres,
 )
 from recto.config.modes import make_budget, make_relief_rules
-from recto.config.published_models import registry as model_registry
 from recto.engine.doctor_checks import (
     Address,
     CheckFinding,
@@ -124,7 +124,7 @@ def _keys_in(tree: object, path: str = "") -> Iterator[str]:
 
 def window(settings: Settings) -> Iterator[CheckFinding]:
     """Checks that the model is known and leaves an input budget."""
-    card = model_registry(settings.models).card(settings.model, warn=False)  # reported as a finding
+    card = model_card(settings, warn=False)  # reported as a finding
     if not settings.model:
         says = f"no model is named, so its window is taken to be {card.window:,} tokens"
         yield CheckFinding(grade="note", about="settings", says=says, cure="set 'model', such as RECTO_MODEL=gpt-4o")

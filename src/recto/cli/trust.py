@@ -44,7 +44,7 @@ def trust_command(folder: Path | None, as_list: bool, remove: bool, as_json: boo
         content = file.read_bytes()
     except OSError as error:
         raise SettingsError("config", f"'{file.absolute()}' cannot be read ({error.strerror})") from None
-    names = beyond_folder(parse_settings(file, content))
+    names = beyond_folder(parse_settings(file, content).tree)
     trust_file(file, content)
     out.print(f"trusted as it is now: {safe(str(file.resolve()))}", markup=False, soft_wrap=True)
     if names:

@@ -72,7 +72,7 @@ _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _MEMORY_INDEXES: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
 """The index of each in-memory store, shared by the sessions of that store."""
 _P = ParamSpec("_P")
-_SETTINGS_SUFFIXES = (".yaml", ".yml")
+_SETTINGS_SUFFIXES = (".yaml", ".yml", ".json")
 _EMBEDDED_INPUT_TOKENS = 3_000
 """Maximum input of an embedded model: a laptop processes this many tokens in half a minute."""
 
@@ -236,11 +236,11 @@ def _managed(settings: Settings, max_context_tokens: int | None, policy: str | N
     """The settings of a manager: its checkpoints are written at milestones, unless the settings say otherwise."""
     changes: dict[str, Any] = {}
     if max_context_tokens is not None:
-        known = settings.models.get(settings.model, {})
-        sizes = {"window": max_context_tokens, "max_input": max_context_tokens}
-        changes["models"] = {**settings.models, settings.model: {**known, **sizes}}
+        if max_context_tokens < 1:
+            raise SettingsError("max_context_tokens", "a window has at least one token")
+        changes["window"] = {"max_tokens": max_context_tokens}
     if policy is not None:
-        changes["window"] = {"policy": policy}
+        changes.setdefault("window", {})["policy"] = policy
     if settings.continuity.milestones == "auto":
         changes["continuity"] = {"milestones": "always"}
     return override(settings, changes)
@@ -412,9 +412,17 @@ def _row_maker() -> Callable[[str, Role, int, bytes], bytes]:
     return partial(message_row, lexicon=shared_lexicon())
 
 
-def model_card(settings: Settings) -> ModelCard:
-    """Return what the registry and the settings know about the settings' model."""
-    return model_registry(settings.models).card(settings.model)
+def model_card(settings: Settings, *, warn: bool = True) -> ModelCard:
+    """Return what the registry and the settings know about the settings' model, within `window.max_tokens`."""
+    most = settings.window.max_tokens
+    card = model_registry(settings.models).card(settings.model, warn=warn and not most)
+    if not most:
+        return card
+    if not card.known:
+        sizes = {"window": most, "max_input": most}
+        known = {**settings.models.get(settings.model, {}), **sizes}
+        return model_registry({**settings.models, settings.model: known}).card(settings.model, warn=warn)
+    return replace(card, window=min(card.window, most), max_input=min(card.max_input, most))
 
 
 def own_meter(token_counter: Callable[[str], int]) -> Meter:
@@ -482,6 +490,9 @@ def make_checkpoint_rules(settings: Settings) -> CheckpointRules:
     automatic = bool(continuity.folder) or settings.window.mode != "sliding_window"
     return CheckpointRules(
         folder=continuity.folder,
+        state_file=continuity.state_file,
+        progress_file=continuity.progress_file,
+        pressure=settings.window.checkpoint_warning_percent / 100,
         milestones=continuity.milestones == "always" or (continuity.milestones == "auto" and automatic),
         environment=continuity.environment and bool(continuity.directory or not settings.tenant),
         directory=continuity.directory,
@@ -808,12 +819,13 @@ def make_monitor(
 
 def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
     """Report the health of a stored session over its last turns, with the settings' thresholds."""
+    from recto.config.modes import zone_thresholds  # noqa: PLC0415
     from recto.engine.monitor import health_report  # noqa: PLC0415
     from recto.health.alerts import AlertRules  # noqa: PLC0415
 
     health = settings.health
     rules = AlertRules(**asdict(health.alerts))
-    red = settings.window.red_percent / 100 or None
+    red = zone_thresholds(settings.window, model_card(settings).window).red
     return health_report(store, key, rules=rules, regret_turns=health.regret_turns, turns=turns, red=red)
 
 

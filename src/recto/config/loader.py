@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
 
+from recto.config.familiar_names import Translation, familiar_names, translate_layer
 from recto.config.settings import Settings
 from recto.config.trust import SETTINGS_FILE, check_folder_file
 from recto.errors import SettingsError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from yaml.nodes import Node
 
 _Node = TypeVar("_Node", bound="DataclassInstance")
 Origin = Literal["default", "file", "environment", "argument"]
@@ -36,7 +38,10 @@ def load(
     """Load the settings from the file, the environment and the arguments. Arguments that are None are ignored."""
     settings = Settings()
     for layer in read_layers(path=path, environ=environ, arguments=arguments):
-        settings = _merge(settings, layer.tree, "") if layer.tree else settings
+        try:
+            settings = _merge(settings, layer.tree, "") if layer.tree else settings
+        except SettingsError as error:
+            raise layer.translation.locate(error, layer.name) from None
     return settings
 
 
@@ -52,7 +57,13 @@ class Layer:
     origin: Origin
     name: str
     """The file's path; empty for the other layers."""
-    tree: Mapping[str, Any]
+    translation: Translation
+    """Its values under our own names, and where each is set."""
+
+    @property
+    def tree(self) -> Mapping[str, Any]:
+        """The values."""
+        return self.translation.tree
 
 
 def read_layers(
@@ -66,8 +77,8 @@ def read_layers(
     set_arguments = {key: value for key, value in (arguments or {}).items() if value is not None}
     return (
         *(_read_file(file, own=own) for file, own in _files(path, environ)),
-        Layer(origin="environment", name="", tree=_from_environment(environ)),
-        Layer(origin="argument", name="", tree=set_arguments),
+        Layer(origin="environment", name="", translation=translate_layer(_from_environment(environ), {}, "")),
+        Layer(origin="argument", name="", translation=translate_layer(set_arguments, {}, "")),
     )
 
 
@@ -96,27 +107,52 @@ def _read_file(file: Path, *, own: bool) -> Layer:
         content = file.read_bytes()
     except OSError as error:
         raise SettingsError("config", f"'{file}' cannot be read ({error.strerror})") from None
-    tree = parse_settings(file, content)
+    translation = parse_settings(file, content)
     if not own:
-        check_folder_file(file, content, tree)
-    return Layer(origin="file", name=str(file), tree=tree)
+        check_folder_file(file, content, translation.tree)
+    return Layer(origin="file", name=str(file), translation=translation)
 
 
-def parse_settings(file: Path, content: bytes) -> dict[str, Any]:
+def parse_settings(file: Path, content: bytes) -> Translation:
     """Parse the content of a settings file. Raises `SettingsError` if it is not a mapping of settings."""
     import yaml  # noqa: PLC0415  # start-up: most programs have no settings file
 
+    lines: dict[tuple[str, ...], int] = {}
     try:
-        tree = yaml.safe_load(content.decode("utf-8"))
+        loader = yaml.SafeLoader(content.decode("utf-8"))
+        node = loader.get_single_node()
+        if node is not None:
+            _find_lines(file, node, (), lines, set())
+        tree = None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""
         raise SettingsError("config", f"'{file}' is not YAML{line}") from None
     if tree is None:
-        return {}
+        tree = {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise SettingsError("config", f"'{file}' must hold settings by name")
-    return tree
+    return translate_layer(tree, lines, str(file))
+
+
+def _find_lines(
+    file: Path, node: Node, path: tuple[str, ...], lines: dict[tuple[str, ...], int], seen: set[int]
+) -> None:
+    """Note the line of each key. Raises `SettingsError` for a key that is there twice: YAML would drop the first."""
+    import yaml  # noqa: PLC0415  # start-up
+
+    pairs = node.value if isinstance(node, yaml.MappingNode) and id(node) not in seen else []  # an alias is seen again
+    seen.add(id(node))
+    own: dict[str, int] = {}
+    for key, value in pairs:
+        if not isinstance(key.value, str) or key.value == "<<":
+            continue
+        at, line = (*path, key.value), key.start_mark.line + 1
+        if key.value in own:
+            reason = f"is set in line {own[key.value]} already; keep one of the two"
+            raise SettingsError(".".join(at), reason, where=f"{file}, line {line}")
+        own[key.value] = lines[at] = line
+        _find_lines(file, value, at, lines, seen)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -154,15 +190,29 @@ def _merge(node: _Node, tree: Mapping[str, Any], path: str) -> _Node:
     for key, value in tree.items():
         where = f"{path}{key}"
         if key not in known:
-            import difflib  # noqa: PLC0415  # start-up: only for an error
-
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            raise SettingsError(where, "there is no such setting", f"{path}{nearest[0]}" if nearest else None)
+            raise SettingsError(where, "there is no such setting", _nearest(str(key), known, path))
         changes[key] = _convert(getattr(node, key), hints[key], value, where)
     try:
         return replace(node, **changes)
     except ValueError as error:
         raise SettingsError(path.rstrip(".") or "settings", str(error)) from None
+
+
+def _nearest(key: str, known: Collection[str], path: str) -> str | None:
+    """The setting that is most likely meant: of a similar name in the same group, or of the same name elsewhere."""
+    import difflib  # noqa: PLC0415  # start-up: only for an error
+
+    near = difflib.get_close_matches(key, [*known, *familiar_names(path)], n=1, cutoff=0.6)
+    return f"{path}{near[0]}" if near else next(_named(Settings(), key, ""), None)
+
+
+def _named(node: DataclassInstance, name: str, path: str) -> Iterator[str]:
+    """The settings of this name, anywhere in the tree."""
+    for entry in fields(node):
+        if entry.name == name:
+            yield f"{path}{name}"
+        if is_dataclass(value := getattr(node, entry.name)):
+            yield from _named(value, name, f"{path}{entry.name}.")  # type: ignore[arg-type]  # groups are no classes
 
 
 def _convert(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # any value of the tree

@@ -94,6 +94,7 @@ def make_budget(window: WindowSettings, card: ModelCard) -> Budget:
         soft=window.soft_percent / 100,
         reserve=window.reserve or None,
         enforced=window.enforced,
+        velocity_turns=window.velocity_turns,
     )
 
 
@@ -121,10 +122,13 @@ def make_relief_rules(
             min_recent_messages=window.min_recent_messages,
             tools=frozenset(window.keep_tools),
             task=window.protect_task,
+            kinds=frozenset(window.protect),
         ),
         policies=(*((_trim(window, budget.input_budget),) if window.shorten_outputs else ()), eviction),
         record_tokens=int(budget.input_budget * window.record_percent / 100),
-        thresholds=_thresholds(window, budget.window),
+        thresholds=zone_thresholds(window, budget.window),
+        velocity_turns=window.velocity_turns,
+        spike_factor=window.spike_factor,
         component_limits={
             name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
         },
@@ -169,32 +173,50 @@ def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> Relief
     from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415
     from recto.context.policies.tool_units import ToolUnitsOnly  # noqa: PLC0415
 
-    compress, thresholds = settings.compress, rules.thresholds
-    trim = _trim(settings.window, rules.input_budget)
-    progressive = Progressive(
-        key_points_turns=compress.key_points_turns,
-        line_turns=compress.line_turns,
-        most_tokens=rules.compact.summary_tokens,
-    )
+    compress, window, thresholds = settings.compress, settings.window, rules.thresholds
+    trim = _trim(window, rules.input_budget)
+    policies: Mapping[str, Policy] = {
+        "summarise_results": SummarizeResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
+        "trim": trim,
+        "evict": ToolUnitsOnly(eviction),
+        "progressive": Progressive(
+            key_points_turns=compress.key_points_turns,
+            line_turns=compress.line_turns,
+            most_tokens=rules.compact.summary_tokens,
+        ),
+        "compact": rules.compact,
+        "delegate": replace(rules.compact, name="delegate"),
+    }
+    starts = _cascade_starts(window, thresholds)
+    ceiling = min(starts.values())
     return replace(
         rules,
-        ceiling=thresholds.orange,
-        floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2),
+        ceiling=ceiling,
+        floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2, 0.9 * ceiling),
         mandatory_from=_LAST_RESORT,
-        policies=(
-            SummarizeResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
-            trim,
-            ToolUnitsOnly(eviction),
-            progressive,
-            rules.compact,
-            replace(rules.compact, name="delegate"),
-        ),
-        policy_starts={rules.compact.name: thresholds.red, "delegate": _LAST_RESORT},
+        policies=tuple(policies[name] for name in window.cascade),
+        policy_starts={policies[name].name: start for name, start in starts.items() if start > ceiling},
         forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 
-def _thresholds(settings: WindowSettings, window: int) -> Thresholds:
+def _cascade_starts(window: WindowSettings, thresholds: Thresholds) -> dict[str, float]:
+    """The share of the input budget from which each policy of the cascade is applied, in its order.
+
+    One whose start is not set never starts after one that comes behind it.
+    """
+    usual = {"compact": thresholds.red, "delegate": max(_LAST_RESORT, thresholds.red)}
+    starts: dict[str, float] = {}
+    latest = 1.0
+    for name in reversed(window.cascade):
+        given = window.cascade_percents.get(name)
+        latest = min(usual.get(name, thresholds.orange), latest) if given is None else given / 100
+        starts[name] = latest
+    return dict(reversed(starts.items()))
+
+
+def zone_thresholds(settings: WindowSettings, window: int) -> Thresholds:
+    """Return where the zones begin: as set, else as suits a window of this size. Raises `SettingsError`."""
     defaults = Thresholds.for_window(window)
     try:
         return Thresholds(
@@ -203,4 +225,5 @@ def _thresholds(settings: WindowSettings, window: int) -> Thresholds:
             red=settings.red_percent / 100 or defaults.red,
         )
     except ValueError as error:
-        raise SettingsError("window", str(error)) from None
+        cure = "set window.yellow_percent, orange_percent and red_percent together"
+        raise SettingsError("window", f"{error}; {cure}") from None

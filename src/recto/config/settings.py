@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from recto.context.window import Enforced
-from recto.continuity.checkpoints.rules import LOOPBACK
+from recto.context.window import CASCADE, MAX_VELOCITY_TURNS, PROTECTABLE, Enforced
+from recto.continuity.checkpoints.rules import HANDOFF_FILE, LOOPBACK
 from recto.continuity.memory import KINDS
 from recto.formats.json_spans import MAX_DEPTH
 from recto.transcript.entries import DEFAULT_SESSION
@@ -70,15 +72,33 @@ class WindowSettings:
     policy: str = "prune"
     """What is evicted first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
     scorer: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the eviction policy, such as `{weights: {lru: 0.5, priority: 0.5}}` for `hybrid`."""
+    """Settings of the eviction policy, such as `{tool: 8}` for `type_ttl`: the time to live of each kind, in turns. For
+    `hybrid`, the weights of the others and their settings: `{weights: {lru: 0.5, type_ttl: 0.5}, settings: {type_ttl:
+    {tool: 8}}}`."""
     yellow_percent: float = 0.0
     """Where the yellow zone of pressure begins. 0, here and for the next two: derived from the window size."""
     orange_percent: float = 0.0
     """Where the orange zone begins."""
     red_percent: float = 0.0
     """Where the red zone begins."""
+    velocity_turns: int = 5
+    """Turns over which the velocity of pressure and the burn rates of components are averaged, up to 20."""
+    spike_factor: float = 3.0
+    """A turn that adds more than this many times the usual tokens is a velocity spike."""
+    cascade: tuple[str, ...] = CASCADE
+    """For `zones`: the policies in the order in which they are applied, each only while tokens are still needed. One
+    that is not named is not used."""
+    cascade_percents: Mapping[str, float] = field(default_factory=dict)
+    """For `zones`: percent of the input budget from which a policy of the cascade is applied, such as `{progressive:
+    85}`. Those not named: `compact` from the red zone on, `delegate` from 95, the others from the orange zone on."""
+    max_tokens: int = 0
+    """The most tokens of any model's window that are used; the window of a model that is not known. 0: no such limit.
+    """
     keep_tools: tuple[str, ...] = ()
     """Tools whose calls and results are never evicted."""
+    protect: tuple[str, ...] = ()
+    """Kinds of messages that are never evicted: `user`, `assistant`, `tool` (results, with their calls). System text
+    never is."""
     mark: str = "DO_NOT_EVICT"
     """A message that contains this text is never evicted. Empty: no such mark."""
     protect_task: bool = True
@@ -100,7 +120,8 @@ class WindowSettings:
     enforced: Enforced = "globally"
     """Whether budgets limit the prompt as a whole (`globally`) or each component too (`per_component`)."""
     checkpoint_warning_percent: float = 85.0
-    """For `auto_compact`: above this share a compaction is announced, and a checkpoint and a handoff are written."""
+    """Above this share a checkpoint is written, where checkpoints are (`continuity.milestones`). In `auto_compact` it
+    is always written, with a handoff, and the compaction is announced."""
     compact_target_percent: float = 92.0
     """For `auto_compact`: above this share the compaction is carried out."""
     keep_recent_tokens: int = 20_000
@@ -110,8 +131,8 @@ class WindowSettings:
     def __post_init__(self) -> None:
         if self.mode not in ("sliding_window", "auto_compact", "zones"):
             raise ValueError("window.mode is sliding_window, auto_compact or zones")
-        if not 0 < self.checkpoint_warning_percent <= self.compact_target_percent <= 100:
-            raise ValueError("window.checkpoint_warning_percent must not be above window.compact_target_percent")
+        self._check_percents()
+        self._check_cascade()
         if self.keep_recent_tokens < 0:
             raise ValueError("window.keep_recent_tokens must not be below zero")
         if not 0 <= self.record_percent <= 25:
@@ -125,12 +146,64 @@ class WindowSettings:
                 raise ValueError(f"window.profile is one of {', '.join(PROFILES)}")
         if self.shares:
             self._check_shares()
+        if self.min_recent_messages < 0:
+            raise ValueError("window.min_recent_messages must not be below zero")
+        if self.max_tokens < 0:
+            raise ValueError("window.max_tokens must not be below zero")
+        unknown = [kind for kind in self.protect if kind not in PROTECTABLE]
+        if unknown:
+            raise ValueError(f"window.protect: '{unknown[0]}' is none of {', '.join(PROTECTABLE)}")
+        if not 1 <= self.velocity_turns <= MAX_VELOCITY_TURNS:
+            raise ValueError(f"window.velocity_turns is from 1 to {MAX_VELOCITY_TURNS}")
+        if self.spike_factor <= 1:
+            raise ValueError("window.spike_factor must be more than 1")
+
+    def _check_percents(self) -> None:
+        warning, target = self.checkpoint_warning_percent, self.compact_target_percent
+        if not (0 < warning <= 100 and 0 < target <= 100):
+            raise ValueError(
+                "window.checkpoint_warning_percent and window.compact_target_percent are above 0 and at most 100"
+            )
+        if self.mode == "auto_compact" and warning > target:
+            raise ValueError(
+                f"window.checkpoint_warning_percent is {warning:g} and must not be above "
+                f"window.compact_target_percent, which is {target:g}: a checkpoint comes before the compaction"
+            )
         if not 0 < self.soft_percent <= 100:
             raise ValueError("window.soft_percent is above 0 and at most 100")
         if not 0 <= self.floor_percent < self.ceiling_percent <= 100:
-            raise ValueError("window.floor_percent must be below window.ceiling_percent, both between 0 and 100")
-        if self.min_recent_messages < 0:
-            raise ValueError("window.min_recent_messages must not be below zero")
+            raise ValueError(
+                f"window.floor_percent is {self.floor_percent:g} and must be below window.ceiling_percent, which is "
+                f"{self.ceiling_percent:g}, both between 0 and 100: lower the floor or raise the ceiling"
+            )
+        zones = {name: getattr(self, f"{name}_percent") for name in ("yellow", "orange", "red")}
+        if not all(0 <= percent <= 100 for percent in zones.values()):
+            raise ValueError("window.yellow_percent, window.orange_percent and window.red_percent are from 0 to 100")
+        for (lower, low), (higher, high) in pairwise((name, start) for name, start in zones.items() if start):
+            if low >= high:
+                raise ValueError(
+                    f"window.{higher}_percent is {high:g} and must be above window.{lower}_percent, which is {low:g}: "
+                    "zones begin at ascending percents"
+                )
+
+    def _check_cascade(self) -> None:
+        for name in self.cascade:
+            if name not in CASCADE:
+                raise ValueError(f"window.cascade: '{name}' is none of {', '.join(CASCADE)}")
+        if not self.cascade or len(set(self.cascade)) != len(self.cascade):
+            raise ValueError("window.cascade names at least one policy, and each once")
+        for name, start in self.cascade_percents.items():
+            if name not in self.cascade:
+                raise ValueError(f"window.cascade_percents: '{name}' is none of {', '.join(self.cascade)}")
+            if isinstance(start, bool) or not isinstance(start, int | float) or not 0 < start <= 100:
+                raise ValueError(f"window.cascade_percents.{name} is a number of percent, above 0 and at most 100")
+        starts = [(name, self.cascade_percents[name]) for name in self.cascade if name in self.cascade_percents]
+        for (earlier, low), (later, high) in pairwise(starts):
+            if low > high:
+                raise ValueError(
+                    f"window.cascade_percents.{later} is {high:g} and must not be below window.cascade_percents."
+                    f"{earlier}, which is {low:g}: {earlier} comes first in the cascade"
+                )
 
     def _check_shares(self) -> None:
         from recto.context.window.budget import COMPONENTS  # noqa: PLC0415  # start-up: budgets come with the window
@@ -142,7 +215,11 @@ class WindowSettings:
                 raise ValueError(f"window.shares.{name} is a number of percent, from 0 to 100")
         total = sum(self.shares.values())
         if total > 100 or (total < 100 and len(self.shares) == len(COMPONENTS)) or self.shares.get("reserve", 0) == 100:
-            raise ValueError(f"window.shares must add up to 100 percent with the reserve below that, and are {total:g}")
+            raise ValueError(
+                f"window.shares must add up to 100 percent with the reserve below that, and are {total:g}: lower some"
+                if total > 100
+                else f"window.shares must add up to 100 percent with the reserve below that, and are {total:g}"
+            )
 
 
 _MAX_PASSAGES, _MAX_PASSAGE_CHARACTERS = 8, 1000
@@ -353,6 +430,10 @@ class ContinuitySettings:
     folder: str = ""
     """Where checkpoints and handoffs are also written as files, one folder per session. Empty: only in the transcript.
     """
+    state_file: str = "checkpoint.json"
+    """The name of the file of a checkpoint for programs, in the folder of its session."""
+    progress_file: str = "checkpoint.md"
+    """The name of the file of a checkpoint for people."""
     milestones: str = "auto"
     """Checkpoints at milestones: `always`, `never`, `auto` (if a folder is set or the mode summarises)."""
     environment: bool = True
@@ -367,6 +448,12 @@ class ContinuitySettings:
     def __post_init__(self) -> None:
         if self.milestones not in ("auto", "always", "never"):
             raise ValueError("continuity.milestones is auto, always or never")
+        names = (self.state_file, self.progress_file, HANDOFF_FILE)
+        if any(name != Path(name).name or name.startswith(".") for name in names) or len(set(names)) != len(names):
+            raise ValueError(
+                "continuity.state_file and continuity.progress_file are two names of files, without folders (those are "
+                f"continuity.folder), and not {HANDOFF_FILE}"
+            )
         if self.resume_tokens < 100:
             raise ValueError("continuity.resume_tokens must be at least 100")
 
@@ -588,7 +675,13 @@ FOLDER_SETTINGS = frozenset(
         "window.yellow_percent",
         "window.orange_percent",
         "window.red_percent",
+        "window.velocity_turns",
+        "window.spike_factor",
+        "window.cascade",
+        "window.cascade_percents",
+        "window.max_tokens",
         "window.keep_tools",
+        "window.protect",
         "window.mark",
         "window.protect_task",
         "window.look_ahead",

@@ -30,6 +30,10 @@ class Setting:
     origin: Origin
     where: str
     """The file or the environment variable; empty for defaults and arguments."""
+    line: int = 0
+    """The line of the file; 0 if there is none."""
+    given_as: str = ""
+    """The name that the layer uses, if it is another one."""
 
 
 def all_settings(settings: Settings, layers: Sequence[Layer]) -> list[Setting]:
@@ -49,12 +53,14 @@ def _leaves(tree: object, path: str) -> Iterator[tuple[str, Any]]:
 
 def _setting(key: str, value: object, layers: Sequence[Layer]) -> Setting:
     origin: Origin = "default"
-    where = ""
+    where, line, given_as = "", 0, ""
     for layer in layers:
         if _contains(layer.tree, key.split(".")):
             origin = layer.origin
-            where = f"RECTO_{key.upper().replace('.', '__')}" if origin == "environment" else layer.name
-    return Setting(key=key, value=redact(key, value), origin=origin, where=where)
+            name, line = layer.translation.place_of(key) or (key, 0)
+            where = f"RECTO_{name.upper().replace('.', '__')}" if origin == "environment" else layer.name
+            given_as = "" if name in (key, *key.split(".")) or key.startswith(f"{name}.") else name
+    return Setting(key=key, value=redact(key, value), origin=origin, where=where, line=line, given_as=given_as)
 
 
 def _contains(tree: Any, names: Sequence[str]) -> bool:  # noqa: ANN401  # a value of the tree

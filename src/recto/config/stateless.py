@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card
+from recto.context.window.budget_warnings import read_warning
 from recto.context.window.pressure import (
     Pressure,
     PressureReading,
@@ -157,8 +158,9 @@ class PressureMonitor:
     ) -> PressureReading:
         """Measure the prompt now, also inside a turn.
 
-        `prompt` is a number of tokens or the messages, and `reported` what the provider counted. A plausible report is
-        used; beside a count by the model's own tokenizer it never lowers it.
+        `prompt` is a number of tokens or the messages, and `reported` what the provider counted. Without a report, a
+        budget warning to the model in the messages is one (`<system_warning>Token usage: 35000/200000; …`). A plausible
+        report is used; beside a count by the model's own tokenizer it never lowers it.
         """
         tokens, source = self._size(prompt, reported, tools)
         reading = self._pressure.read(tokens, source)
@@ -201,8 +203,26 @@ class PressureMonitor:
         else:
             self._meter = self._meter or make_meter(self._settings)
             exact, counted = self._meter.exact, _count(self._meter, prompt, tools)
+            warned = None if reported else self._warned(prompt)
+            if warned is not None:
+                used, added = warned
+                size = measure_prompt(counted, used, added=added, exact=exact)
+                return size.tokens, source_of(size, counted, exact=exact, report="warning")
         size = measure_prompt(counted, reported, exact=exact)
         return size.tokens, source_of(size, counted, exact=exact)
+
+    def _warned(self, prompt: Sequence[Mapping[str, Any] | bytes]) -> tuple[int, int] | None:
+        """The tokens that the last budget warning to the model names, and those of the messages behind it."""
+        assert self._meter is not None  # noqa: S101  # made by the caller
+        added = 0
+        for message in reversed(prompt):
+            parsed = _parsed(message)
+            texts = "\n".join(part.text for part in parsed.parts if part.kind == "text")
+            warning = None if parsed.role == "assistant" else read_warning(texts)
+            if warning is not None and warning.used:
+                return warning.used, added
+            added += self._meter.message(parsed)
+        return None
 
 
 def _input_budget(settings: Settings) -> int:

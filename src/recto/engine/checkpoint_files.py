@@ -10,16 +10,17 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from recto.continuity.checkpoints.rules import HANDOFF_FILE
 from recto.continuity.folders import make_private_folder
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _STALE_SECONDS = 3600
 """Age at which temporary files of a stopped process are removed."""
 
-JSON, PAGE, HANDOFF = "checkpoint.json", "checkpoint.md", "handoff.md"
 ARCHIVE = "archive"
 """The folder of the checkpoints of completed tasks."""
 
@@ -36,11 +37,15 @@ def session_folder(folder: str | os.PathLike[str], session: str) -> Path:
     return Path(folder).expanduser() / safe_name(session)
 
 
-def archive_files(folder: Path, version: int, checkpoint: bytes, page: bytes) -> None:
-    """Write the last checkpoint of a task to the archive; none waits in the folder any more. Raises `OSError`."""
-    write_atomically(folder / ARCHIVE / f"checkpoint-{version}.json", checkpoint)
-    write_atomically(folder / ARCHIVE / f"checkpoint-{version}.md", page)
-    for name in (JSON, PAGE, HANDOFF):
+def archive_files(folder: Path, version: int, files: Mapping[str, bytes]) -> None:
+    """Write the last checkpoint of a task to the archive; none waits in the folder any more. Raises `OSError`.
+
+    `files` are its files by name.
+    """
+    for name, content in files.items():
+        archived = Path(name)
+        write_atomically(folder / ARCHIVE / f"{archived.stem}-{version}{archived.suffix}", content)
+    for name in (*files, HANDOFF_FILE):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -29,10 +29,9 @@ from recto.continuity.checkpoints.builder import (
 )
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment, ManualState, TaskStatement
 from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
-from recto.continuity.checkpoints.rules import CheckpointRules
+from recto.continuity.checkpoints.rules import HANDOFF_FILE, CheckpointRules
 from recto.continuity.checkpoints.schema import checkpoint_from
-from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
-from recto.engine.checkpoint_files import JSON, PAGE, archive_files, session_folder, write_atomically
+from recto.engine.checkpoint_files import archive_files, session_folder, write_atomically
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import CHECKPOINT, HANDOFF, EventLog, checkpoint_key, last_numbered, replay_key
 from recto.engine.prompt_builder import MessageCache
@@ -240,11 +239,12 @@ class Checkpoints:
                     checkpoint = checkpoint_from(entry.content, session=self._session)
                     readable = json.dumps(checkpoint.to_json(), indent=2, ensure_ascii=True).encode() + b"\n"
                     page = page_for_people(checkpoint).encode("utf-8", "replace")
+                    files = {self.rules.state_file: readable, self.rules.progress_file: page}
                     if checkpoint.is_complete:
-                        archive_files(folder, checkpoint.version, readable, page)
+                        archive_files(folder, checkpoint.version, files)
                         break
-                    write_atomically(folder / JSON, readable)
-                    write_atomically(folder / PAGE, page)
+                    for name, content in files.items():
+                        write_atomically(folder / name, content)
                 elif entry.kind == HANDOFF:
                     text = str(json.loads(entry.content)["text"])
                     write_atomically(folder / HANDOFF_FILE, text.encode("utf-8", "replace") + b"\n")

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from recto.engine.checkpoints import Checkpoints
 
 
-PRESSURE = 0.85
-"""The share of the input budget from which on a checkpoint is written, where milestones are."""
 HANDOFF_TOKENS = 600
 """What a handoff may cost in the prompt of the turn after a compaction."""
 ATTEMPTS = 8
@@ -189,7 +187,7 @@ class WindowContinuity:
     def _milestone(self, state: WindowState, used: int, rules: ReliefRules, input_budget: int) -> str:
         if not self.rules.milestones:
             return ""
-        if not rules.warning and used >= PRESSURE * input_budget and CHECKPOINT not in state.budget_levels:
+        if not rules.warning and used >= self.rules.pressure * input_budget and CHECKPOINT not in state.budget_levels:
             return "room gets short"
         return self.checkpoints.milestone(state)
 

@@ -13,9 +13,11 @@ from typing import Any
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import COMPONENTS, Budget, BudgetVerdict, Component, ComponentUsage
 from recto.context.window.pressure import (
+    PLAUSIBLE_RATIOS,
     Pressure,
     PressureReading,
     PromptSize,
+    Source,
     VelocitySpike,
     compare_readings,
     measure_prompt,
@@ -42,15 +44,33 @@ def pressure_of(
     state: WindowState, builder: PromptBuilder, rules: ReliefRules, input_budget: int, used: int | None = None
 ) -> PressureReading:
     """The pressure of a state. `used` are the tokens of its prompt, where they are known already."""
-    pressure = Pressure(input_budget=input_budget, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
+    warned = state.warned_window
+    believed = warned >= PLAUSIBLE_RATIOS[0] * input_budget
+    pressure = Pressure(
+        input_budget=min(input_budget, warned) if believed else input_budget,
+        thresholds=rules.thresholds,
+        growth=state.growth.over(rules.velocity_turns),
+        turns=state.turn,
+        spike_factor=rules.spike_factor,
+    )
     counted = builder.prompt_tokens(state) if used is None else used
     exact = builder.messages.meter.exact
-    size = prompt_size(state, counted, exact=exact)
-    return pressure.read(size.tokens, source_of(size, counted, exact=exact))
+    size, source = prompt_size(state, counted, exact=exact)
+    return pressure.read(size.tokens, source)
 
 
-def prompt_size(state: WindowState, counted: int, *, exact: bool) -> PromptSize:
-    """The size of the prompt of a state by what the provider reported for the last one, and our own count since."""
+def prompt_size(state: WindowState, counted: int, *, exact: bool) -> tuple[PromptSize, Source]:
+    """The size of the prompt of a state, by the newest report or budget warning and our own count since; its source."""
+    if state.warned_tokens:
+        added = max(state.tokens - state.warned_at, 0)
+        size = measure_prompt(counted, state.warned_tokens, added=added, exact=exact)
+        if size.tokens != counted:
+            return size, "warning"
+    size = _reported_size(state, counted, exact=exact)
+    return size, source_of(size, counted, exact=exact)
+
+
+def _reported_size(state: WindowState, counted: int, *, exact: bool) -> PromptSize:
     if not state.reported_tokens:
         return PromptSize(counted, None)
     added = max(counted - state.counted_tokens, 0)

@@ -498,6 +498,7 @@ def _apply_status(state: WindowState, entry: Entry) -> None:
         state.zone = payload["after"]
     elif entry.kind == USAGE:
         state.reported_tokens, state.counted_tokens = payload["reported"], payload["counted"]
+        state.warned_tokens = 0  # a report is newer
     elif entry.kind == ANNOUNCED:
         state.budget_levels[ANNOUNCED] = "warning"
     elif entry.kind in (CHECKPOINT, HANDOFF, REPLAYED):

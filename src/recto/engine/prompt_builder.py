@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.context.facts.types import MessageView, MessageViewReader
 from recto.context.facts.user_text import own_lines
+from recto.context.window.budget_warnings import BudgetWarning, may_warn, read_warning
 from recto.context.window.notes import render_notes
 from recto.context.window.plan import EntryVectors, PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading
@@ -304,7 +305,14 @@ class MessageCache:
             is_output=part == "output",
             is_injected=part == "injected",
             has_typed=part == "typed",
+            warning=self._warning(raw, wire, message) if part != "output" and may_warn(raw) else None,
         )
+
+    @staticmethod
+    def _warning(raw: bytes, wire: str, message: Message | None) -> BudgetWarning | None:
+        """What a message says about the model's window. Tool output and answers that quote a warning do not count."""
+        parsed = message or read(raw, wire)
+        return None if parsed.role == "assistant" else read_warning(_typed_text(parsed))
 
     def _may_be_marked(self, raw: bytes) -> bool:
         """Whether a message can contain the mark: most cannot, by their bytes, and their text need not be searched."""

@@ -148,7 +148,8 @@ def _turns(window: Window, first: int, last: int) -> list[_TurnBuilder]:
             current.recalled = tokens if isinstance(tokens, int) else 0
         handoff = window.continuity.handoff_note(state, builder.usual_wire) if state.shown_handoff[0] else None
         counted = state.tokens + overhead.tokens + current.recalled + (handoff.tokens if handoff else 0)
-        current.entry, current.turn, current.tokens = entry, state.turn, prompt_size(state, counted, exact=exact).tokens
+        size, _ = prompt_size(state, counted, exact=exact)
+        current.entry, current.turn, current.tokens = entry, state.turn, size.tokens
         current.peak = max(current.peak, current.tokens)
         current.messages, current.left = len(state.messages), state.evicted_messages
         if decides:

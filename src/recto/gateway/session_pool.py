@@ -153,7 +153,7 @@ class SessionPool:
         window = replace(settings.window, profile=key.profile) if key.profile else settings.window
         model = name[1]
         limits = _merge_limits(settings.models.get(model, {}), self.limits.of(self._upstream_of(model, key), model))
-        if model and not self.knows(self._upstream_of(model, key), model):
+        if model and not window.max_tokens and not self.knows(self._upstream_of(model, key), model):
             self._log_unknown(model)
             limits["window"] = UNLIMITED_WINDOW
         models = {**settings.models, model: limits} if limits else settings.models

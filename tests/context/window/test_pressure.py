@@ -75,12 +75,13 @@ def test_thresholds_that_do_not_ascend_are_refused(yellow, orange, red):
 
 @pytest.mark.requirement("pressure.zones")
 def test_small_windows_are_warned_earlier_and_large_ones_later_but_red_stays_tight():
-    small, middle, large = (Thresholds.for_window(window) for window in (16_384, 128_000, 200_000))
+    small, tight, middle, large = (Thresholds.for_window(window) for window in (16_384, 32_768, 128_000, 200_000))
     assert middle == Thresholds() == Thresholds(yellow=0.50, orange=0.75, red=0.90)
-    assert small.yellow < middle.yellow < large.yellow
-    assert small.orange < middle.orange < large.orange
-    assert small.red < middle.red == large.red
-    assert Thresholds.for_window(16_385) == Thresholds.for_window(199_999) == middle
+    assert small.yellow < tight.yellow < middle.yellow < large.yellow
+    assert small.orange < tight.orange < middle.orange < large.orange
+    assert small.red < tight.red < middle.red == large.red
+    assert Thresholds.for_window(16_385) == Thresholds.for_window(32_000) == tight
+    assert Thresholds.for_window(32_769) == Thresholds.for_window(199_999) == middle
 
 
 @given(st.integers(1, 10_000_000))

@@ -20,7 +20,7 @@ from recto.context.policies.trim import TrimResults
 from recto.context.window.budget import Component
 from recto.context.window.cache_cost import CacheAge, PromptEdit, remaining_steps, weigh_edit
 from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
-from recto.context.window.pressure import Thresholds
+from recto.context.window.pressure import SPIKE_FACTOR, VELOCITY_TURNS, Thresholds
 from recto.context.window.state import Protection, WindowState, component_of, in_flight
 from recto.tokens.model_card import ModelCard
 
@@ -56,6 +56,10 @@ class ReliefRules:
     """The policy applied last, when the newest messages have to lose their protection."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     """Where the pressure zones begin."""
+    velocity_turns: int = VELOCITY_TURNS
+    """Turns over which growth is averaged."""
+    spike_factor: float = SPIKE_FACTOR
+    """How many times the usual growth is a spike."""
     mark: str = ""
     """A message whose text contains this is never evicted."""
     may_evict: bool = True
@@ -97,7 +101,7 @@ class ReliefRules:
         begins = self.looks_ahead and state.question > state.last_assistant
         if not begins or not self.middle < tokens / max(self.input_budget, 1) <= self.ceiling:
             return 0
-        expected = state.growth.high_gain - state.growth.gain(state.tokens)
+        expected = state.growth.over(self.velocity_turns).high_gain - state.growth.gain(state.tokens)
         return expected if tokens + expected > self.ceiling * self.input_budget else 0
 
 
@@ -382,7 +386,7 @@ def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, ca
         removed=max(before - after, 0),
         suffix=max(after - prefix, 0),
         steps=remaining_steps(state.steps),
-        grows=int(state.growth.pace * state.turn / max(state.steps, 1)),
+        grows=int(state.growth.over(planner.rules.velocity_turns).pace * state.turn / max(state.steps, 1)),
         cache=cache,
     )
     verdict = weigh_edit(card, edit)

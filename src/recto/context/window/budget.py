@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from recto.context.window import Enforced
-from recto.context.window.pressure import Growth, turns_until
+from recto.context.window.pressure import VELOCITY_TURNS, Growth, turns_until
 from recto.tokens.model_card import ModelCard
 
 Component = Literal["system", "tools", "history", "results", "memory", "reserve"]
@@ -152,6 +152,8 @@ class Budget:
     """Tokens a prompt may have: the window minus the reserve, and at most the model's maximum input."""
     limits: Mapping[Component, Limit]
     enforced: Enforced = "globally"
+    velocity_turns: int = VELOCITY_TURNS
+    """Turns over which burn rates are averaged."""
 
     @classmethod
     def of(
@@ -179,6 +181,7 @@ class Budget:
         soft: float = SOFT_LIMIT_SHARE,
         reserve: int | None = None,
         enforced: Enforced = "globally",
+        velocity_turns: int = VELOCITY_TURNS,
     ) -> Budget:
         """Budget for a model. Any reserve above its share is taken from the other components in proportion."""
         if profile not in PROFILES:
@@ -191,7 +194,13 @@ class Budget:
             for name in COMPONENTS
         }
         limits = {name: Limit(soft=int(tokens * soft + ROUNDING), hard=tokens) for name, tokens in hard.items()}
-        return cls(window=card.window, input_budget=input_budget, limits=MappingProxyType(limits), enforced=enforced)
+        return cls(
+            window=card.window,
+            input_budget=input_budget,
+            limits=MappingProxyType(limits),
+            enforced=enforced,
+            velocity_turns=velocity_turns,
+        )
 
     @property
     def reserve(self) -> int:
@@ -225,7 +234,7 @@ class Budget:
 
     def _usage(self, component: Component, used: int, growth: Growth) -> ComponentUsage:
         limit = self.limits[component]
-        burn = growth.pace_with(used) if component in GROWING else 0.0
+        burn = growth.over(self.velocity_turns).pace_with(used) if component in GROWING else 0.0
         return ComponentUsage(
             component=component,
             used=used,

@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
 
+from recto.context.window import MAX_VELOCITY_TURNS
+
 Zone = Literal["green", "yellow", "orange", "red"]
-Source = Literal["reported", "counted", "estimated"]
-"""Where the size of a prompt comes from: the provider's report, the model's own tokenizer, or an estimate."""
+Source = Literal["reported", "warning", "counted", "estimated"]
+"""Where the size of a prompt comes from: the provider's report, a budget warning to the model in a message, the model's
+own tokenizer, or an estimate."""
 Urgency = Literal["normal", "warning", "critical"]
 CRITICAL_TURNS, WARNING_TURNS = 3, 10
 """With fewer turns than these left until the red zone, the urgency is `critical` or `warning`."""
@@ -33,6 +36,7 @@ PLAUSIBLE_RATIOS = (0.25, 4.0)
 calls."""
 
 SMALL_WINDOW = 16_384
+MEDIUM_WINDOW = 32_768
 LARGE_WINDOW = 200_000
 
 
@@ -55,11 +59,14 @@ class Thresholds:
         """Thresholds that suit a window of this size.
 
         Up to 16 K, 40/65/80: one tool result of 1,500 tokens is a tenth of the input budget, so a prompt can jump from
-        75 % over the limit in one step. From 200 K on, 60/80/90: half full leaves 100 K tokens, many turns of work, and
-        an early alarm would only break a warm cache. Red stays where it is: a large window also gets larger results.
+        75 % over the limit in one step. Up to 32 K, 45/70/85, for the same reason. From 200 K on, 60/80/90: half full
+        leaves 100 K tokens, many turns of work, and an early alarm would only break a warm cache. Red stays where it
+        is: a large window also gets larger results.
         """
         if window <= SMALL_WINDOW:
             return cls(yellow=0.40, orange=0.65, red=0.80)
+        if window <= MEDIUM_WINDOW:
+            return cls(yellow=0.45, orange=0.70, red=0.85)
         if window >= LARGE_WINDOW:
             return cls(yellow=0.60, orange=0.80, red=0.90)
         return cls()
@@ -82,12 +89,22 @@ class Growth:
     the count this turn would have begun with had the decision come before it, which may be negative."""
     gains: tuple[int, ...] = ()
     """Tokens added by each of the last turns, oldest first."""
+    turns: int = VELOCITY_TURNS
+    """How many of them count."""
+
+    def over(self, turns: int) -> Growth:
+        """The same growth, judged by the last so many turns."""
+        return self if turns == self.turns else replace(self, turns=turns)
+
+    @property
+    def _recent(self) -> tuple[int, ...]:
+        return self.gains[-self.turns :]
 
     def turn(self, tokens: int) -> Growth:
         """End a turn. The first one only sets the level: a system prompt is not growth."""
         if self.level is None:
             return replace(self, level=tokens)
-        return Growth(level=tokens, gains=(*self.gains, self.gain(tokens))[-VELOCITY_TURNS:])
+        return Growth(level=tokens, gains=(*self.gains, self.gain(tokens))[-MAX_VELOCITY_TURNS:], turns=self.turns)
 
     def relieved(self, tokens: int, before: int | None = None) -> Growth:
         """Account for a decision that changed the count from `before` to `tokens`; this turn's gain is unchanged.
@@ -107,18 +124,20 @@ class Growth:
     @property
     def pace(self) -> float:
         """Tokens per turn, over the turns that have ended."""
-        return sum(self.gains) / len(self.gains) if self.gains else 0.0
+        gains = self._recent
+        return sum(gains) / len(gains) if gains else 0.0
 
     @property
     def high_gain(self) -> int:
         """What a turn seldom adds more than: the 90th percentile of the last turns' gains. 0 if there are too few."""
         if len(self.gains) < MIN_BASELINE_TURNS:
             return 0
-        return sorted(self.gains)[ceil(0.9 * len(self.gains)) - 1]
+        gains = sorted(self.gains[-max(self.turns, MIN_BASELINE_TURNS) :])
+        return gains[ceil(0.9 * len(gains)) - 1]
 
     def pace_with(self, tokens: int) -> float:
         """The pace including this turn, if that raises it: an unfinished turn does not lower the pace."""
-        gains = (*self.gains, self.gain(tokens))[-VELOCITY_TURNS:]
+        gains = (*self.gains, self.gain(tokens))[-self.turns :]
         return max(self.pace, sum(gains) / len(gains))
 
 
@@ -163,6 +182,8 @@ class Pressure:
     growth: Growth = Growth()
     turns: int = 0
     """Turns that have ended."""
+    spike_factor: float = SPIKE_FACTOR
+    """A turn that gains more than this many times the baseline is a spike."""
 
     def __post_init__(self) -> None:
         if self.input_budget < 0:
@@ -192,7 +213,7 @@ class Pressure:
             zone=zone,
             velocity=velocity,
             turns_until_red=0 if zone == "red" else turns_until(distance, velocity),
-            spike=known and gain > max(MIN_SPIKE_TOKENS, SPIKE_FACTOR * self.growth.pace),
+            spike=known and gain > max(MIN_SPIKE_TOKENS, self.spike_factor * self.growth.pace),
             baseline=self.growth.pace if known else None,
             gain=gain,
             turn=self.turns,
@@ -257,10 +278,12 @@ def measure_prompt(counted: int, reported: int | None, *, added: int = 0, exact:
     return PromptSize(max(counted, tokens) if exact else tokens, discrepancy)
 
 
-def source_of(size: PromptSize, counted: int, *, exact: bool) -> Source:
-    """Where the size of a prompt of `counted` tokens comes from."""
+def source_of(
+    size: PromptSize, counted: int, *, exact: bool, report: Literal["reported", "warning"] = "reported"
+) -> Source:
+    """Where the size of a prompt of `counted` tokens comes from; `report` is what it was measured with."""
     if size.tokens != counted:
-        return "reported"
+        return report
     return "counted" if exact else "estimated"
 
 

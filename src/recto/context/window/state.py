@@ -36,6 +36,8 @@ class Protection:
     """Whether the first user message (the task) stays in the prompt."""
     answered: bool = True
     """Whether the assistant message that the current user message answers stays in the prompt."""
+    kinds: frozenset[str] = frozenset()
+    """Kinds of messages that stay in the prompt: user, assistant, tool."""
 
     def __post_init__(self) -> None:
         if self.min_recent_messages < 0:
@@ -78,6 +80,13 @@ class WindowState:
     """Tokens the provider reported for the last prompt; 0 if it reported none or the prompt was edited since."""
     counted_tokens: int = 0
     """Our own count of that prompt."""
+    warned_tokens: int = 0
+    """Tokens of the prompt by the model's last budget warning; 0 if there is none, or a report or an edit came since.
+    """
+    warned_at: int = 0
+    """`tokens` at that warning."""
+    warned_window: int = 0
+    """The model's window by its last budget warning; 0 if there is none."""
     wire: str = ""
     """The session's wire format, known once a message requires one."""
     cache_mark: str = ""
@@ -168,6 +177,10 @@ class WindowState:
         self.messages[message.seq] = message
         self._charge(message, message.tokens)
         self._note_kind(message)
+        if message.warning is not None:
+            self.warned_window = message.warning.window
+            if message.warning.used:
+                self.warned_tokens, self.warned_at = message.warning.used, self.tokens
         self.seq = message.seq
 
     def cost(self, seq: int) -> int:
@@ -335,7 +348,7 @@ class WindowState:
         self.growth = self.growth.relieved(self.tokens, before)
         for component, used in self.components().items():
             self.burn = self.burn.relieved(component, used)
-        self.reported_tokens = self.counted_tokens = 0
+        self.reported_tokens = self.counted_tokens = self.warned_tokens = 0
         self.budget_levels.clear()
 
     def snapshot(self) -> dict[str, Any]:
@@ -356,6 +369,7 @@ class WindowState:
             "burn": {name: [grown.level, list(grown.gains)] for name, grown in self.burn.growths.items()},
             "levels": self.budget_levels,
             "reported": [self.reported_tokens, self.counted_tokens],
+            "warned": [self.warned_tokens, self.warned_at, self.warned_window],
             "cache_mark": self.cache_mark,
             "wire": self.wire,
             "summary": self.summary.decision_seq if self.summary else 0,
@@ -379,6 +393,7 @@ class WindowState:
         """Rebuild the state from a snapshot, its messages, its summary and its working record."""
         evicted, evicted_tokens, first_evicted, last_evicted = snapshot["left"]
         level, gains = snapshot["growth"]
+        warned_tokens, warned_at, warned_window = snapshot.get("warned", (0, 0, 0))
         checkpoints, windows = snapshot.get("counts", (0, 0))
         handoff, after_message = snapshot.get("replayed", (0, 0))
         state = cls(
@@ -401,6 +416,9 @@ class WindowState:
             budget_levels=dict(snapshot["levels"]),
             reported_tokens=snapshot["reported"][0],
             counted_tokens=snapshot["reported"][1],
+            warned_tokens=warned_tokens,
+            warned_at=warned_at,
+            warned_window=warned_window,
             cache_mark=snapshot["cache_mark"],
             wire=snapshot["wire"],
             summary=summary,
@@ -487,7 +505,13 @@ def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
         protected.update(
             [message.seq for message in state.messages.values() if protection.tools.intersection(message.tools)]
         )
+    if protection.kinds:
+        protected.update([message.seq for message in state.messages.values() if _is_of(message, protection.kinds)])
     return protected
+
+
+def _is_of(message: WindowMessage, kinds: frozenset[str]) -> bool:
+    return message.acts_as in kinds and not message.is_injected
 
 
 def protected_tokens(state: WindowState, protection: Protection) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recto.context.window.budget_warnings import BudgetWarning
 from recto.transcript.entries import Role
 
 LONG_EXCHANGE = 12
@@ -48,6 +49,8 @@ class WindowMessage(NamedTuple):
     echo of a command."""
     has_typed: bool = False
     """Whether it carries tool results and behind them something that the user typed, as after an interrupt."""
+    warning: BudgetWarning | None = None
+    """What it says about the model's window, if it is a budget warning."""
 
     @property
     def acts_as(self) -> Role:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HANDOFF_FILE = "handoff.md"
+"""The file of the newest handoff, in the folder of its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +15,14 @@ class CheckpointRules:
 
     folder: str = ""
     """Folder in which checkpoints are also written as files; empty: none."""
+    state_file: str = "checkpoint.json"
+    """The name of the file for programs."""
+    progress_file: str = "checkpoint.md"
+    """The name of the file for people."""
     milestones: bool = False
     """Whether a checkpoint is written when a subtask is done, a decision is made or the work is blocked."""
+    pressure: float = 0.85
+    """The share of the input budget from which on a checkpoint is written, where milestones are."""
     environment: bool = False
     """Whether the directory, git, files and services are probed."""
     directory: str = ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import Any, cast
 
 from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts, Scorer
 from recto.context.policies.scorers.fifo import Fifo
@@ -27,10 +28,17 @@ class Hybrid:
         default_factory=lambda: {"fifo": 0.30, "priority": 0.25, "type_ttl": 0.20, "lru": 0.15, "semantic_merge": 0.10}
     )
     """Weight of each scorer. A scorer that is not named or has weight 0 is not used."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of the scorers by name, such as `{"type_ttl": {"tool": 8}}`."""
     scorers: Mapping[str, Scorer] = field(default_factory=_scorers)
-    """The scorers by name, with their settings."""
+    """The scorers by name."""
 
     def __post_init__(self) -> None:
+        for name, values in self.settings.items():
+            if name not in self.scorers:
+                raise ValueError(f"hybrid.settings: no scorer '{name}'; known are {', '.join(self.scorers)}")
+            made = replace(cast("Fifo", self.scorers[name]), **values)
+            object.__setattr__(self, "scorers", {**self.scorers, name: made})
         unknown = self.weights.keys() - self.scorers.keys()
         if unknown:
             raise ValueError(f"hybrid.weights: no scorer '{min(unknown)}'; known are {', '.join(self.scorers)}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel, Dispatcher
     from recto.context.compaction.writer import SummaryWriter
     from recto.context.policies.features import Scorer
+    from recto.context.window.budget import Budget
     from recto.context.window.plan import Policy
     from recto.continuity.memory.authority import MemoryAuthority
     from recto.continuity.memory.consolidation import Consolidator
@@ -364,9 +365,7 @@ class _WindowParts:
             reaches_beyond=self._reaches_beyond,
             compactor=self._compactor,
             continuity=make_checkpoint_rules(settings),
-            standing=make_standing_context(
-                settings, self.meter, budget.input_budget, self._critical_memory(budget.input_budget)
-            ),
+            standing=make_standing_context(settings, self.meter, budget.input_budget, self._critical_memory(budget)),
         )
 
     def _recall(self) -> RecallService:
@@ -381,8 +380,10 @@ class _WindowParts:
         """Whether recall may find memory or other sessions."""
         return self.settings.recall.scope != "session" or self._has_memory()
 
-    def _critical_memory(self, input_budget: int) -> Callable[[], MemoryDigest | None]:
-        most = int(input_budget * self.settings.memory.critical_percent / 100)
+    def _critical_memory(self, budget: Budget) -> Callable[[], MemoryDigest | None]:
+        most = int(budget.input_budget * self.settings.memory.critical_percent / 100)
+        if budget.enforced == "per_component":
+            most = min(most, budget.limits["memory"].floor)
 
         @cache
         def critical() -> CriticalMemory:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
 from recto.context.policies.compact import Compact
 from recto.context.policies.evict import Evict
 from recto.context.policies.features import Scorer
-from recto.context.policies.planner import ReliefRules
+from recto.context.policies.planner import ComponentRules, ReliefRules
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
 from recto.context.policies.trim import TrimResults
@@ -22,6 +22,8 @@ from recto.context.window.state import Protection
 from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
 
+_DELEGATE: Literal["delegate"] = "delegate"
+"""The name of the policy that lets a sub-agent summarise what is evicted."""
 _LAST_RESORT = 0.95
 """Share of the input budget from which the last policies of the cascade run and relief is no longer postponed."""
 _FLOOR, _SMALL_FLOOR = 0.70, 0.85
@@ -30,6 +32,9 @@ each token (`python -m bench likelihood`); in a large one a deep cut costs it li
 (`python -m bench action_support`)."""
 _SMALL_WINDOW, _LARGE_WINDOW = 16_384, 32_000
 """Tokens up to which a window is small, and from which on it is large."""
+_RESULTS_FLOOR = 0.5
+"""Share of their own limit to which results are shortened. It is deeper than that of the window, because their limit is
+a small part of it and a result is one pointer away."""
 _COLD_DEPTH = 0.2
 """How much further relief goes where the provider's cache is cold: the prompt is written to it anyway, and the next
 cut, which rewrites a warm cache, comes later."""
@@ -87,11 +92,15 @@ def as_policy(policy: str | Policy | Scorer, **settings: object) -> Policy:
 def make_budget(window: WindowSettings, card: ModelCard) -> Budget:
     """Build the token budget of a model's prompts."""
     shares = {name: percent / 100 for name, percent in window.shares.items()}
+    floor = floor_share(window, card.window)
+    floors = {"history": floor, "results": min(floor, _RESULTS_FLOOR), "memory": floor}
+    floors |= {name: percent / 100 for name, percent in window.floors.items()}
     return Budget.for_model(
         card,
         window.profile,
         shares=cast("Mapping[Component, float]", shares),
         soft=window.soft_percent / 100,
+        floors=cast("Mapping[Component, float]", floors),
         reserve=window.reserve or None,
         enforced=window.enforced,
         velocity_turns=window.velocity_turns,
@@ -129,9 +138,6 @@ def make_relief_rules(
         thresholds=zone_thresholds(window, budget.window),
         velocity_turns=window.velocity_turns,
         spike_factor=window.spike_factor,
-        component_limits={
-            name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
-        },
         mark=window.mark,
         card=card,
         cache_aware=window.cache_aware,
@@ -139,8 +145,40 @@ def make_relief_rules(
         compact=compact,
     )
     if window.mode == "auto_compact":
-        return _auto_compact(rules, window)
-    return _cascade(rules, settings, eviction) if window.mode == "zones" else rules
+        rules = _auto_compact(rules, window)
+    elif window.mode == "zones":
+        rules = _cascade(rules, settings, eviction)
+    if window.enforced == "per_component":
+        rules = replace(rules, component_rules=_component_rules(rules, window, budget, eviction))
+    return rules
+
+
+def _component_rules(
+    rules: ReliefRules, window: WindowSettings, budget: Budget, eviction: Policy
+) -> dict[Component, ComponentRules]:
+    """Shorten results, then evict them with their exchange; of history, evict or compact what the mode does.
+
+    Recall keeps memory within its limit.
+    """
+    from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415  # only for the full cascade
+
+    trim = replace(TrimResults(**asdict(window.trim)), clear_at_least=0, keep_share=0.0)
+    summaries = [replace(policy, chosen=trim) for policy in rules.policies if isinstance(policy, SummarizeResults)]
+    evicts = [
+        policy
+        for policy in rules.policies
+        if not isinstance(policy, TrimResults | SummarizeResults) and policy.name != _DELEGATE
+    ]
+    results, history = budget.limits["results"], budget.limits["history"]
+    return {
+        "results": ComponentRules(
+            limit=results.hard,
+            floor=results.floor,
+            shortens=(*summaries, trim, replace(trim, keep_newest=0)),
+            evicts=(eviction,),
+        ),
+        "history": ComponentRules(limit=history.hard, floor=history.floor, evicts=evicts),
+    }
 
 
 def _trim(window: WindowSettings, input_budget: int) -> TrimResults:
@@ -185,7 +223,7 @@ def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> Relief
             most_tokens=rules.compact.summary_tokens,
         ),
         "compact": rules.compact,
-        "delegate": replace(rules.compact, name="delegate"),
+        _DELEGATE: replace(rules.compact, name=_DELEGATE),
     }
     starts = _cascade_starts(window, thresholds)
     ceiling = min(starts.values())

@@ -119,6 +119,9 @@ class WindowSettings:
     """Percent of its limit above which a component is reported as nearly used up."""
     enforced: Enforced = "globally"
     """Whether budgets limit the prompt as a whole (`globally`) or each component too (`per_component`)."""
+    floors: Mapping[str, float] = field(default_factory=dict)
+    """For `per_component`: percent of its own limit to which results, history and memory are taken once they pass it.
+    Not named: the floor of the window, and 50 for results."""
     checkpoint_warning_percent: float = 85.0
     """Above this share a checkpoint is written, where checkpoints are (`continuity.milestones`). In `auto_compact` it
     is always written, with a handoff, and the compaction is announced."""
@@ -146,6 +149,7 @@ class WindowSettings:
                 raise ValueError(f"window.profile is one of {', '.join(PROFILES)}")
         if self.shares:
             self._check_shares()
+        self._check_floors()
         if self.min_recent_messages < 0:
             raise ValueError("window.min_recent_messages must not be below zero")
         if self.max_tokens < 0:
@@ -220,6 +224,17 @@ class WindowSettings:
                 if total > 100
                 else f"window.shares must add up to 100 percent with the reserve below that, and are {total:g}"
             )
+
+    def _check_floors(self) -> None:
+        if not self.floors:
+            return
+        from recto.context.window.budget import ENFORCEABLE  # noqa: PLC0415  # start-up: budgets come with the window
+
+        for name, percent in self.floors.items():
+            if name not in ENFORCEABLE:
+                raise ValueError(f"window.floors: '{name}' is none of {', '.join(ENFORCEABLE)}")
+            if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent < 100:
+                raise ValueError(f"window.floors.{name} is a number of percent of its limit, above 0 and below 100")
 
 
 _MAX_PASSAGES, _MAX_PASSAGE_CHARACTERS = 8, 1000
@@ -691,6 +706,7 @@ FOLDER_SETTINGS = frozenset(
         "window.shares",
         "window.soft_percent",
         "window.enforced",
+        "window.floors",
         "window.checkpoint_warning_percent",
         "window.compact_target_percent",
         "window.keep_recent_tokens",

@@ -23,7 +23,7 @@ from recto.context.window.pressure import (
     measure_prompt,
     source_of,
 )
-from recto.context.window.state import WindowState, component_of, protected_tokens
+from recto.context.window.state import WindowState, component_of, lasting_tokens, protected_tokens
 from recto.context.window.units import WindowMessage
 from recto.engine.projection import SPIKE, VIOLATION, WARNING, ZONE
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
@@ -89,9 +89,9 @@ def _used_by(state: WindowState, builder: PromptBuilder, budget: Budget, marker:
     extras = builder.extras
     used = state.components()
     used["tools"] = extras.tools
-    used["memory"] = extras.recalled.tokens if extras.recalled else 0
+    used["memory"] = extras.digest + (extras.recalled.tokens if extras.recalled else 0)
     used["reserve"] = budget.reserve
-    used["system"] += builder.foreword_cost(builder.wire_of(state)) + extras.system
+    used["system"] += builder.foreword_cost(builder.wire_of(state)) - extras.digest + extras.system
     used["history"] += marker
     return used
 
@@ -120,19 +120,31 @@ def measure(
     if reading.zone != state.zone:
         change = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
         events.append((ZONE, change))
-    components = _used_by(state, builder, budget, marker)
-    for component in COMPONENTS:
-        tokens = components[component]
-        level = budget.level(component, tokens)
-        # A level is recorded once, until an eviction clears it.
-        if level == "ok" or component == "reserve":
-            continue
-        if _LEVELS.index(level) > _LEVELS.index(state.budget_levels.get(component, "ok")):
-            kind = VIOLATION if level == "violation" else WARNING
-            events.append((kind, {"component": component, "level": level, "used": tokens}))
+    # A prompt with tokens to spare has no component that takes too many of them.
+    if budget.enforced == "per_component" or reading.zone != "green":
+        events += _passed_limits(state, rules, budget, _used_by(state, builder, budget, marker), marker)
     spikes = [found for found in compare_readings(previous, reading) if isinstance(found, VelocitySpike)]
     events += [(SPIKE, {"gain": spike.gain, "baseline": round(spike.baseline, 1)}) for spike in spikes]
     return Measurement(reading=reading, events=tuple(events))
+
+
+def _passed_limits(
+    state: WindowState, rules: ReliefRules, budget: Budget, used: Mapping[Component, int], marker: int
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The events for components above their limits. A level is recorded once, until an edit takes it back."""
+    events: list[tuple[str, Mapping[str, Any]]] = []
+    for component in COMPONENTS:
+        level, limit = budget.level(component, used[component]), budget.limits[component].hard
+        if _LEVELS.index(level) <= _LEVELS.index(state.budget_levels.get(component, "ok")):
+            continue
+        payload: dict[str, Any] = {"component": component, "level": level, "used": used[component], "limit": limit}
+        if level == "violation" and component in rules.component_rules:
+            payload["protected"] = lasting_tokens(state, rules.protection, component)
+            payload["protected"] += marker if component == "history" else 0
+            if payload["protected"] <= limit:
+                continue  # relief brings it below the limit before the next prompt
+        events.append((VIOLATION if level == "violation" else WARNING, payload))
+    return events
 
 
 def composition_of(

@@ -511,6 +511,8 @@ def _apply_status(state: WindowState, entry: Entry) -> None:
             state.note(Note(seq=entry.seq, kind=kind, text=text, critical=payload.get("critical") is True))
     else:
         state.budget_levels[payload["component"]] = payload["level"]
+        if entry.kind == VIOLATION and isinstance(payload.get("limit"), int):
+            state.violated_limits[payload["component"]] = payload["limit"]
 
 
 def _apply_continuity(state: WindowState, entry: Entry, payload: Mapping[str, Any]) -> None:

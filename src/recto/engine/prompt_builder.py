@@ -107,6 +107,8 @@ class PromptExtras:
     """System text before everything else that is no message of the session."""
     files: tuple[PromptPiece, ...] = ()
     """The files that it was made of."""
+    digest: int = 0
+    """Critical memory in it."""
     pieces: tuple[PromptPiece, ...] = ()
     """The tool schemas, by tool, and the system text, by section."""
     recalled: TurnNote | None = None

@@ -178,13 +178,14 @@ class RecallInjection:
             self._events.record(USED, payload, f"{USED}/{turn.question}")
 
     def recall_for(
-        self, state: WindowState, builder: PromptBuilder, *, input_budget: int, share: int
+        self, state: WindowState, builder: PromptBuilder, *, input_budget: int, share: int, enforced: bool = False
     ) -> TurnNote | None:
         """Searches evicted messages for what matters to the question, before the model takes its first step.
 
         Returns the note to put before the question, within the memory share and what is free of the input budget. It
         stays as long as the turn lasts and it fits. Nothing is searched for between steps: of the names that the next
-        action uses, what is found there holds almost none that the prompt does not hold.
+        action uses, what is found there holds almost none that the prompt does not hold. Where the share is `enforced`,
+        no setting exceeds it, and hits must be more relevant where not all of them fit.
         """
         question, edit = state.question, (state.question, state.last_edit)
         if question and edit != self._looked_at:
@@ -194,10 +195,11 @@ class RecallInjection:
             if self._has_more(state) and self.recall.rules.inject:
                 bare = builder.using(handoff=builder.extras.handoff)
                 limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
+                limit = min(limit, share) if enforced else limit
                 turn = self._turn if self.hits and self._turn is not None and self._turn.question == question else None
                 turn = turn or self._recorded(state, bare.wire_of(state), question, limit)
                 if turn is None and (is_first_prompt or not _edited_between_steps(state)):
-                    turn = self._search(state, bare.wire_of(state), question, max(limit, 0))
+                    turn = self._search(state, bare.wire_of(state), question, max(limit, 0), raises=enforced)
                 elif turn is None:  # reported, so that another process does not search either
                     turn = _RecalledTurn(question=question, anchor=question, error=_BETWEEN_STEPS)
                 if turn.note is not None and turn.note.tokens > limit:
@@ -224,6 +226,7 @@ class RecallInjection:
         if turn.injection is not None:
             payload |= {
                 "tokens": turn.injection.tokens,
+                "threshold": turn.injection.threshold,
                 "hits": [_hit_payload(hit) for hit in turn.injection.hits],
                 "excerpts": [
                     {"characters": characters, "context": list(hit.context), "supersedes": list(hit.supersedes)}
@@ -235,7 +238,7 @@ class RecallInjection:
         kind = MISSED if turn.injection is None else INJECTED
         self._events.record(kind, payload, _event_key(turn.anchor))
 
-    def _search(self, state: WindowState, wire: str, anchor: int, limit: int) -> _RecalledTurn:
+    def _search(self, state: WindowState, wire: str, anchor: int, limit: int, *, raises: bool) -> _RecalledTurn:
         question = state.question
         try:
             turn = turn_text(state, self._messages)
@@ -245,6 +248,7 @@ class RecallInjection:
                 count=partial(self._messages.cost_of_text, wire=wire),
                 hidden=_hidden(state),
                 hidden_memories=self.shown_memories,
+                raises_threshold=raises,
             )
         except Exception as error:  # noqa: BLE001  # recall never fails the turn
             return _RecalledTurn(question=question, anchor=anchor, error=str(error) or repr(error))

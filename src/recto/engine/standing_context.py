@@ -60,6 +60,11 @@ class StandingText:
     """Messages of the agent's memory session whose whole text is in it."""
 
     @property
+    def memory_tokens(self) -> int:
+        """Tokens of critical memory in it."""
+        return sum([file.injected for file in self.files if file.name == _MEMORY])
+
+    @property
     def pieces(self) -> tuple[PromptPiece, ...]:
         """The files as pieces of a prompt."""
         return tuple(

@@ -547,7 +547,8 @@ class Window:
     def _with_foreword(self, builder: PromptBuilder, standing: StandingText) -> PromptBuilder:
         if builder.extras.foreword == standing.text:
             return builder
-        return replace(builder, extras=replace(builder.extras, foreword=standing.text, files=standing.pieces))
+        extras = replace(builder.extras, foreword=standing.text, files=standing.pieces, digest=standing.memory_tokens)
+        return replace(builder, extras=extras)
 
     def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:
         """Puts the handoff and the recalled messages behind the question."""
@@ -556,8 +557,14 @@ class Window:
         if self._recall is None or not search:
             return builder
         self._recall.finish_turn(state)
-        share = self.budget.limits["memory"].hard
-        recalled = self._recall.recall_for(state, builder, input_budget=self.budget.input_budget, share=share)
+        share, enforced = self.budget.limits["memory"].hard, self.budget.enforced == "per_component"
+        recalled = self._recall.recall_for(
+            state,
+            builder,
+            input_budget=self.budget.input_budget,
+            share=max(share - builder.extras.digest, 0) if enforced else share,
+            enforced=enforced,
+        )
         return builder.using(handoff=handoff, recalled=recalled)
 
     def _relieve(

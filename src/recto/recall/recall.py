@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -208,8 +208,12 @@ class RecallService:
         count: Callable[[str], int],
         hidden: Collection[int],
         hidden_memories: Collection[int] = (),
+        raises_threshold: bool = False,
     ) -> tuple[Injection | None, SearchResult]:
-        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough."""
+        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough.
+
+        Where not all of them fit, as many as possible are quoted; with `raises_threshold`, only the most relevant.
+        """
         threshold, spare = self.rules.threshold, budget >= SPARE_TOKENS
         result = self.search(
             query,
@@ -221,7 +225,15 @@ class RecallService:
         )
         relevant = relevant_hits(result, threshold, spare=spare)
         relevant = [hit for hit in relevant if not self._is_refused(hit)]
-        return self._fit_to_budget(query, relevant, budget, count), result
+        relevant = relevant[: self.rules.most]
+        injection = quoted = self._fit_to_budget(query, relevant, budget, count)
+        while raises_threshold and quoted is not None and len(quoted.hits) < len(relevant):
+            least = min(reversed(relevant), key=lambda hit: hit.chance)
+            relevant = [hit for hit in relevant if hit is not least]
+            quoted = self._fit_to_budget(query, relevant, budget, count)
+            if quoted is not None:
+                injection, threshold = quoted, max(threshold, least.chance)
+        return (None if injection is None else replace(injection, threshold=round(threshold, 4))), result
 
     def _is_refused(self, hit: Hit) -> bool:
         """Whether a provider refused a message of another session; those of this one are hidden by the caller."""

@@ -92,6 +92,8 @@ class Injection:
     hits: tuple[Hit, ...]
     characters: tuple[int, ...]
     """How long the excerpt of each hit may be; below 0 if it is quoted without the question it answers."""
+    threshold: float = 0.0
+    """The relevance that hits had to have: more than the settings ask for where the budget was too small for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

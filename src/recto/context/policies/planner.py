@@ -1,7 +1,8 @@
 """Relief planner: when the prompt is too full, apply one policy after another until it is down to the floor. Pure.
 
 Relief starts above the ceiling and goes down to the floor in one step, so that the prompt is edited rarely. It starts
-before a turn that is expected to pass the ceiling, rather than in the middle of it. Between the
+before a turn that is expected to pass the ceiling, rather than in the middle of it. Where components have limits of
+their own, each that passed its limit is first taken to its own floor in the same way. Between the
 ceiling and the input budget it is optional, and postponed if too little may be evicted or if the edit would cost more
 in cache writes than it saves. Above the input budget it is mandatory: the newest messages lose their protection by
 halves, and finally tool results in flight are cut to head and tail. The plans are returned; executing and recording
@@ -21,13 +22,27 @@ from recto.context.window.budget import Component
 from recto.context.window.cache_cost import CacheAge, PromptEdit, remaining_steps, weigh_edit
 from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
 from recto.context.window.pressure import SPIKE_FACTOR, VELOCITY_TURNS, Thresholds
-from recto.context.window.state import Protection, WindowState, component_of, in_flight
+from recto.context.window.state import Protection, WindowState, component_of, in_flight, lasting_tokens
 from recto.tokens.model_card import ModelCard
 
 CLAMP = "clamp"
 """Policy name under which tool results in flight are cut to head and tail."""
 WARM = CacheAge()
 _MAX_ROUNDS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentRules:
+    """How one component of the budget is kept within a limit of its own."""
+
+    limit: int
+    """Tokens above which relief starts. It is not postponed."""
+    floor: int
+    """Tokens to which it goes, in one step."""
+    shortens: Sequence[Policy] = ()
+    """Policies that shorten results, in order: also results of recent messages, except those in flight."""
+    evicts: Sequence[Policy] = ()
+    """Policies that evict messages, in order; recent ones only where the others are not enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +83,7 @@ class ReliefRules:
     """Whether a result in flight that alone exceeds the input budget is cut to head and tail."""
     clamp_protected: bool = True
     """Whether other protected messages are cut too, where the prompt does not fit otherwise."""
-    component_limits: Mapping[Component, int] = field(default_factory=dict)
+    component_rules: Mapping[Component, ComponentRules] = field(default_factory=dict)
     """Limits per component, if they are enforced; empty: only the input budget is enforced."""
     card: ModelCard | None = None
     """The model, whose prices decide whether an optional edit pays off."""
@@ -86,7 +101,7 @@ class ReliefRules:
     def needs_relief(self, tokens: int, state: WindowState) -> bool:
         """Whether something may have to be evicted from a prompt of this size."""
         over = tokens > self.ceiling * self.input_budget
-        return over or bool(self.component_limits) or self.growth_ahead(tokens, state) > 0
+        return over or bool(self.component_rules) or self.growth_ahead(tokens, state) > 0
 
     @property
     def middle(self) -> float:
@@ -110,6 +125,10 @@ class PlannerInputs(Protocol):
 
     def prompt_tokens(self, state: WindowState) -> int:
         """Tokens of the prompt for a state, including generated parts."""
+        ...
+
+    def marker_cost(self, state: WindowState) -> int:
+        """Tokens of what is shown in place of evicted messages."""
         ...
 
     def view(self, state: WindowState, protection: Protection) -> PolicyView:
@@ -220,18 +239,23 @@ class _ReliefPlanner:
         """Take what the prompt of the state costs from whoever has measured it."""
         self._measured = self.state, len(self.plans), used
 
-    def apply_policy(self, policy: Policy, protection: Protection, target: int) -> None:
-        """Apply a policy until `target` is reached. Markers cost tokens too, so it may be applied repeatedly."""
+    def apply_policy(
+        self, policy: Policy, protection: Protection, target: int, component: Component | None = None
+    ) -> None:
+        """Apply a policy until `target` is reached. Markers cost tokens too, so it may be applied repeatedly.
+
+        With a `component` the target is one of that component, and only units with messages of it are touched.
+        """
         for _ in range(_MAX_ROUNDS):
-            need = self.used - target
+            need = self.used_by(component) - target
             if need <= 0:
                 return
-            plan = policy.plan(self.inputs.view(self.state, protection), need)
+            plan = policy.plan(self._view(protection, component), need)
             if not plan:
                 return
             before, plans = self.state.copy(), len(self.plans)
             self._apply_plan(plan)
-            if self.used - target >= need:  # the text would cost more than it frees
+            if self.used_by(component) - target >= need:  # the text would cost more than it frees
                 self.state = before
                 del self.plans[plans:]
                 return
@@ -242,23 +266,54 @@ class _ReliefPlanner:
         self.state.planned_record_tokens = min(self.state.planned_record_tokens, self.rules.record_tokens)
         self._measured = None, 0, 0
 
+    def used_by(self, component: Component | None) -> int:
+        """What a component of the state costs; None: the prompt. What is shown for evicted messages is history."""
+        if component is None:
+            return self.used
+        used = self.state.components().get(component, 0)
+        return used + self._generated if component == "history" else used
+
+    @property
+    def _generated(self) -> int:
+        planned = self.state.planned_text_tokens + self.state.planned_record_tokens
+        return self.inputs.marker_cost(self.state) + planned
+
+    def _view(self, protection: Protection, component: Component | None) -> PolicyView:
+        view = self.inputs.view(self.state, protection)
+        if component is None:
+            return view
+        touched = [unit for unit in view.eligible if any(component_of(line) == component for line in unit.messages)]
+        return replace(view, eligible=touched)
+
     def bind_components(self) -> None:
-        """Bring each component below its own limit, if limits are enforced: shorten results, evict history."""
-        for component, limit in self.rules.component_limits.items():
-            over = self.state.components().get(component, 0) - limit
-            if over <= 0:
-                continue
-            view = self.inputs.view(self.state, self.rules.protection)
-            if component == "results":
-                self._apply_plan(TrimResults().plan(view, over))
-            over = self.state.components().get(component, 0) - limit
-            if over > 0 and self.rules.may_evict:
-                of_component = [
-                    unit
-                    for unit in view.eligible
-                    if any(component_of(message) == component for message in unit.messages)
-                ]
-                self._apply_plan(Prune().plan(replace(view, eligible=of_component), over))
+        """Bring each component above its own limit down to its own floor, if limits are enforced."""
+        for component, rules in self.rules.component_rules.items():
+            if self.used_by(component) > rules.limit:
+                self._bind(component, rules)
+
+    def _bind(self, component: Component, rules: ComponentRules) -> None:
+        protected = lasting_tokens(self.state, self.rules.protection, component)
+        protected += self._generated if component == "history" else 0
+        # Where protected messages alone exceed the limit, the same distance above them keeps edits rare.
+        limit = rules.limit if protected <= rules.limit else protected + rules.limit - rules.floor
+        floor = max(rules.floor, protected)
+        if self.used_by(component) <= limit:
+            return
+        protection = self.rules.protection
+        for policy in rules.shortens:
+            self.apply_policy(policy, replace(protection, min_recent_messages=0), floor, component)
+        if not self.rules.may_evict:
+            return
+        for policy in rules.evicts:
+            self.apply_policy(policy, protection, floor, component)
+        recent, enough = protection.min_recent_messages, (floor + limit) // 2
+        while self.used_by(component) > enough:
+            recent //= 2
+            self.apply_policy(Prune(), replace(protection, min_recent_messages=recent), floor, component)
+            if not recent:
+                break
+        if component == "history" and self.used_by(component) > limit:
+            self.shrink_record()
 
     def clamp(self) -> None:
         """Cut the largest protected messages to head and tail until the prompt fits or nothing more can be cut.

@@ -1,7 +1,8 @@
 """Token budget: how many tokens each component of a prompt may use, and how many are reserved for the output.
 
-Limits are tracked for six components and enforced for the prompt as a whole; per component only if configured. A budget
-says how much, never what to evict. Counting happens elsewhere.
+Limits are tracked for six components and enforced for the prompt as a whole; per component only if configured. A
+component that is enforced has a floor too, to which relief takes it. A budget says how much, never what to evict.
+Counting happens elsewhere.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ COMPONENTS: tuple[Component, ...] = get_args(Component)
 GROWING: frozenset[Component] = frozenset({"history", "results", "memory"})
 """Components that a turn adds to. The others are as large as they are made, and are not used up."""
 
+ENFORCEABLE: tuple[Component, ...] = ("results", "history", "memory")
+"""Components that can be made smaller. System text and tools are as the caller sends them: they are reported."""
+
 SOFT_LIMIT_SHARE = 0.80
 """Share of a hard limit above which the level is `warning`."""
+FLOOR_SHARE = 0.70
+"""Share of a hard limit to which relief takes a component that passed it."""
 MIN_RESERVE = 4096
 """Minimum output reserve: about the size of an answer with a tool call or a short file in it."""
 MIN_RESERVE_DIVISOR = 4
@@ -88,6 +94,8 @@ class Limit:
 
     soft: int
     hard: int
+    floor: int = 0
+    """Tokens to which relief takes the component once it has passed the hard limit, where limits are enforced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +187,15 @@ class Budget:
         *,
         shares: Mapping[Component, float] | None = None,
         soft: float = SOFT_LIMIT_SHARE,
+        floors: Mapping[Component, float] | None = None,
         reserve: int | None = None,
         enforced: Enforced = "globally",
         velocity_turns: int = VELOCITY_TURNS,
     ) -> Budget:
-        """Budget for a model. Any reserve above its share is taken from the other components in proportion."""
+        """Budget for a model. Any reserve above its share is taken from the other components in proportion.
+
+        `floors` are shares of the components' own limits.
+        """
         if profile not in PROFILES:
             raise ValueError(f"there is no budget profile '{profile}'; these are: {', '.join(PROFILES)}")
         parts = PROFILES[profile].with_shares(shares or {})
@@ -193,7 +205,14 @@ class Budget:
             name: reserved if name == "reserve" else int(input_budget * parts[name] / (1 - parts.reserve) + ROUNDING)
             for name in COMPONENTS
         }
-        limits = {name: Limit(soft=int(tokens * soft + ROUNDING), hard=tokens) for name, tokens in hard.items()}
+        limits = {
+            name: Limit(
+                soft=int(tokens * soft + ROUNDING),
+                hard=tokens,
+                floor=int(tokens * (floors or {}).get(name, FLOOR_SHARE) + ROUNDING),
+            )
+            for name, tokens in hard.items()
+        }
         return cls(
             window=card.window,
             input_budget=input_budget,

@@ -76,6 +76,8 @@ class WindowState:
     """The zone reported last."""
     budget_levels: dict[str, str] = field(default_factory=dict)
     """Budget level of each component as last reported, for components that are not ok."""
+    violated_limits: dict[str, int] = field(default_factory=dict)
+    """The limits of components that were last reported as above theirs."""
     reported_tokens: int = 0
     """Tokens the provider reported for the last prompt; 0 if it reported none or the prompt was edited since."""
     counted_tokens: int = 0
@@ -307,6 +309,7 @@ class WindowState:
             pins=set(self.pins),
             refused=set(self.refused),
             budget_levels=dict(self.budget_levels),
+            violated_limits=dict(self.violated_limits),
             component_tokens=dict(self.component_tokens),
             kept=set(self.kept),
             wires=dict(self.wires),
@@ -349,7 +352,16 @@ class WindowState:
         for component, used in self.components().items():
             self.burn = self.burn.relieved(component, used)
         self.reported_tokens = self.counted_tokens = self.warned_tokens = 0
-        self.budget_levels.clear()
+        # What is still above its limit after the edit was reported already; edits never change system text and tools.
+        violated = {
+            name for name, tokens in self.components().items() if tokens > self.violated_limits.get(name, tokens)
+        }
+        self.violated_limits = {name: limit for name, limit in self.violated_limits.items() if name in violated}
+        self.budget_levels = {
+            name: level
+            for name, level in self.budget_levels.items()
+            if name in ("system", "tools") or name in self.violated_limits
+        }
 
     def snapshot(self) -> dict[str, Any]:
         """The state as JSON. Messages are stored as ranges and read from the transcript again."""
@@ -368,6 +380,7 @@ class WindowState:
             "edited": self.last_edit,
             "burn": {name: [grown.level, list(grown.gains)] for name, grown in self.burn.growths.items()},
             "levels": self.budget_levels,
+            "violated": self.violated_limits,
             "reported": [self.reported_tokens, self.counted_tokens],
             "warned": [self.warned_tokens, self.warned_at, self.warned_window],
             "cache_mark": self.cache_mark,
@@ -414,6 +427,7 @@ class WindowState:
             last_edit=snapshot["edited"],
             burn=Burn(growths={name: Growth(level=at, gains=tuple(g)) for name, (at, g) in snapshot["burn"].items()}),
             budget_levels=dict(snapshot["levels"]),
+            violated_limits=dict(snapshot.get("violated", {})),
             reported_tokens=snapshot["reported"][0],
             counted_tokens=snapshot["reported"][1],
             warned_tokens=warned_tokens,
@@ -512,6 +526,13 @@ def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
 
 def _is_of(message: WindowMessage, kinds: frozenset[str]) -> bool:
     return message.acts_as in kinds and not message.is_injected
+
+
+def lasting_tokens(state: WindowState, protection: Protection, component: Component) -> int:
+    """Cost of a component's messages that may not be evicted, however old they are."""
+    units = split_units(state, replace(protection, min_recent_messages=0)).protected
+    lines = (line for unit in units for line in unit.messages)
+    return sum([state.cost(line.seq) for line in lines if component_of(line) == component])
 
 
 def protected_tokens(state: WindowState, protection: Protection) -> int:

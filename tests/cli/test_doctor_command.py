@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.cli.calling import called, own_file
 
 import recto
 from recto.stores.sqlite.lock import SideLock
 from recto.transcript.entries import Draft
 
-WELL = "model: gpt-4o\nlimits: {lock_seconds: 0.1}\nrecall: {embedder: {use: none}}\nstore: a.db\n"
+WELL = {"model": "gpt-4o", "limits": {"lock_seconds": 0.1}, "recall": {"embedder": {"use": "none"}}, "store": "a.db"}
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def doctor(home: Path, settings: str = "", *arguments: str, code: int = 1, **env
         patched.delenv("RECTO_RECALL__EMBEDDER__USE", raising=False)
         for name, value in environ.items():
             patched.setenv(name, value)
-        own_file(home).write_text(WELL + settings)
+        own_file(home).write_text(yaml.safe_dump({**WELL, **(yaml.safe_load(settings) or {})}))
         own_file(home).chmod(0o600)
         done = called("doctor", "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr

@@ -320,6 +320,22 @@ def test_a_component_is_reported_from_the_soft_limit_that_is_set():
     assert warned(0.3) < warned(0.8)
 
 
+def test_results_above_their_limit_are_taken_to_the_floor_that_is_set():
+    def lowest(floor):
+        budget = {"enforced": "per_component", "floors": {"tool_results": floor}, "allocations": {"tool_results": 0.2}}
+        window = {"min_recent_messages": 2, "cache_aware": False}
+        with recto.open("memory:", model="gpt-4o", max_context_tokens=32_000, window=window, budget=budget) as session:
+            limit = session.window.budget.limits["results"].hard
+            used = [
+                session.window.state.components()["results"] / limit
+                for number in range(40)
+                if tool_turn(session, number, lines=40).decisions
+            ]
+        return min(used)
+
+    assert lowest(0.3) < 0.5 < lowest(0.8)
+
+
 def test_an_alert_is_raised_at_the_threshold_that_is_set():
     def raised(threshold):
         health = {"alerts": {"utilization_critical": threshold}}
@@ -370,6 +386,15 @@ def test_what_has_no_counterpart_is_answered_with_a_note_and_shown(file, tmp_pat
     assert "begins compaction at 92 %" in shown
 
 
+@pytest.mark.parametrize("mode", ["auto_compact", "zones"])
+def test_a_ceiling_in_a_mode_that_begins_elsewhere_is_answered_with_a_note(file, mode):
+    path = file(f"contextManagement: {{mode: {mode}, ceilingPercent: 92}}")
+    [note] = parse_settings(path, path.read_bytes()).notes
+    assert "not used in this mode, where relief begins at" in note
+    path = file("contextManagement: {mode: sliding_window, ceilingPercent: 92}")
+    assert not parse_settings(path, path.read_bytes()).notes
+
+
 def test_variables_of_the_environment_may_have_the_familiar_names():
     environ = {"RECTO_CONTEXT_THRESHOLD": "0.8", "RECTO_PRESSURE__VELOCITY_WINDOW": "7"}
     window = load(environ=environ).window
@@ -406,6 +431,12 @@ def test_variables_of_the_environment_may_have_the_familiar_names():
         ("eviction:\n  policy: hybrid\n  weights: {recency: -1}\n", 3, "must not be below zero"),
         ("eviction:\n  policy: hybrid\n  weights: {recency: 0.5, fifo: 0.5}\n", 3, "both mean 'fifo'"),
         ("eviction:\n  protected_types: [thinking_hard]\n", 2, "'thinking_hard' is none of tool_result"),
+        ("budget:\n  floors: {tool_results: 0.5}\n", 2, "add 'enforced: per_component'"),
+        (
+            "budget:\n  enforced: per_component\n  floors: {system_prompt: 0.5}\n",
+            3,
+            "window.floors: 'system' is none of",
+        ),
         ("budget:\n  hard_limit_pct: 0.9\n", 2, "change the share in 'budget.allocations'"),
         ("health_monitoring:\n  metrics: [temperature]\n", 2, "'temperature' is none of utilization"),
         ("cross_window:\n  state_file: a/state.json\n  progress_file: b/page.md\n", 3, "keep one of the two"),

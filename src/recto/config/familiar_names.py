@@ -311,6 +311,15 @@ def _names_in(value: object) -> list[str]:
     return list(value)
 
 
+def _ceiling(convert: Callable[[Any], float], value: object, look: Look) -> Translated:
+    begins = {
+        "auto_compact": "'window.compact_target_percent'",
+        "zones": "the orange zone",
+    }.get(str(look("window.mode") or look("context_management.mode")))
+    note = f"not used in this mode, where relief begins at {begins}" if begins else ""
+    return Translated(settings={"window.ceiling_percent": convert(value)}, note=note)
+
+
 def _messages_of_turns(value: object, _: Look) -> Translated:
     note = "a turn counts as two messages, a question and its answer"
     return Translated(settings={"window.min_recent_messages": 2 * _count(value, least=0)}, note=note)
@@ -524,6 +533,14 @@ def _shares(value: object, _: Look) -> Translated:
     )
 
 
+def _floors(value: object, look: Look) -> Translated:
+    floors = _renamed(_COMPONENTS, value, _share)
+    enforced = look("budget.enforced") or look("window.enforced")
+    if enforced != "per_component":
+        raise ValueError("floors are those of limits that are enforced; add 'enforced: per_component'")
+    return Translated(settings={"window.floors": floors})
+
+
 def _hard_limit(value: object, _: Look) -> Translated:
     if _share(value) != 100:
         raise ValueError("the hard limit of a component is its share; change the share in 'budget.allocations'")
@@ -587,11 +604,11 @@ _METRIC_NAMES = _do("always measured; unknown names are refused", _metrics)
 FAMILIAR: Mapping[str, Familiar] = {
     "max_context_tokens": _MAX_TOKENS,
     "default_max_context_tokens": _MAX_TOKENS,
-    "context_threshold": _as("window.ceiling_percent", _share, "a fraction becomes a percent"),
+    "context_threshold": _do("`window.ceiling_percent`: a fraction becomes a percent", partial(_ceiling, _share)),
     "min_history_turns": _do("`window.min_recent_messages`: two messages a turn", _messages_of_turns),
     "preserve_transcript": _TRANSCRIPT,
     "context_management.mode": _as("window.mode"),
-    "context_management.ceiling_percent": _as("window.ceiling_percent", _percent),
+    "context_management.ceiling_percent": _do("`window.ceiling_percent`", partial(_ceiling, _percent)),
     "context_management.floor_percent": _as("window.floor_percent", _percent),
     "context_management.min_recent_messages": _as("window.min_recent_messages"),
     "context_management.preserve_transcript": _TRANSCRIPT,
@@ -625,6 +642,7 @@ FAMILIAR: Mapping[str, Familiar] = {
     "budget.hard_limit_pct": _do("the share itself; only 100 % is accepted", _hard_limit),
     "budget.hard_limit": _do("the share itself; only 100 % is accepted", _hard_limit),
     "budget.enforced": _as("window.enforced"),
+    "budget.floors": _do("`window.floors`: shares of a component's own limit become percents", _floors),
     "budget.profile": _as("window.profile"),
     "budget.reserve_tokens": _as("window.reserve", _count),
     "compression.summarization_threshold_tokens": _RESULT_TOKENS,

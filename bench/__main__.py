@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench import (
     action_support,
+    choosing,
     cluster,
     compaction,
     embedding,
@@ -54,6 +55,7 @@ SECTIONS = {
     "likelihood": likelihood.run,
     "action_support": action_support.run,
     "replay": replay.run,
+    "choosing": choosing.run,
     "embedding": embedding.run,
     "embedding_quality": embedding.quality,
     "exits": exits.run,

@@ -20,8 +20,8 @@ def row(what: str, value: float, unit: str, note: str = "", digits: int = 0) -> 
     return {"what": what, "value": value, "unit": unit, "note": note, "digits": digits}
 
 
-def figures(what: str, values: Mapping[str, float], note: str = "", digits: int = 3) -> dict:
-    """A row with several values, each in a column of its own."""
+def figures(what: str, values: Mapping[str, float | None], note: str = "", digits: int = 3) -> dict:
+    """A row with several values, each in a column of its own; None where there was nothing to measure."""
     return {"what": what, "figures": dict(values), "note": note, "digits": digits}
 
 
@@ -37,8 +37,12 @@ def _columns(one: dict) -> list[str]:
 def _cells(one: dict) -> list[str]:
     if "figures" not in one:
         return [one["what"], f"{one['value']:,.{one['digits']}f}", one["unit"], one["note"]]
-    values = [f"{value:,.{0 if isinstance(value, int) else one['digits']}f}" for value in one["figures"].values()]
+    values = [_figure(value, one["digits"]) for value in one["figures"].values()]
     return [one["what"], *values, one["note"]]
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{0 if isinstance(value, int) else digits}f}"
 
 
 def progress() -> Console:

@@ -11,6 +11,8 @@ from bench.measure import TEXTS, tables
 PAGE = Path("docs/benchmarks.md")
 PEERS_PAGE = Path("docs/benchmarks-peers.md")
 README = Path("README.md")
+CHOOSING = Path("docs/choosing.md")
+"""Shows the section `choosing` of the page."""
 INTRODUCTION = (
     "# Benchmarks",
     "",
@@ -102,6 +104,8 @@ def marked_pages() -> dict[Path, str]:
         title, _, rest = of_peers.partition("\n\n")
         of_peers = f"{title}\n\n{provenance.unknown_block('peers')}\n\n{rest}"
     pages[PEERS_PAGE] = provenance.with_staleness(of_peers)
+    choosing = _sections(pages[PAGE]).get("Choosing")
+    pages[CHOOSING] = _excerpted(CHOOSING.read_text(encoding="utf-8"), "choosing", choosing)
     pages[README] = _readme(README.read_text(encoding="utf-8"), pages[PAGE])
     return pages
 
@@ -135,6 +139,12 @@ def _readme(readme: str, page: str) -> str:
         between = re.compile(rf"(<!-- {mark}: begin -->\n).*?(<!-- {mark}: end -->)", re.DOTALL)
         readme = between.sub(lambda found, text=excerpt: found[1] + text + found[2], readme)
     return readme
+
+
+def _excerpted(page: str, mark: str, text: str | None) -> str:
+    """A page with what a section says between its marks."""
+    between = re.compile(rf"(<!-- {mark} figures: begin -->\n).*?(<!-- {mark} figures: end -->)", re.DOTALL)
+    return page if text is None else between.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page)
 
 
 def _row_in(sections: dict[str, str], what: str) -> tuple[list[str], str, str] | None:

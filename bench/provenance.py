@@ -32,6 +32,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "prefix": (*_ENGINE, *_WINDOW),
     "action_support": (*_ENGINE, *_WINDOW, "src/recto/context/record.py", "src/recto/context/facts"),
     "replay": ("src/recto/lab/replay.py", "src/recto/lab/backtest.py"),
+    "choosing": ("src/recto/lab/comparison.py", "src/recto/lab/backtest.py", *_WINDOW, "src/recto/context/record.py"),
     "embedding": ("src/recto/models/embedders",),
     "embedding_quality": ("src/recto/recall", "src/recto/models/embedders"),
     "exits": ("src/recto/concurrency.py", "src/recto/recall/vector_worker.py", "src/recto/models/embedders"),

@@ -79,6 +79,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "session_opened": ("Known, and written by no part of this version.", "versioning.md"),
     "standing_changed": ("What stands before everything else.", "window.md#what-stands-before-everything-else"),
     "task_completed": ("A task is over: its last checkpoint, and how its turns went.", "library.md#the-manager"),
+    "thinking_cleared": ("The thinking of older turns is left out.", "window.md#when-something-leaves"),
     "tool_result_held": ("A tool result that is sent with the others of its step.", "library.md#the-manager"),
     "tool_results_trimmed": ("Old tool results shrank to a placeholder.", "window.md#when-something-leaves"),
     "tools_offered": ("Tools that a client sent to the gateway, once for each list.", "gateway.md"),

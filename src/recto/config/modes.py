@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
+from recto.context.policies.clear_thinking import ClearThinking
 from recto.context.policies.compact import Compact
 from recto.context.policies.evict import Evict
 from recto.context.policies.features import Scorer
@@ -133,7 +134,11 @@ def make_relief_rules(
             task=window.protect_task,
             kinds=frozenset(window.protect),
         ),
-        policies=(*((_trim(window, budget.input_budget),) if window.shorten_outputs else ()), eviction),
+        policies=(
+            *_clear_thinking(window),
+            *((_trim(window, budget.input_budget),) if window.shorten_outputs else ()),
+            eviction,
+        ),
         record_tokens=int(budget.input_budget * window.record_percent / 100),
         thresholds=zone_thresholds(window, budget.window),
         velocity_turns=window.velocity_turns,
@@ -186,6 +191,10 @@ def _trim(window: WindowSettings, input_budget: int) -> TrimResults:
     return replace(trim, clear_at_least=min(trim.clear_at_least, input_budget // 20))
 
 
+def _clear_thinking(window: WindowSettings) -> tuple[Policy, ...]:
+    return (ClearThinking(turns=window.thinking_turns),) if window.thinking_turns else ()
+
+
 def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
     """Compact everything but the newest messages at once, however far below the target that leads.
 
@@ -200,7 +209,7 @@ def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
         warning=window.checkpoint_warning_percent / 100,
         looks_ahead=False,
         protection=replace(rules.protection, min_recent_messages=0),
-        policies=(rules.compact,),
+        policies=(*_clear_thinking(window), rules.compact),
         forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
@@ -232,7 +241,7 @@ def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> Relief
         ceiling=ceiling,
         floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2, 0.9 * ceiling),
         mandatory_from=_LAST_RESORT,
-        policies=tuple(policies[name] for name in window.cascade),
+        policies=(*_clear_thinking(window), *(policies[name] for name in window.cascade)),
         policy_starts={policies[name].name: start for name, start in starts.items() if start > ceiling},
         forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )

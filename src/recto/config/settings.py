@@ -67,6 +67,10 @@ class WindowSettings:
     """This many of the newest messages stay in the prompt as long as they fit."""
     shorten_outputs: bool = True
     """Whether old tool outputs are shortened to one line each before anything is evicted."""
+    thinking_turns: int = 2
+    """User turns whose thinking stays in the prompt, the current one included. Older thinking is left out where the
+    provider accepts it, once relief is due anyway and before anything else is touched: clearing it turn by turn would
+    rewrite the provider's cache each time. 0: thinking is never cleared."""
     record_percent: float = 15.0
     """Share of the input budget for the working record: what the user said that still holds, what is open, the steps
     and names of messages that are no longer in the prompt. 0: no record."""
@@ -151,8 +155,8 @@ class WindowSettings:
         if self.shares:
             self._check_shares()
         self._check_floors()
-        if self.min_recent_messages < 0:
-            raise ValueError("window.min_recent_messages must not be below zero")
+        if self.min_recent_messages < 0 or self.thinking_turns < 0:
+            raise ValueError("window.min_recent_messages and window.thinking_turns must not be below zero")
         if self.max_tokens < 0:
             raise ValueError("window.max_tokens must not be below zero")
         unknown = [kind for kind in self.protect if kind not in PROTECTABLE]

@@ -21,6 +21,7 @@ from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import FIDELITY_ALARM, ExecutedPlan
 from recto.engine.continuity import WindowContinuity
 from recto.engine.projection import (
+    CLEARED,
     COMPACTION,
     COMPRESSED,
     EVICTED,
@@ -170,7 +171,7 @@ class ReliefExecutor:
 def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecord | None:
     """The working record after a relief; None where none is written."""
     state, after = planned.state, planned.relief.state
-    if not planned.rules.record_tokens or not planned.relief.plans:
+    if not planned.rules.record_tokens or not any(plan.evicts or plan.shortens for plan in planned.relief.plans):
         return None
     evicted = messages.views(seq for seq in state.messages if seq not in after.messages)
     shortened = messages.views(seq for seq in after.shortened if seq not in state.shortened)
@@ -200,6 +201,8 @@ def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache)
         "indexed": planned.indexed,
         "gone": messages.calls_lost(state, relief.state, [*evicted, *(shrink.seq for shrink in plan.shortens)]),
     }
+    if plan.clears:
+        payload["cleared"] = {str(cleared.seq): cleared.tokens for cleared in plan.clears}
     if plan.merges:
         payload["merged"] = [asdict(unit) for unit in plan.merges]
     if done.summary is not None:
@@ -214,6 +217,8 @@ def _kind(plan: Plan) -> str:
         return {"new_window": NEW_WINDOW, "compact": COMPACTION, "delegate": COMPACTION}.get(plan.policy, COMPRESSED)
     if plan.merges:
         return MERGED
+    if plan.clears:
+        return CLEARED
     if plan.evicts and plan.policy.startswith("evict."):
         return EVICTED
     return TRIMMED if plan.shortens and not plan.evicts else PRUNED
@@ -238,4 +243,5 @@ def _merge_first(plan: Plan, costs: Mapping[int, int]) -> list[Plan]:
 def _touched(relief: Relief) -> list[int]:
     """The entries that would be evicted or trimmed."""
     evicted = [seq for plan in relief.plans for unit in plan.evicts for seq in unit.seqs]
-    return evicted + [shrink.seq for plan in relief.plans for shrink in plan.shortens]
+    shortened = [shrink.seq for plan in relief.plans for shrink in plan.shortens]
+    return evicted + shortened + [cleared.seq for plan in relief.plans for cleared in plan.clears]

@@ -15,7 +15,7 @@ from typing import Any
 
 from recto.context.record import WorkingRecord
 from recto.context.window.notes import NOTE_KINDS, Note
-from recto.context.window.plan import ShortenedResult
+from recto.context.window.plan import ClearedThinking, ShortenedResult
 from recto.context.window.state import WindowState, merged_unit, ranges_of, seqs_in
 from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage, steps_in
@@ -30,6 +30,7 @@ from recto.transcript.protocols import Clock, Records, TranscriptStore
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
+CLEARED = "thinking_cleared"
 ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
 POSTPONED = "relief_postponed"
 WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
@@ -42,7 +43,7 @@ ANNOUNCED, REQUIRED = "auto_compact_warning", "auto_compact_required"
 FIDELITY_LOW, JUDGED = "fidelity_low", "fidelity_judged"
 WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
 """Decisions with a text that was written for them."""
-DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED}) | WRITTEN
+DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED, CLEARED}) | WRITTEN
 
 _STATUS = frozenset({ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING})
 """Other events that change a state."""
@@ -372,6 +373,8 @@ class WindowProjection:
             state.evict(evicted)
             self._messages.forget(evicted)
             state.shorten(shortened)
+            cleared = payload.get("cleared", {}).items()
+            state.clear_thinking([ClearedThinking(seq=int(seq), tokens=int(tokens)) for seq, tokens in cleared])
             state.merge([merged_unit(unit) for unit in payload.get("merged", ())], entry.seq)
             state.summary, state.cache_mark = summary, cache_mark
             if "record" in payload:

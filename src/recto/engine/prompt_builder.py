@@ -455,6 +455,37 @@ class MessageCache:
             self._without_thinking[seq] = format_named(self.wires[seq]).edits.without_thinking(self.raws[seq])
         return self._without_thinking[seq]
 
+    def without_old_thinking(self, seq: int) -> bytes | None:
+        """A message of an earlier turn without its thinking; None where nothing else is in it."""
+        return format_named(self.wires[seq]).edits.without_old_thinking(self.raws[seq])
+
+    def old_thinking(self, state: WindowState, turns: int) -> dict[int, int]:
+        """Messages before the last so many questions that have thinking, and what each costs without it.
+
+        What was pinned, marked or shortened stays as it is. Thinking that is an item of its own stays if the provider
+        knows what it led to by an id: it refuses the one without the other.
+        """
+        questions = [line.seq for line in state.messages.values() if line.acts_as == "user" and not line.is_injected]
+        if len(questions) < turns:
+            return {}
+        spared = state.pins | state.kept | state.shortened.keys() | state.cleared.keys() | self.media.keys()
+        old = [line for line in state.messages.values() if line.seq < questions[-turns]]
+        found: dict[int, int] = {}
+        led_by_id = False
+        for line in reversed(old):
+            if line.role != "assistant":
+                led_by_id = False
+                continue
+            raw, wire = self.raws[line.seq], self.wires[line.seq]
+            if line.seq not in spared and any(part.kind == "thinking" for part in self.message(line.seq).parts):
+                rest = self.without_old_thinking(line.seq)
+                if rest is not None and rest != raw:
+                    found[line.seq] = self.meter.message(read(rest, wire))
+                elif rest is None and line.leads and not led_by_id:
+                    found[line.seq] = 0
+            led_by_id = led_by_id or ("id" in fields_of(raw) and not line.leads)
+        return found
+
     def without_media(self, seq: int, places: tuple[int, ...]) -> tuple[bytes, int]:
         """A message with a line of text in place of some of its media, and what it costs."""
         known = self._placeholders.get(seq)
@@ -525,6 +556,7 @@ class _LineOrder:
         self.apart: list[int] = []
         self.marker, self.marker_cost = "", 0
         self.shortened = dict(state.shortened)
+        self.cleared = frozenset(state.cleared)
         self._edit = state.edit
         self._marker_of = marker_of
         self._behind = _marker_place(state)
@@ -600,6 +632,8 @@ class PromptLines:
             return LaidLine(line, self.messages.without_thinking(seq), None)
         if seq in self.surplus:
             return LaidLine(line, *self.messages.without_media(seq, self.surplus[seq]))
+        if shortened is None and seq in self.state.cleared:
+            return LaidLine(line, self.messages.without_old_thinking(seq), self.state.cleared[seq])
         if shortened is None:
             return LaidLine(line, self.messages.raws[seq], line.tokens)
         return LaidLine(line, self.messages.trimmed(seq, shortened.text), shortened.tokens)
@@ -709,6 +743,7 @@ class PromptBuilder:
             pointer_of=messages.pointer_of,
             count=messages.meter.count,
             cost_with=messages.cost_with,
+            thinking=partial(messages.old_thinking, state),
             vectors=partial(self.vectors_of, state.messages.keys(), goal),
         )
 
@@ -839,7 +874,7 @@ class PromptBuilder:
             marker_cost=order.marker_cost,
             unbound=unbound,
             surplus=surplus,
-            basis=(order.marker, state.cache_mark, unbound, surplus, order.shortened),
+            basis=(order.marker, state.cache_mark, unbound, surplus, order.shortened, order.cleared),
             state=state,
             messages=self.messages,
         )
@@ -867,7 +902,7 @@ class PromptBuilder:
         """
         if not self.binds_thinking or not format_named(wire).signs_thinking or not state.last_edit:
             return frozenset()
-        first = min([state.first_evicted or state.last_edit, *state.shortened])
+        first = min([state.first_evicted or state.last_edit, *state.shortened, *state.cleared])
         flying = in_flight(state)
         return frozenset(
             seq

@@ -444,9 +444,10 @@ class Window:
         """
         payload = json.loads(self._decision(decision, DECISIONS).content)
         shown, evicted = self.state.messages, set(seqs_in(payload["left"]))
-        evicted |= {seq for seq in map(int, payload["shrunk"]) if seq not in shown}
+        shrunk = payload["shrunk"] | payload.get("cleared", {})
+        evicted |= {seq for seq in map(int, shrunk) if seq not in shown}
         evicted |= set(self._projection.rest_of_steps([seq for seq in evicted if seq not in shown]))
-        undone = {"decision": decision, "left": ranges_of(sorted(evicted)), "shrunk": payload["shrunk"]}
+        undone = {"decision": decision, "left": ranges_of(sorted(evicted)), "shrunk": shrunk}
         before = {name: payload.get(name, 0) for name in ("replaces", "record_before")}
         return self.events.append(RESTORED, undone | before)
 

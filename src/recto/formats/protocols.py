@@ -78,6 +78,13 @@ class MessageEdits(Protocol):
         """Removes thinking that is bound to the messages before it; `None` if nothing remains."""
         ...
 
+    def without_old_thinking(self, raw: bytes) -> bytes | None:
+        """Removes the thinking of a message of an earlier turn, as far as the provider accepts the message without it.
+
+        `None` if nothing remains.
+        """
+        ...
+
     def text_block_type(self, raw: bytes, key: str) -> str:
         """Returns the `type` of a text block in the member `key` of this message."""
         ...

@@ -371,6 +371,7 @@ class _ReliefPlanner:
         self.state.shorten(smaller)
         self.state.evict(seq for unit in plan.evicts for seq in unit.seqs)
         self.state.merge(plan.merges)
+        self.state.clear_thinking(plan.clears)
         if plan.writes is not None and plan.evicts:
             self.state.summary, self.state.planned_text_tokens = (
                 None,
@@ -414,6 +415,7 @@ def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
             scores={**first.scores, **plan.scores},
             writes=plan.writes or first.writes,
             merges=(*first.merges, *plan.merges),
+            clears=(*first.clears, *plan.clears),
         )
     # A later round may evict what an earlier one had merged others into.
     evicted = {seq for plan in plans for unit in plan.evicts for seq in unit.seqs}
@@ -434,6 +436,7 @@ def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, ca
         return ""
     touched = [seq for plan in planner.plans for unit in plan.evicts for seq in unit.seqs]
     touched += [result.seq for plan in planner.plans for result in plan.shortens]
+    touched += [cleared.seq for plan in planner.plans for cleared in plan.clears]
     first = min(touched)
     prefix = sum(state.cost(seq) for seq in state.messages if seq < first)
     edit = PromptEdit(

@@ -45,6 +45,15 @@ class MergedUnit:
     """The decision that merged it; 0 in a plan."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearedThinking:
+    """A message that is sent without its thinking."""
+
+    seq: int
+    tokens: int
+    """Cost of the message without it; 0 if nothing else is in it."""
+
+
 TextStyle = Literal["results", "levels", "sections", "delegated"]
 """What to write: shorter tool results; exchanges at levels by age; one text in sections; a sub-agent's summary."""
 
@@ -78,9 +87,11 @@ class Plan:
     """The text to write in place of what is evicted or shortened."""
     merges: tuple[MergedUnit, ...] = ()
     """Those of the evicted units that a newer unit repeats which stays."""
+    clears: tuple[ClearedThinking, ...] = ()
+    """Messages that are sent without their thinking from now on."""
 
     def __bool__(self) -> bool:
-        return bool(self.evicts or self.shortens)
+        return bool(self.evicts or self.shortens or self.clears)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +151,9 @@ class PolicyView:
     """Tokens of a text by itself."""
     cost_with: Callable[[int, str], int] = lambda _, text: byte_bound(text)
     """Cost of an entry with this text instead of its result's output."""
+    thinking: Callable[[int], Mapping[int, int]] = lambda _: {}
+    """Messages before the last so many user turns whose thinking the provider lets a client leave out, with what each
+    costs without it. Expensive: messages are parsed."""
     vectors: Callable[[], EntryVectors] = EntryVectors
     """Vectors of the entries. Expensive: they are read from the index of recall when a policy first asks for them, and
     every call within one plan returns the same ones."""

@@ -15,7 +15,7 @@ from typing import Any
 from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
 from recto.context.window.notes import Note, limit_notes
-from recto.context.window.plan import MergedUnit, ShortenedResult
+from recto.context.window.plan import ClearedThinking, MergedUnit, ShortenedResult
 from recto.context.window.pressure import Growth, Zone
 from recto.context.window.summary import Summary
 from recto.context.window.units import Unit, WindowMessage, eviction_order, steps_of, units_of
@@ -60,6 +60,8 @@ class WindowState:
     """Messages in the prompt by entry number, in order."""
     shortened: dict[int, ShortenedResult] = field(default_factory=dict)
     """Tool results that are in the prompt in a shorter form, by entry number."""
+    cleared: dict[int, int] = field(default_factory=dict)
+    """Messages that are in the prompt without their thinking, by entry number, and what each costs so."""
     refused: set[int] = field(default_factory=set)
     """Messages that the provider refused to take: no prompt contains them, nor anything derived from them."""
     pins: set[int] = field(default_factory=set)
@@ -188,11 +190,13 @@ class WindowState:
     def cost(self, seq: int) -> int:
         """Current cost of a message in the prompt."""
         result = self.shortened.get(seq)
-        return self.messages[seq].tokens if result is None else result.tokens
+        if result is not None:
+            return result.tokens
+        return self.cleared[seq] if seq in self.cleared else self.messages[seq].tokens
 
     def costs(self) -> dict[int, int]:
         """Current cost of every message in the prompt."""
-        costs = {seq: message.tokens for seq, message in self.messages.items()}
+        costs = {seq: message.tokens for seq, message in self.messages.items()} | self.cleared
         costs.update({seq: result.tokens for seq, result in self.shortened.items() if seq in costs})
         return costs
 
@@ -211,6 +215,7 @@ class WindowState:
             self._charge(self.messages[seq], -self.cost(seq))
             message = self.messages.pop(seq)
             self.shortened.pop(seq, None)
+            self.cleared.pop(seq, None)
             self.evicted_messages += 1
             self.evicted_tokens += message.tokens
             self.first_evicted = min(self.first_evicted or seq, seq)
@@ -253,6 +258,16 @@ class WindowState:
                 self.shortened[result.seq] = result
         self._reset_after_edit(before)
 
+    def clear_thinking(self, messages: Iterable[ClearedThinking]) -> None:
+        """Leave out the thinking of messages, as a decision recorded."""
+        before = self.tokens
+        shown = [one for one in messages if one.seq in self.messages and one.seq not in self.shortened]
+        for cleared in shown:
+            self._charge(self.messages[cleared.seq], cleared.tokens - self.cost(cleared.seq))
+            self.cleared[cleared.seq] = cleared.tokens
+        if shown:
+            self._reset_after_edit(before)
+
     def restore(self, messages: Iterable[WindowMessage]) -> None:
         """Undo a decision: put messages back in full, in their original order."""
         before = self.tokens
@@ -265,6 +280,7 @@ class WindowState:
             self.messages[message.seq] = message
             self._charge(message, message.tokens)
             self.shortened.pop(message.seq, None)
+            self.cleared.pop(message.seq, None)
         self.messages = dict(sorted(self.messages.items()))
         self._derive()
         self._reset_after_edit(before)
@@ -279,6 +295,7 @@ class WindowState:
                 self._charge(self.messages[seq], -self.cost(seq))
                 del self.messages[seq]
                 self.shortened.pop(seq, None)
+                self.cleared.pop(seq, None)
         self._derive()
         self._find_task()
         self._reset_after_edit(before)
@@ -306,6 +323,7 @@ class WindowState:
             self,
             messages=dict(self.messages),
             shortened=dict(self.shortened),
+            cleared=dict(self.cleared),
             pins=set(self.pins),
             refused=set(self.refused),
             budget_levels=dict(self.budget_levels),
@@ -374,6 +392,7 @@ class WindowState:
             "pins": ranges_of(sorted(self.pins)),
             "refused": ranges_of(sorted(self.refused)),
             "shrunk": {str(s.seq): {"text": s.text, "tokens": s.tokens} for s in self.shortened.values()},
+            "cleared": {str(seq): tokens for seq, tokens in self.cleared.items()},
             "left": [self.evicted_messages, self.evicted_tokens, self.first_evicted, self.last_evicted],
             "growth": [self.growth.level, list(self.growth.gains)],
             "zone": self.zone,
@@ -418,6 +437,7 @@ class WindowState:
             pins=set(seqs_in(snapshot["pins"])),
             refused=set(seqs_in(snapshot.get("refused", ()))),
             shortened={int(seq): ShortenedResult(seq=int(seq), **short) for seq, short in snapshot["shrunk"].items()},
+            cleared={int(seq): tokens for seq, tokens in snapshot.get("cleared", {}).items()},
             evicted_messages=evicted,
             evicted_tokens=evicted_tokens,
             first_evicted=first_evicted,
@@ -538,9 +558,7 @@ def lasting_tokens(state: WindowState, protection: Protection, component: Compon
 def protected_tokens(state: WindowState, protection: Protection) -> int:
     """Cost of the messages that may not be evicted."""
     # The task may have been evicted already.
-    messages, shortened = state.messages, state.shortened
-    protected = [seq for seq in _protected_seqs(state, protection) if seq in messages]
-    return sum([shortened[seq].tokens if seq in shortened else messages[seq].tokens for seq in protected])
+    return sum([state.cost(seq) for seq in _protected_seqs(state, protection) if seq in state.messages])
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:

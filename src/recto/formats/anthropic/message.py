@@ -222,6 +222,11 @@ def without_thinking(raw: bytes) -> bytes | None:
     return without_blocks(raw, lambda block: object_in(block).get("type") in THINKING)
 
 
+def without_old_thinking(raw: bytes) -> bytes | None:
+    """Removes thinking: Anthropic requires it back only inside the tool loop of the current turn."""
+    return without_thinking(raw)
+
+
 def text_block_type(raw: bytes, key: str) -> str:
     """Returns the type of a text block."""
     return "text"

@@ -324,6 +324,11 @@ def without_thinking(raw: bytes) -> bytes | None:
     return _without_parts(raw, [object_in(span.value).get("thought") is True for span in _part_spans(text_of(raw))])
 
 
+def without_old_thinking(raw: bytes) -> bytes | None:
+    """Removes thoughts; the signatures of calls stay."""
+    return without_thinking(raw)
+
+
 def text_block_type(raw: bytes, key: str) -> str:
     """Returns the type of a text block."""
     return "text"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from recto.formats.json_spans import apply_edits, quoted, set_member, text_of
+from recto.formats.json_spans import apply_edits, members, quoted, removals, set_member, text_of
 from recto.formats.message import (
     CACHE_MARKS,
     ROLES,
@@ -290,6 +290,24 @@ def only_answers(raw: bytes, keep: Collection[str], *, rest: bool = True) -> byt
 def without_thinking(raw: bytes) -> bytes | None:
     """Returns the message as it is: vendors require reasoning back as they sent it."""
     return raw
+
+
+def without_old_thinking(raw: bytes) -> bytes | None:
+    """Removes `reasoning_content` and `reasoning`: vendors require them back only in the current turn.
+
+    `reasoning_details` may hold signatures that other servers check, so a message that has them stays as it is.
+    """
+    fields = fields_of(raw)
+    if fields.get("reasoning_details") or fields.get("role") != "assistant":
+        return raw
+    text = text_of(raw)
+    spans = list(members(text))
+    gone = [member.key in ("reasoning_content", "reasoning") for member in spans]
+    if not any(gone):
+        return raw
+    if not fields.get("content") and not fields.get("tool_calls"):
+        return None
+    return apply_edits(text, removals([(member.start, member.value.end) for member in spans], gone)).encode()
 
 
 def text_block_type(raw: bytes, key: str) -> str:

@@ -279,6 +279,11 @@ def without_thinking(raw: bytes) -> bytes | None:
     return raw
 
 
+def without_old_thinking(raw: bytes) -> bytes | None:
+    """Removes a reasoning item: only those behind the last user message are read."""
+    return None if leads_on(fields_of(raw)) else raw
+
+
 def text_block_type(raw: bytes, key: str) -> str:
     """Returns the type of a text part: output of the assistant, else input."""
     return "output_text" if key == "content" and stated_role(fields_of(raw)) == "assistant" else "input_text"

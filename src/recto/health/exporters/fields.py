@@ -52,6 +52,7 @@ DECISIONS = frozenset(
         "units_evicted",
         "units_merged",
         "tool_results_trimmed",
+        "thinking_cleared",
         "content_compressed",
         "compaction",
         "window_opened",

@@ -24,6 +24,9 @@ def words(text: str) -> int:
     return len(text.split()) + text.count(",")
 
 
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
 def test_it_keeps_what_the_user_said_the_steps_and_the_names():
     views = [
         MessageView(seq=1, role="user", text="Never push to main without my approval. The weather is nice."),
@@ -150,3 +153,17 @@ def test_what_a_later_message_answers_is_not_open_and_what_it_takes_back_does_no
     assert "On which host" not in later
     assert "Never push to main." not in later
     assert "node seven" not in later
+
+
+def test_what_an_output_repeats_comes_before_what_it_mentions_once():
+    # A file that was read: its own functions are named again and again, its imports once.
+    output = "\n".join([*(f"import_{word}" for word in NUMBERS), *["render_lane(draw_node)"] * 9])
+    text = render_record(extend_record(WorkingRecord(), [], step(2, "cat lanes.py", output)), [], 12, words)
+    assert "render_lane" in text
+    assert "draw_node" in text
+
+
+def test_no_more_names_are_kept_than_a_record_of_its_size_could_show():
+    output = " ".join(f"name_{first}_{second}" for first in NUMBERS for second in NUMBERS)
+    kept = [len(extend_record(WorkingRecord(), [], step(2, "ls", output), tokens).names) for tokens in (40, 100)]
+    assert kept == [20, 50]

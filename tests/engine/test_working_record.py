@@ -79,6 +79,22 @@ def test_a_record_stays_within_its_share_of_the_input_budget():
         assert all(session.count(text) <= 0.04 * budget for text in texts)
 
 
+@pytest.mark.parametrize("length", [28, 36])
+def test_where_the_newest_messages_fill_the_prompt_the_record_gets_what_they_leave(length):
+    with opened() as session:
+        session.append({"role": "user", "content": "Let us plan."})
+        for turn in range(50):
+            session.prompt()
+            names = f"function_{turn}_load and table_{turn}_rows"
+            session.append({"role": "assistant", "content": f"See {names}. " + "It has details and tests. " * length})
+            names = f"module_{turn}_main calls reader_{turn}_next, writer_{turn}_last"
+            session.append({"role": "user", "content": f"{names}. " + "That is how it works here. " * length})
+        budget = session.window.budget.input_budget
+        last = [payload for payload in decisions(session) if "record" in payload][-1]
+        assert session.count(last["record"]["text"]) > 0.06 * budget
+        assert last["tokens_after"] <= 0.91 * budget
+
+
 def test_outputs_become_one_line_before_any_step_is_evicted():
     with opened() as session:
         text_agent(session, 8)

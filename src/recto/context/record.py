@@ -9,12 +9,12 @@ useful. It is rewritten only when something is evicted or shortened, because eve
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
-from math import sqrt
 from typing import Any, NamedTuple
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
@@ -27,18 +27,22 @@ from recto.text.unicode import prompt_safe
 
 CountText = Callable[[str], int]
 
-MAX_NAMES = 600
+MAX_NAMES = 1200
 MAX_STEPS = 120
 """Names and steps that are kept for later records; older and rarer ones are dropped."""
+_TOKENS_PER_NAME = 2
+"""Fewer names are kept where the record is too small to show them: one for so many of its tokens."""
 _MAX_FACTS = 120
 _MAX_STEP_CHARS = 120
 _MAX_NAME_CHARS = 120
-_MAX_OUTPUT_CHARS = 20_000
+_MAX_OUTPUT_CHARS = 60_000
 """Characters of an output that are searched for names."""
 _CALL_WEIGHT, _TEXT_WEIGHT, _OUTPUT_WEIGHT, _LINE_NUMBER_WEIGHT = 40, 20, 10, 1
 """What one use of a name counts: in a call, in a message, in an output; and a number in an output."""
-_AGE_OFFSET = 20
+_AGE_OFFSET = 40
 """Entries that are added to the age of a name: among the newest names use counts more than age."""
+_LENGTH_EXPONENT = 0.4
+"""How much a long name must be used more than a short one, because it takes more of the record."""
 _FILE_WEIGHTS = {"edit": 120, "read": 40, "name": 0}
 """What a call adds to the weight of a file, by what it does with it."""
 _NAME = lazy_re(
@@ -109,9 +113,15 @@ class WorkingRecord:
 
 
 def extend_record(
-    record: WorkingRecord, evicted: Iterable[MessageView], shortened: Iterable[MessageView] = ()
+    record: WorkingRecord,
+    evicted: Iterable[MessageView],
+    shortened: Iterable[MessageView] = (),
+    max_tokens: int = MAX_NAMES * _TOKENS_PER_NAME,
 ) -> WorkingRecord:
-    """Add messages that leave the prompt, in order. Of shortened outputs only the names are added."""
+    """Add messages that leave the prompt, in order. Of shortened outputs only the names are added.
+
+    `max_tokens` are those that a record may have, so that no more names are kept than could ever be shown.
+    """
     from recto.context.facts.extraction import extract_facts  # noqa: PLC0415  # most prompts need no record
 
     evicted = list(evicted)
@@ -121,7 +131,7 @@ def extend_record(
     return WorkingRecord(
         facts=_limit_facts(extract_facts(evicted, record.facts)),
         steps=(*record.steps, *_steps(evicted))[-MAX_STEPS:],
-        names=_limit_names(names),
+        names=_limit_names(names, min(max_tokens // _TOKENS_PER_NAME, MAX_NAMES)),
     )
 
 
@@ -190,7 +200,7 @@ def _ranked(names: Mapping[str, NameUse]) -> list[str]:
 
     def score(name: str) -> float:
         use = names[name]
-        return sqrt(use.weight / len(name)) / (newest - use.last + _AGE_OFFSET)
+        return math.sqrt(use.weight) / math.pow(len(name), _LENGTH_EXPONENT) / (newest - use.last + _AGE_OFFSET)
 
     return sorted(names, key=lambda name: (-score(name), name))
 
@@ -268,21 +278,29 @@ def _count_names(names: dict[str, NameUse], view: MessageView) -> None:
     if view.role == "assistant":
         texts += [(" ".join(map(str, parse_arguments(call).values())), _CALL_WEIGHT) for call in view.calls]
     for text, weight in texts:
-        for name in _names_in(text):
-            is_line_number = view.role == "tool" and name.isdigit()
-            _add_use(names, name, _LINE_NUMBER_WEIGHT if is_line_number else weight, view.seq)
+        for name, times in _names_in(text).items():
+            if view.role != "tool":
+                added = weight
+            elif name.isdigit():
+                added = _LINE_NUMBER_WEIGHT
+            else:  # what an output repeats, such as a file's own functions, is what the next edit is about
+                added = int(weight * (1 + math.sqrt(times - 1)))
+            _add_use(names, name, added, view.seq)
     for call in view.calls if view.role == "assistant" else ():
         for use in file_uses(call):
             _add_use(names, use.path, _FILE_WEIGHTS[use.action], view.seq)
 
 
-def _names_in(text: str) -> Iterable[str]:
-    """The names in a text, each once, in order of appearance. No name spans words, and most words were seen before."""
-    words = dict.fromkeys(text.split())
+def _names_in(text: str) -> Mapping[str, int]:
+    """The names in a text and how often it has each. No name spans words, and most words were seen before."""
+    words = Counter(text.split())
     if may_hold_secrets(text, " ".join(words)):
-        words = dict.fromkeys(mask_secrets(text).split())
-    found = [_names_in_short(word) if len(word) <= _MAX_NAME_CHARS else _names_in_word(word) for word in words]
-    return dict.fromkeys(chain.from_iterable(found))
+        words = Counter(mask_secrets(text).split())
+    found: dict[str, int] = {}
+    for word, times in words.items():
+        for name in _names_in_short(word) if len(word) <= _MAX_NAME_CHARS else _names_in_word(word):
+            found[name] = found.get(name, 0) + times
+    return found
 
 
 def _names_in_word(word: str) -> tuple[str, ...]:
@@ -297,8 +315,8 @@ def _add_use(names: dict[str, NameUse], name: str, weight: int, seq: int) -> Non
     names[name] = NameUse((known.weight if known else 0) + weight, seq)
 
 
-def _limit_names(names: dict[str, NameUse]) -> dict[str, NameUse]:
-    return names if len(names) <= MAX_NAMES else {name: names[name] for name in _ranked(names)[:MAX_NAMES]}
+def _limit_names(names: dict[str, NameUse], most: int) -> dict[str, NameUse]:
+    return names if len(names) <= most else {name: names[name] for name in _ranked(names)[:most]}
 
 
 def _limit_facts(facts: Sequence[Fact]) -> tuple[Fact, ...]:

@@ -175,7 +175,7 @@ def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecor
         return None
     evicted = messages.views(seq for seq in state.messages if seq not in after.messages)
     shortened = messages.views(seq for seq in after.shortened if seq not in state.shortened)
-    record = extend_record(state.record or WorkingRecord(), evicted, shortened)
+    record = extend_record(state.record or WorkingRecord(), evicted, shortened, planned.rules.record_tokens)
     visible = [after.shortened[seq].text if seq in after.shortened else messages.text_of(seq) for seq in after.messages]
     if state.summary is not None and not any(plan.writes and plan.evicts for plan in planned.relief.plans):
         visible.append(state.summary.text)

@@ -191,7 +191,7 @@ def plan_relief(
         if utilization >= rules.policy_starts.get(policy.name, 0.0):
             planner.apply_policy(policy, rules.protection, target)
     if planner.used > enough:
-        planner.shrink_record()
+        planner.shrink_record(planner.used - enough)
     if bound.after <= rules.mandatory_from * rules.input_budget:
         reason = _postponement_reason(bound, planner, enough, cache)
         if reason:
@@ -202,6 +202,8 @@ def plan_relief(
         planner.apply_policy(rules.forced_policy, replace(rules.protection, min_recent_messages=recent), target)
         if not recent:
             break
+    if planner.used < target:
+        planner.widen_record(rules.record_tokens, target - planner.used)
     # No text was worth writing: evict without one.
     if planner.used > rules.input_budget and rules.may_evict:
         planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
@@ -260,11 +262,20 @@ class _ReliefPlanner:
                 del self.plans[plans:]
                 return
 
-    def shrink_record(self) -> None:
-        """Leave the working record a twentieth of the input budget: what is protected comes first."""
-        self.rules = replace(self.rules, record_tokens=min(self.rules.record_tokens, self.rules.input_budget // 20))
+    def shrink_record(self, tokens: int) -> None:
+        """Take so many tokens from the working record, but leave it a twentieth of the input budget."""
+        left = max(self.state.planned_record_tokens - tokens, self.rules.input_budget // 20)
+        self.rules = replace(self.rules, record_tokens=min(self.rules.record_tokens, left))
         self.state.planned_record_tokens = min(self.state.planned_record_tokens, self.rules.record_tokens)
         self._measured = None, 0, 0
+
+    def widen_record(self, most: int, tokens: int) -> None:
+        """Return to a record that was shrunk so many tokens: what was evicted since has freed more than was needed."""
+        if self.rules.record_tokens < most:
+            left = min(self.rules.record_tokens + tokens, most)
+            self.rules = replace(self.rules, record_tokens=left)
+            self.state.planned_record_tokens = max_record_tokens(self.state, self.rules)
+            self._measured = None, 0, 0
 
     def used_by(self, component: Component | None) -> int:
         """What a component of the state costs; None: the prompt. What is shown for evicted messages is history."""
@@ -313,7 +324,7 @@ class _ReliefPlanner:
             if not recent:
                 break
         if component == "history" and self.used_by(component) > limit:
-            self.shrink_record()
+            self.shrink_record(self.used_by(component) - limit)
 
     def clamp(self) -> None:
         """Cut the largest protected messages to head and tail until the prompt fits or nothing more can be cut.

@@ -202,8 +202,7 @@ def plan_relief(
         planner.apply_policy(rules.forced_policy, replace(rules.protection, min_recent_messages=recent), target)
         if not recent:
             break
-    if planner.used < target:
-        planner.widen_record(rules.record_tokens, target - planner.used)
+    planner.widen_record(rules.record_tokens, target)
     # No text was worth writing: evict without one.
     if planner.used > rules.input_budget and rules.may_evict:
         planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
@@ -269,10 +268,10 @@ class _ReliefPlanner:
         self.state.planned_record_tokens = min(self.state.planned_record_tokens, self.rules.record_tokens)
         self._measured = None, 0, 0
 
-    def widen_record(self, most: int, tokens: int) -> None:
-        """Return to a record that was shrunk so many tokens: what was evicted since has freed more than was needed."""
-        if self.rules.record_tokens < most:
-            left = min(self.rules.record_tokens + tokens, most)
+    def widen_record(self, most: int, target: int) -> None:
+        """Return to a record that was shrunk what is free below `target`: evictions may free more than was needed."""
+        if self.rules.record_tokens < most and self.used < target:
+            left = min(self.rules.record_tokens + target - self.used, most)
             self.rules = replace(self.rules, record_tokens=left)
             self.state.planned_record_tokens = max_record_tokens(self.state, self.rules)
             self._measured = None, 0, 0

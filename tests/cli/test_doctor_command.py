@@ -70,6 +70,12 @@ WRONG = {
 }
 
 
+def test_what_a_settings_file_needs_to_be_remarked_on_is_a_note(home):
+    found = doctor(home, "min_history_turns: 3", "--offline", code=0)
+    notes = [finding["says"] for finding in found if finding["grade"] == "note"]
+    assert any("min_history_turns: a turn counts as two messages" in note for note in notes)
+
+
 @pytest.mark.parametrize("settings", WRONG)
 def test_settings_that_cannot_work_are_found(home, settings):
     found = problems(doctor(home, settings, "--offline"))

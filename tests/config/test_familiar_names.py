@@ -43,7 +43,7 @@ pressure:
 eviction:
   policy: hybrid
   weights: {recency: 0.30, priority: 0.25, type_ttl: 0.20, reference_freq: 0.15, semantic_duplication: 0.10}
-  type_ttl: {tool_result: 8, memory_injection: 20}
+  type_ttl: {tool_result: 8, thinking: 2, memory_injection: 20}
   protected_types: [system_prompt]
 compression:
   summarization_threshold_tokens: 500
@@ -53,6 +53,7 @@ compression:
     0.85: progressive
     0.92: conversation_compaction
     0.95: sub_agent
+  notes_file: agent_notes.md
 budget:
   allocations:
     system_prompt: 0.06
@@ -83,6 +84,7 @@ BY_HAND = {
         "orange_percent": 75,
         "red_percent": 90,
         "velocity_turns": 5,
+        "thinking_turns": 2,
         "policy": "hybrid",
         "scorer": {
             "weights": {"fifo": 0.30, "priority": 0.25, "type_ttl": 0.20, "lru": 0.15, "semantic_merge": 0.10},
@@ -283,6 +285,26 @@ def test_what_outlives_its_time_is_evicted_first_and_the_time_of_each_kind_can_b
     long = evicted(eviction={**policy, "type_ttl": {"tool_result": 1_000, "assistant_response": 1}})
     assert short["tool"] > long["tool"]
     assert short["assistant"] < long["assistant"]
+
+
+@pytest.mark.requirement("configuration.settable")
+def test_the_time_to_live_of_thinking_can_be_set_with_any_policy():
+    def thinking(**groups):
+        window = {"min_recent_messages": 2, "cache_aware": False, "record_percent": 0}
+        small = {"max_context_tokens": 16_000, "window": window, "recall": {"inject": False}}
+        with recto.open("memory:", model="claude-sonnet-4-5", **small, **groups) as session:
+            most = 0
+            for number in range(12):
+                session.append({"role": "user", "content": f"Question {number}"})
+                prompt = session.prompt()
+                if prompt.decisions:
+                    most = max(most, str(prompt.messages).count("'thinking':"))
+                thought = {"type": "thinking", "thinking": f"thought {number} " * 400, "signature": "s" * 40}
+                answer = {"type": "text", "text": f"Answer {number}"}
+                session.append({"role": "assistant", "content": [thought, answer]})
+            return most
+
+    assert thinking(eviction={"type_ttl": {"thinking": 2}}) < thinking(eviction={"type_ttl": {"thinking": 6}})
 
 
 @pytest.mark.requirement("configuration.settable")

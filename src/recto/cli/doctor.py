@@ -24,6 +24,7 @@ from recto.config.factory import (
     open_store,
     uses_postgres,
 )
+from recto.config.loader import parse_settings
 from recto.config.modes import make_budget, make_relief_rules
 from recto.engine.doctor_checks import (
     Address,
@@ -100,6 +101,8 @@ def check_settings_files(config: str | None) -> Iterator[CheckFinding]:
         yield CheckFinding(grade="fine", about="settings", says="no settings file: defaults, environment and arguments")
     for file in files:
         yield _settings_file(file)
+        for note in parse_settings(file, file.read_bytes()).notes:
+            yield CheckFinding(grade="note", about="settings", says=note)
 
 
 def _settings_file(file: Path) -> CheckFinding:

@@ -446,14 +446,16 @@ def _times_to_live(value: object, look: Look) -> Translated:
         if len(kept) < len(value)
         else ""
     )
-    turns = _renamed(_KINDS, kept, _count)
+    turns = _renamed({**_KINDS, "thinking": "thinking"}, kept, _count)
+    settings: dict[str, Any] = {"window.thinking_turns": turns.pop("thinking")} if "thinking" in turns else {}
     if not turns:
-        return Translated(note=note)
+        return Translated(settings=settings, note=note)
     policy = _policy_in(look)
     if policy == "hybrid":
-        return Translated(settings={"window.scorer.settings": {"type_ttl": turns}}, note=note)
+        return Translated(settings={**settings, "window.scorer.settings": {"type_ttl": turns}}, note=note)
     if policy == "type_ttl":
-        return Translated(settings={f"window.scorer.{kind}": count for kind, count in turns.items()}, note=note)
+        of_kinds = {f"window.scorer.{kind}": count for kind, count in turns.items()}
+        return Translated(settings={**settings, **of_kinds}, note=note)
     raise ValueError("times to live are those of the policies type_based and hybrid; add 'policy: hybrid'")
 
 
@@ -563,6 +565,10 @@ def _checkpoint_file(setting: str, value: object, _: Look) -> Translated:
     )
 
 
+def _notes_file(value: object, _: Look) -> Translated:
+    return Translated(note="no such file is written: notes are kept in the transcript, and shown in the prompt")
+
+
 def _save_at(value: object, _: Look) -> Translated:
     return Translated(
         settings={"window.checkpoint_warning_percent": _share(value)}, suggests={"continuity.milestones": "always"}
@@ -591,7 +597,7 @@ _SOFT = _as("window.soft_percent", _share, "a fraction becomes a percent")
 _SAVE = _do("`window.checkpoint_warning_percent`, with `continuity.milestones: always`", _save_at)
 _ALLOCATIONS = _do("`window.shares`: fractions become percents", _shares)
 _PROTECTED = _do("`window.protect`; system text and tool schemas always are", _protected)
-_TTL = _do("`window.scorer`: kinds and turns, for `hybrid` and `type_ttl`", _times_to_live)
+_TTL = _do("`window.thinking_turns`, and `window.scorer`: kinds and turns, for `hybrid` and `type_ttl`", _times_to_live)
 _ALERTS = {
     "utilization_critical": _as("health.alerts.utilization", _fraction),
     "eviction_rate_warning": _as("health.alerts.evictions", _number),
@@ -652,6 +658,7 @@ FAMILIAR: Mapping[str, Familiar] = {
         "`window.cascade_percents` of `compact`; in `auto_compact` `window.compact_target_percent`", _compaction_start
     ),
     "compression.cascade": _do("`window.cascade` and `window.cascade_percents`, with `window.mode: zones`", _cascade),
+    "compression.notes_file": _do("notes are kept in the transcript", _notes_file),
     "compression.strategies": _do("`window.cascade`, with `window.mode: zones`", _strategies),
     "cross_window.state_file": _do(
         "`continuity.state_file`, `continuity.folder`", partial(_checkpoint_file, "continuity.state_file")

@@ -35,7 +35,7 @@ def test_people_are_shown_what_was_done_and_why(home):
     assert "compaction" in said
     assert "compact" in said
     assert "all but the newest 500 tokens" in " ".join(said.split())
-    assert "Nothing of that kind" in run(home, "audit", "--kind", "memory")
+    assert "Nothing of that kind" in run(home, "audit", "--kind", "memory_approved")
     assert "Nothing of that kind" in run(home, "audit", "--until", "2020-01-01")
     assert "--past" in run(home, "audit", "--limit", "1")
 

@@ -31,6 +31,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "budget_violation": ("A component has passed its budget.", "window.md#pressure-and-budget"),
     "budget_warning": ("A component has passed 80 % of its budget.", "window.md#pressure-and-budget"),
     "checkpoint_saved": ("Where the work stands, for programs.", "continuity.md#checkpoints"),
+    "consolidation_due": (
+        "At a compaction: how many entries consolidation has not reviewed yet, and since which.",
+        "memory.md#consolidation",
+    ),
     "tools_missing": (
         "Tools that the work of a checkpoint used and that the prompt after it did not have.",
         "continuity.md#tools-that-are-missing",

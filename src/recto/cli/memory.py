@@ -375,6 +375,10 @@ def _consolidate(consolidator: Consolidator, keys: list[str], *, dry_run: bool, 
         return
     if not keys:
         raise InputError("there is no session to review; 'recto sessions' lists what is stored")
+    if not as_json:
+        for key in keys:
+            if offered := consolidator.offered(key):
+                out.print(safe(f"due: {session_in(key)}, {offered}"), markup=False, soft_wrap=True)
     with progress("reviewing", sum(map(consolidator.waiting, keys))) as advance:
         cycle = consolidator.run(keys, dry_run=dry_run, advance=advance)
     if as_json:

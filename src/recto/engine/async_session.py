@@ -149,6 +149,7 @@ class AsyncSessionMemory(AsyncFace[SessionMemory]):
 
     propose = awaited(SessionMemory.propose)
     list = awaited(SessionMemory.list)
+    reviewed_until = awaited(SessionMemory.reviewed_until)
 
 
 class AsyncSessionCheckpoints(AsyncFace[SessionCheckpoints]):

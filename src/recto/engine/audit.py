@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from recto.continuity.memory.events import APPLIED, APPROVED, CONSOLIDATED, CYCLE, NOTED, PROPOSED, REJECTED, RETIRED
+from recto.continuity.memory.events import (
+    APPLIED,
+    APPROVED,
+    CONSOLIDATED,
+    CYCLE,
+    DUE,
+    NOTED,
+    PROPOSED,
+    REJECTED,
+    RETIRED,
+)
 from recto.engine import projection
 from recto.engine.delegation import DELEGATED, DELEGATED_FROM
 from recto.engine.erasure import ERASED, FINISHED, read_erasures
@@ -41,7 +51,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "decision": tuple(DECISIONS),
     "undo": (RESTORED,),
     "pin": (PINNED, UNPINNED),
-    "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE),
+    "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE, DUE),
     "continuity": (
         projection.CHECKPOINT,
         projection.HANDOFF,

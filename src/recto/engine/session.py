@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from recto.errors import InputError, MalformedMessage, MediaRefused, TooLarge, WindowOverflow
+from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
 from recto.formats import FORMATS, Usage, detect, read
 from recto.formats.media import media_in
 from recto.formats.message import fields_of, role_defect
@@ -271,9 +271,27 @@ class Session:
         """
         if not self.checkpoints.is_announced:
             self._announce_waiting()
-        return self.window.prompt(
+        prompt = self.window.prompt(
             tools, beside=beside, answer=answer, wire=wire, defer_events=defer_events, reader=reader
         )
+        if prompt.decisions:
+            self._offer_consolidation(prompt.decisions)
+        return prompt
+
+    def _offer_consolidation(self, decisions: Sequence[Entry]) -> None:
+        """Records at a compaction that history waits to be reviewed for durable memory. Nothing is reviewed here."""
+        from recto.engine.projection import COMPACTION, NEW_WINDOW  # noqa: PLC0415  # start-up
+
+        boundary = next((entry for entry in decisions if entry.kind in (COMPACTION, NEW_WINDOW)), None)
+        reviewed = self.memory.reviewed_until(self.key) if boundary is not None else None
+        if boundary is None or reviewed is None or boundary.seq <= reviewed:
+            return
+        from recto.continuity.memory.events import DUE, due_key  # noqa: PLC0415  # start-up
+
+        key = due_key(reviewed)
+        if self.store.find(self.key, key) is None:
+            payload = {"since": reviewed + 1, "entries": boundary.seq - reviewed, "decision": boundary.seq}
+            self.window.events.record(DUE, payload, key)
 
     def _announce_waiting(self) -> None:
         """Logs at the first prompt that a checkpoint waits. Opening a session reads nothing for it."""
@@ -332,7 +350,9 @@ class Session:
         With `below`, a number of tokens, fewer of the newest messages stay if they would take more than half of it.
         Returns the decision, which `restore` undoes; nothing where there is too little to be worth it.
         """
-        return self.window.compact(focus, below=below)
+        decisions = self.window.compact(focus, below=below)
+        self._offer_consolidation(decisions)
+        return decisions
 
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
         """Stores a note for later; notes are in the prompt once messages have been evicted from it."""
@@ -369,13 +389,17 @@ class Session:
         The handoff says what has changed around the work since the last checkpoint (drift). `source` is a
         checkpoint's file, for a session whose transcript is elsewhere. Returns the decision, which `restore` undoes.
         """
-        if source is None:
-            return self.window.start_next()
+        checkpoint = self._checkpoint_in(source) if source is not None else None
+        decision = self.window.start_next(checkpoint)
+        self._offer_consolidation([decision])
+        return decision
+
+    def _checkpoint_in(self, source: str | os.PathLike[str]) -> Checkpoint:
         from recto.engine.continuity import read_checkpoint  # noqa: PLC0415  # only where there is a file
 
         known = self.checkpoints.newest()
         newest = (known.version, known.window) if known else None
-        return self.window.start_next(read_checkpoint(os.fspath(source), session=self.key, newest=newest))
+        return read_checkpoint(os.fspath(source), session=self.key, newest=newest)
 
     def facts(self) -> tuple[Fact, ...]:
         """Constraints, decisions, errors and whatever else must not be lost, in the words of the conversation."""
@@ -577,6 +601,17 @@ class SessionMemory:
     def list(self) -> tuple[Memory, ...]:
         """The approved memories of this session's agent."""
         return tuple(remembered.memory for remembered in self._memories().remembered())
+
+    def reviewed_until(self, key: str) -> int | None:
+        """The last entry of a session that consolidation has reviewed; None where there is no durable memory."""
+        if self._opener is None:
+            return None
+        from recto.continuity.memory.events import Cursor  # noqa: PLC0415  # start-up
+
+        try:
+            return self._opener().decisions.cursors.get(key, Cursor()).upto
+        except RectoError:  # memory has no folder, or cannot be read: a turn never fails for it
+            return None
 
     def _memories(self) -> Memories:
         if self._opener is None:

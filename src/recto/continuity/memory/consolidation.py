@@ -16,7 +16,7 @@ from recto.context.compaction.protocols import ChatModel
 from recto.context.facts.types import Fact
 from recto.continuity.memory._extraction import MemoryCandidate, Review, finished, is_own_words, reviews
 from recto.continuity.memory._recall_probe import HeldOut, RecallHealth, health_of, held_out
-from recto.continuity.memory.events import CONSOLIDATED, CYCLE, Cursor, Proposer
+from recto.continuity.memory.events import CONSOLIDATED, CYCLE, DUE, Cursor, Proposer, due_key
 from recto.continuity.memory.files import HANDOFF
 from recto.continuity.memory.manager import Memories
 from recto.continuity.memory.markdown import amended, read_page
@@ -91,6 +91,13 @@ class Consolidator:
         """Number of entries of a session that a cycle would review."""
         cursor = self.memories.decisions.cursors.get(session, Cursor())
         return max(finished(self.memories.store, session) - cursor.upto, 0)
+
+    def offered(self, session: str) -> str:
+        """What a compaction offered to review, in words; empty where nothing is due."""
+        cursor = self.memories.decisions.cursors.get(session, Cursor())
+        offer = self.memories.store.find(session, due_key(cursor.upto))
+        waiting = self.waiting(session) if offer is not None and offer.kind == DUE else 0
+        return f"{waiting:,} entries since entry {cursor.upto + 1}, offered at a compaction" if waiting else ""
 
     def run(
         self, sessions: Iterable[str], *, dry_run: bool = False, advance: Callable[[int], None] = lambda by: None

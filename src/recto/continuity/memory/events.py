@@ -22,7 +22,7 @@ from recto.transcript.session_keys import parse_pointer, reach_of
 PROPOSED, NOTED = "memory_proposed", "memory_noted"
 """A proposal is stored in the session of its evidence and noted in the memory session."""
 APPROVED, REJECTED, RETIRED, APPLIED = "memory_approved", "memory_rejected", "memory_retired", "memory_applied"
-CONSOLIDATED, CYCLE = "consolidated", "consolidation_finished"
+CONSOLIDATED, CYCLE, DUE = "consolidated", "consolidation_finished", "consolidation_due"
 
 Action = Literal["keep", "merge", "edit", "retire"]
 Proposer = Literal["rule", "model", "agent", "person"]
@@ -32,6 +32,11 @@ _MAX_STANDING = 400
 def proposal_id(digest: str, action: str, session: str) -> str:
     """Return the id of a proposal: the same bytes proposed again in the same session have the same id."""
     return hashlib.sha256(f"{digest} {action} {session}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def due_key(upto: int) -> str:
+    """Return the key of the offer to review what follows an entry, so that it is made once."""
+    return f"memory/due/{upto}"
 
 
 def decision_key(proposal: str) -> str:

@@ -87,6 +87,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "handoff_replayed": ("handoff", "question"),
         "host_compacted": (),
         "task_completed": ("checkpoint", "turns", "windows", "decisions"),
+        "consolidation_due": ("since", "entries", "decision"),
         "branch": ("at",),
     }
 )

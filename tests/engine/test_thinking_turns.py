@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from recto.config import load
 from recto.config.factory import open_session
+from recto.context.window.report import list_token_holders
+from recto.engine.audit import audit
 from recto.errors import SettingsError
 from recto.formats.validation import problems
 from recto.stores.memory import MemoryStore
@@ -215,6 +217,18 @@ def test_clearing_is_undone_and_survives_a_restart_and_changes_no_transcript(wir
         session.restore(decision.seq)
         assert session.window.state.cleared == {}
         assert session.window.state.tokens == sum(entry.tokens for entry in session.read() if entry.kind == "message")
+
+
+@pytest.mark.requirement("evict.thinking")
+def test_the_audit_and_the_report_name_the_messages_without_their_thinking():
+    with opened("anthropic.messages") as session:
+        until_relief(session, "anthropic.messages")
+        state = session.window.state
+        [line] = [line for line in audit(session.store, session.key) if line.kind == "thinking_cleared"]
+        assert {seq for first, last in line.shrunk for seq in range(first, last + 1)} == state.cleared.keys()
+        assert line.freed == sum(state.messages[seq].tokens - tokens for seq, tokens in state.cleared.items())
+        holders = list_token_holders(state, {}, 1)
+        assert {holder.seq for holder in holders if holder.condition == "shrunk"} == state.cleared.keys()
 
 
 @each_format

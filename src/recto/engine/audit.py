@@ -160,7 +160,8 @@ def audit_line(entry: Entry, *, undone_by: int | None = None, text: bool = False
     payload = _payload(entry)
     topic = TOPICS.get(entry.kind, "other")
     known = payload if topic != "other" else {}
-    entries, shrunk = _entries(entry, known), _ranges([[seq, seq] for seq in _seqs(known.get("shrunk"))])
+    shorter = sorted({*_seqs(known.get("shrunk")), *_seqs(known.get("cleared"))})
+    entries, shrunk = _entries(entry, known), _ranges([[seq, seq] for seq in shorter])
     return AuditLine(
         session=entry.session,
         seq=entry.seq,

@@ -213,7 +213,7 @@ class Report:
 
 def list_token_holders(state: WindowState, other_tokens: Mapping[str, int], total: int) -> list[TokenHolder]:
     """Everything that uses tokens, largest first. `other_tokens` are parts of the prompt that are not messages."""
-    prompt_tokens = max(total, 1)
+    prompt_tokens, shorter = max(total, 1), state.shortened.keys() | state.cleared.keys()
     holders = [
         TokenHolder(
             what="entry",
@@ -222,7 +222,7 @@ def list_token_holders(state: WindowState, other_tokens: Mapping[str, int], tota
             tools=message.tools,
             tokens=state.cost(seq),
             share=state.cost(seq) / prompt_tokens,
-            condition="pinned" if seq in state.pins else "shrunk" if seq in state.shortened else "whole",
+            condition="pinned" if seq in state.pins else "shrunk" if seq in shorter else "whole",
         )
         for seq, message in state.messages.items()
     ]

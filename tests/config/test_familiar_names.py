@@ -462,7 +462,7 @@ def test_variables_of_the_environment_may_have_the_familiar_names():
         ("budget:\n  hard_limit_pct: 0.9\n", 2, "change the share in 'budget.allocations'"),
         ("health_monitoring:\n  metrics: [temperature]\n", 2, "'temperature' is none of utilization"),
         ("cross_window:\n  state_file: a/state.json\n  progress_file: b/page.md\n", 3, "keep one of the two"),
-        ("cross_window:\n  state_file: same.md\n  progress_file: same.md\n", 2, "two names of files"),
+        ("cross_window:\n  state_file: same.md\n  progress_file: same.md\n", 2, "different names of files"),
         ("max_context_tokens: many\n", 1, "expects a whole number"),
         ("pressure: 5\n", 1, "expects a group of settings"),
         ("context_management:\n  vectorizeBeforePrune: false\n", 2, "'recall.enabled: false' switches recall off"),

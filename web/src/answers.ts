@@ -359,6 +359,8 @@ export interface Note {
   kind: "bugs" | "constraints" | "decisions" | "learnings" | "misc" | "task_progress";
   text: string;
   critical: boolean;
+  level: "critical" | "high" | "normal";
+  before: number;
 }
 
 /** Notes, oldest first. */

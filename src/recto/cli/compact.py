@@ -17,7 +17,7 @@ from recto.cli.console import err, one_line, out, print_json, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
-from recto.context.window.notes import NOTE_KINDS, NoteKind, render_notes
+from recto.context.window.notes import NOTE_KINDS, NOTE_LEVELS, NoteKind, NoteLevel, render_notes
 from recto.context.window.report import Compression
 from recto.engine.report import compressions
 from recto.engine.runs import last_model
@@ -132,21 +132,28 @@ def note_command() -> None:
 @note_command.command("add")
 @click.argument("kind", type=click.Choice(NOTE_KINDS))
 @click.argument("text")
-@click.option("--critical", is_flag=True, help="Show it before all others.")
+@click.option("--level", type=click.Choice(NOTE_LEVELS), default="normal", help="Higher ones are shown first.")
+@click.option("--critical", is_flag=True, help="The same as --level critical.")
 @_session_option
 @_json_option
 @click.pass_obj
 def add_command(
-    settings: Settings, kind: NoteKind, text: str, critical: bool, session: str | None, as_json: bool
+    settings: Settings,
+    kind: NoteKind,
+    text: str,
+    level: NoteLevel,
+    critical: bool,
+    session: str | None,
+    as_json: bool,
 ) -> None:
     """Writes a note into a session.
 
     \b
     Examples:
-      recto note add constraints "Never touch migrations/" --critical
+      recto note add constraints "Never touch migrations/" --level critical
     """
     with open_existing_session(settings, session) as opened:
-        entry = opened.note(kind, text, critical=critical)
+        entry = opened.note(kind, text, level=level, critical=critical)
         if as_json:
             click.echo(json.dumps({"seq": entry.seq, "kind": kind}))
         else:

@@ -365,6 +365,7 @@ class _WindowParts:
             reaches_beyond=self._reaches_beyond,
             compactor=self._compactor,
             continuity=make_checkpoint_rules(settings),
+            notes_session=memory_session(self.key) if settings.continuity.notes == "agent" else "",
             standing=make_standing_context(settings, self.meter, budget.input_budget, self._critical_memory(budget)),
         )
 
@@ -493,6 +494,7 @@ def make_checkpoint_rules(settings: Settings) -> CheckpointRules:
         folder=continuity.folder,
         state_file=continuity.state_file,
         progress_file=continuity.progress_file,
+        notes_file=continuity.notes_file,
         pressure=settings.window.checkpoint_warning_percent / 100,
         milestones=continuity.milestones == "always" or (continuity.milestones == "auto" and automatic),
         environment=continuity.environment and bool(continuity.directory or not settings.tenant),

@@ -454,6 +454,12 @@ class ContinuitySettings:
     """The name of the file of a checkpoint for programs, in the folder of its session."""
     progress_file: str = "checkpoint.md"
     """The name of the file of a checkpoint for people."""
+    notes_file: str = ""
+    """The name of a file with the notes of a session, in its folder, such as notes.md. Recto never reads it. Empty:
+    none."""
+    notes: str = "session"
+    """Who sees notes: their `session` only, or `agent`: new sessions of the agent begin with the notes of the others.
+    What an agent notes is not approved by anyone, unlike memory."""
     milestones: str = "auto"
     """Checkpoints at milestones: `always`, `never`, `auto` (if a folder is set or the mode summarises)."""
     environment: bool = True
@@ -468,11 +474,13 @@ class ContinuitySettings:
     def __post_init__(self) -> None:
         if self.milestones not in ("auto", "always", "never"):
             raise ValueError("continuity.milestones is auto, always or never")
-        names = (self.state_file, self.progress_file, HANDOFF_FILE)
+        if self.notes not in ("session", "agent"):
+            raise ValueError("continuity.notes is session or agent")
+        names = (self.state_file, self.progress_file, HANDOFF_FILE, *([self.notes_file] if self.notes_file else ()))
         if any(name != Path(name).name or name.startswith(".") for name in names) or len(set(names)) != len(names):
             raise ValueError(
-                "continuity.state_file and continuity.progress_file are two names of files, without folders (those are "
-                f"continuity.folder), and not {HANDOFF_FILE}"
+                "continuity.state_file, progress_file and notes_file are different names of files, without folders "
+                f"(those are continuity.folder), and not {HANDOFF_FILE}"
             )
         if self.resume_tokens < 100:
             raise ValueError("continuity.resume_tokens must be at least 100")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,7 @@ from recto.context.facts.extraction import extract_facts
 from recto.context.facts.files import track_files
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
+from recto.context.window.notes import MAX_NOTES_CHARS, Note, render_notes
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.builder import (
     carried,
@@ -37,6 +38,7 @@ from recto.engine.projection import CHECKPOINT, HANDOFF, EventLog, checkpoint_ke
 from recto.engine.prompt_builder import MessageCache
 from recto.errors import CheckpointRefused, InputError
 from recto.formats import read
+from recto.text.secrets import mask_secrets
 from recto.transcript.entries import MESSAGE, Draft, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import pointer_to
@@ -249,6 +251,16 @@ class Checkpoints:
                     text = str(json.loads(entry.content)["text"])
                     write_atomically(folder / HANDOFF_FILE, text.encode("utf-8", "replace") + b"\n")
         except (OSError, InputError, ValueError) as error:
+            return f"{folder}: {getattr(error, 'strerror', None) or error}"
+        return ""
+
+    def write_notes(self, notes: Sequence[Note]) -> str:
+        """Writes the notes to a file for people. Returns what went wrong."""
+        folder = session_folder(self.rules.folder, self._session)
+        text = "\n".join(["# Notes", "", *render_notes(notes, MAX_NOTES_CHARS), ""])
+        try:
+            write_atomically(folder / self.rules.notes_file, mask_secrets(text).encode("utf-8", "replace"))
+        except (OSError, InputError) as error:
             return f"{folder}: {getattr(error, 'strerror', None) or error}"
         return ""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recto.context.compaction.layout import CountText
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
+from recto.context.window.notes import Note
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.checkpoint import CONTINUED, Changes, Checkpoint, Environment, TaskStatement
 from recto.continuity.checkpoints.drift import Drift, drift_of
@@ -167,6 +168,12 @@ class WindowContinuity:
             if problem:
                 self._events.append(UNSAVED, {"reason": problem[:500]})
         return entries
+
+    def write_notes(self, notes: Sequence[Note]) -> None:
+        """Writes the notes to their file, where there is one. A failed file is an event, not an error."""
+        problem = self.checkpoints.write_notes(notes) if self.rules.folder and self.rules.notes_file else ""
+        if problem:
+            self._events.append(UNSAVED, {"reason": problem[:500]})
 
     def announce(self, state: WindowState, used: int, rules: ReliefRules, input_budget: int) -> None:
         """Writes a checkpoint at a milestone, and before a compaction while everything is still in the prompt."""

@@ -115,6 +115,7 @@ def measure(
 
     `marker` are the tokens of its marker. Measured for every prompt, so it must stay cheap.
     """
+    marker += builder.notes_cost(state)
     reading = pressure_of(state, builder, rules, budget.input_budget, used)
     events: list[tuple[str, Mapping[str, Any]]] = []
     if reading.zone != state.zone:

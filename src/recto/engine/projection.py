@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from recto.context.record import WorkingRecord
-from recto.context.window.notes import NOTE_KINDS, Note
+from recto.context.window.notes import NOTE_KINDS, NOTE_LEVELS, Note
 from recto.context.window.plan import ClearedThinking, ShortenedResult
 from recto.context.window.state import WindowState, merged_unit, ranges_of, seqs_in
 from recto.context.window.summary import Summary
@@ -495,6 +495,18 @@ def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
     return seqs_in(pairs)
 
 
+def note_of(entry: Entry) -> Note | None:
+    """The note that an event stores; None for one of another shape, which imported sessions may have."""
+    payload = json.loads(entry.content)
+    kind, text, level = payload.get("kind"), payload.get("text"), payload.get("level")
+    if kind not in NOTE_KINDS or not isinstance(text, str):
+        return None
+    critical = payload.get("critical") is True
+    return Note(
+        seq=entry.seq, kind=kind, text=text, critical=critical, level=level if level in NOTE_LEVELS else "normal"
+    )
+
+
 def _apply_status(state: WindowState, entry: Entry) -> None:
     payload = json.loads(entry.content)
     if entry.kind == ZONE:
@@ -509,9 +521,9 @@ def _apply_status(state: WindowState, entry: Entry) -> None:
     elif entry.kind == STANDING:
         state.standing_digest = payload["digest"]
     elif entry.kind == NOTE:
-        kind, text = payload.get("kind"), payload.get("text")
-        if kind in NOTE_KINDS and isinstance(text, str):  # imported sessions may have notes of their own
-            state.note(Note(seq=entry.seq, kind=kind, text=text, critical=payload.get("critical") is True))
+        note = note_of(entry)
+        if note is not None:
+            state.note(note)
     else:
         state.budget_levels[payload["component"]] = payload["level"]
         if entry.kind == VIOLATION and isinstance(payload.get("limit"), int):

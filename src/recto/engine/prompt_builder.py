@@ -18,7 +18,7 @@ from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.context.facts.types import MessageView, MessageViewReader
 from recto.context.facts.user_text import own_lines
 from recto.context.window.budget_warnings import BudgetWarning, may_warn, read_warning
-from recto.context.window.notes import render_notes
+from recto.context.window.notes import MAX_NOTES_CHARS, new_notes, render_notes
 from recto.context.window.plan import EntryVectors, PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import PieceKind, PromptPiece
@@ -54,6 +54,8 @@ RECALLED = -2
 """The number of the message that quotes what was recalled for this prompt."""
 HANDOFF = -3
 """The number of the message with the handoff from before the last compaction."""
+NEW_NOTES = -10
+"""The number of the first message with new notes; further ones count down."""
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _MARKER_LINE = WindowMessage(seq=MARKER, id="", role="user", tokens=0)
 _NOTE_CHARS = 2_400
@@ -689,6 +691,7 @@ class PromptBuilder:
         )
         opening = 24 if self._may_need_opening(state, lines) else 0
         notes = sum(note.tokens for note in (extras.handoff, extras.recalled) if note)
+        notes += self.notes_cost(state)
         generated = self.foreword_cost(lines.wire) + lines.marker_cost + synthetic + opening + notes
         for seq, places in lines.surplus.items():
             generated += self.messages.without_media(seq, places)[1] - state.cost(seq)
@@ -708,8 +711,28 @@ class PromptBuilder:
     def marker_cost(self, state: WindowState) -> int:
         """What the marker costs, with the working record, notes and summary."""
         if not has_marker(state):
-            return 0
-        return self.messages.cost_of_generated("marker", self.marker_of(state), self.wire_of(state))
+            return self.notes_cost(state)
+        marker = self.messages.cost_of_generated("marker", self.marker_of(state), self.wire_of(state))
+        return marker + self.notes_cost(state)
+
+    def new_notes(self, state: WindowState) -> list[TurnNote]:
+        """The notes that are not in the marker yet, each before the question that followed it."""
+        if not state.notes or state.notes is state.shown_notes:
+            return []
+        wire = self.wire_of(state)
+        texts = [
+            (question, "\n".join([_NOTES_HEADING, *render_notes(notes, MAX_NOTES_CHARS)]))
+            for question, notes in new_notes(state.notes, state.shown_notes, state.question).items()
+            if question in state.messages
+        ]
+        return [
+            TurnNote(question=question, text=text, tokens=self.messages.cost_of_generated("marker", text, wire))
+            for question, text in texts
+        ]
+
+    def notes_cost(self, state: WindowState) -> int:
+        """What the notes cost that are not in the marker yet."""
+        return sum([note.tokens for note in self.new_notes(state)])
 
     def foreword_cost(self, wire: str) -> int:
         """What the system text before everything else costs."""
@@ -752,6 +775,10 @@ class PromptBuilder:
         messages, lines = self.messages, lines or self.lines(state)
         wire, format = lines.wire, format_named(lines.wire)
         notes = [
+            LaidNote(NEW_NOTES - place, note.question, _note_message(note.text, wire))
+            for place, note in enumerate(self.new_notes(state))
+        ]
+        notes += [
             LaidNote(seq, note.question, _note_message(note.text, wire))
             for seq, note in ((HANDOFF, self.extras.handoff), (RECALLED, self.extras.recalled))
             if note is not None
@@ -786,7 +813,8 @@ class PromptBuilder:
         """What a built prompt is made of. The tokens of the pieces are its tokens."""
         extras, messages, wire = self.extras, self.messages, built.wire
         order = messages.order_of(state, wire, self.marker_of)
-        sent = list(zip(built.messages, built.costs, strict=True)) if extras.handoff or extras.recalled else []
+        has_notes = extras.handoff or extras.recalled or self.new_notes(state)
+        sent = list(zip(built.messages, built.costs, strict=True)) if has_notes else []
         generated = self._generated(state, sent, order)
         own = [piece for several in generated.values() for piece in several]
         foreword = self.foreword_cost(wire)
@@ -826,10 +854,8 @@ class PromptBuilder:
         found: dict[str, list[PromptPiece]] = {}
         if order.marker:
             found[order.marker.strip()] = self.messages.marker_pieces(state, order.marker, order.marker_cost)
-        kinds: tuple[tuple[PieceKind, TurnNote | None], ...] = (
-            ("handoff", self.extras.handoff),
-            ("recalled", self.extras.recalled),
-        )
+        kinds: list[tuple[PieceKind, TurnNote | None]] = [("notes", note) for note in self.new_notes(state)]
+        kinds += [("handoff", self.extras.handoff), ("recalled", self.extras.recalled)]
         for kind, note in kinds:
             if note is not None:
                 raw = _note_message(note.text, order.wire)
@@ -960,8 +986,8 @@ def _system_text(raw: bytes, wire: str) -> str:
 
 
 def has_marker(state: WindowState) -> bool:
-    """Whether the prompt of a state contains the marker: messages were evicted, or there is a record to show."""
-    return bool(state.evicted_messages or (state.record is not None and state.record.text))
+    """Whether the prompt of a state contains the marker: messages were evicted, or there are a record or notes."""
+    return bool(state.evicted_messages or state.shown_notes or (state.record is not None and state.record.text))
 
 
 def render_marker(state: WindowState, reader: str = "") -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel, Delegated
     from recto.context.facts.types import Fact
     from recto.context.window.budget import BudgetVerdict
-    from recto.context.window.notes import Note, NoteKind
+    from recto.context.window.notes import Note, NoteKind, NoteLevel
     from recto.context.window.report import Report
     from recto.continuity.checkpoints.checkpoint import Checkpoint
     from recto.continuity.memory import MemoryKind
@@ -354,18 +354,26 @@ class Session:
         self._offer_consolidation(decisions)
         return decisions
 
-    def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
-        """Stores a note for later; notes are in the prompt once messages have been evicted from it."""
-        from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS  # noqa: PLC0415  # start-up
-        from recto.engine.projection import NOTE  # noqa: PLC0415  # start-up
+    def note(self, kind: NoteKind, text: str, *, level: NoteLevel = "normal", critical: bool = False) -> Entry:
+        """Stores a note. It is in every prompt from the next question on, whatever is evicted.
 
+        Args:
+            kind: What it is about: task_progress, decisions, bugs, constraints, learnings or misc.
+            text: The note.
+            level: `critical`, `high` or `normal`; higher ones are shown first and kept longest.
+            critical: The same as the level `critical`.
+        """
+        from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS  # noqa: PLC0415  # start-up
+
+        if level not in NOTE_LEVELS:
+            raise InputError(f"the level of a note is {', '.join(NOTE_LEVELS)}, not '{level}'")
         if kind not in NOTE_KINDS:
             raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
         if not text.strip() or len(text) > MAX_NOTE_CHARS:
             raise InputError(
                 f"a note has 1 to {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}. Nothing was stored."
             )
-        return self.window.events.append(NOTE, {"kind": kind, "text": text, "critical": critical})
+        return self.window.note(kind, text, "critical" if critical else level)
 
     @property
     def notes(self) -> tuple[Note, ...]:

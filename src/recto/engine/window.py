@@ -28,6 +28,7 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
+from recto.context.window.notes import Note, NoteKind, NoteLevel, limit_notes
 from recto.context.window.pressure import PressureReading, corrected_budget
 from recto.context.window.report import PromptPiece
 from recto.context.window.state import WindowState, ranges_of, seqs_in
@@ -40,6 +41,7 @@ from recto.engine.gauge import composition_of, measure
 from recto.engine.projection import (
     DECISIONS,
     NEW_WINDOW,
+    NOTE,
     OVERFLOW,
     PINNED,
     POSTPONED,
@@ -51,6 +53,7 @@ from recto.engine.projection import (
     UNPINNED,
     EventLog,
     WindowProjection,
+    note_of,
     snapshot_key,
 )
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, Prompt, PromptBuilder, render_marker
@@ -75,6 +78,10 @@ if TYPE_CHECKING:
 
 _ANNOUNCED_REACH = 64
 """Entries back in which the tools and the system text of requests are searched that have no answer yet."""
+_SHARED_REACH = 400
+"""Entries back in which the notes of an agent's other sessions are searched."""
+_MAX_SHARED_CHARS = 2_400
+"""Characters of notes with which a session of the agent begins."""
 _INDEX_AHEAD = 0.5
 """The utilization from which on messages are indexed ahead of need, so that relief does not wait for the index."""
 
@@ -135,8 +142,13 @@ class Window:
         continuity: CheckpointRules | None = None,
         standing: StandingContext | None = None,
         reconfigure: Callable[[Mapping[str, Any]], tuple[Budget, ReliefRules]] | None = None,
+        notes_session: str = "",
     ) -> None:
-        """`reconfigure` makes the budget and the rules of window settings, by the names that the settings file has."""
+        """Prepare the window of a session.
+
+        `reconfigure` makes the budget and the rules of window settings, by the names that the settings file has.
+        `notes_session` is the session through which the sessions of an agent share their notes; empty: they do not.
+        """
         self.lock = threading.RLock()
         """Held while the window is read or changed."""
         self.store = store
@@ -159,6 +171,7 @@ class Window:
         self._clock = clock
         self._standing = standing or StandingContext(count=meter.count)
         self._reconfigure = reconfigure
+        self._notes_session = notes_session
         self._at_most: int | None = None
         """The input budget to which a provider's refusal lowered it."""
         self._projection = WindowProjection(store, session, self.messages, budget.input_budget)
@@ -224,6 +237,8 @@ class Window:
     def _prompt(self, builder: PromptBuilder) -> Prompt:
         # state: what is recalled for the question counts towards the pressure, so it is searched before relief
         state = self.state
+        if self._notes_session and not (state.last_assistant or state.notes or state.evicted_messages):
+            state = self._take_shared_notes(state)
         builder = self._with_standing(builder, state)
         if self.continuity.replay_pending(state, self._extra_pieces[0][0]):
             state = self._projection.current()
@@ -420,6 +435,30 @@ class Window:
     def unpin(self, seqs: Iterable[int]) -> Entry:
         """Allows entries to be evicted again."""
         return self.events.append(UNPINNED, {"seqs": sorted(set(seqs))})
+
+    @_locked
+    def note(self, kind: NoteKind, text: str, level: NoteLevel) -> Entry:
+        """Stores a note, for all sessions of the agent where they share notes, and in a file where there is one."""
+        payload = {"kind": kind, "text": text, "critical": level == "critical", "level": level}
+        entry = self.events.append(NOTE, payload)
+        if self._notes_session:
+            source = {"from": self.pointer(entry.seq)}
+            self.store.append(self._notes_session, [self.events.draft(NOTE, payload | source)])
+        self.continuity.write_notes(self.state.notes)
+        return entry
+
+    def _take_shared_notes(self, state: WindowState) -> WindowState:
+        """Begins a session with the notes of the agent's other sessions, stored as notes of its own. Once."""
+        found: list[Note] = []
+        payloads: dict[int, dict[str, Any]] = {}
+        for entry in self.store.tail(self._notes_session, _SHARED_REACH):
+            if entry.kind == NOTE and (shared := note_of(entry)) is not None:
+                found.append(shared)
+                payloads[shared.seq] = json.loads(entry.content)
+        for note in limit_notes(found, _MAX_SHARED_CHARS):
+            with suppress(KeyReused):  # another process began this session with them
+                self.events.append(NOTE, payloads[note.seq], f"shared-note/{note.seq}")
+        return self._projection.current() if found else state
 
     @_locked
     def refuse(self, seqs: Iterable[int], why: Mapping[str, str | int]) -> list[Entry]:

@@ -15,7 +15,7 @@ from recto.transcript.entries import MESSAGE
 def note(context: McpContext, request: params.NoteParams) -> StoredEvent:
     """Write a note."""
     with context.change_session(request.session) as session:
-        entry = session.note(request.kind, request.text, critical=request.critical)
+        entry = session.note(request.kind, request.text, level=request.level, critical=request.critical)
     return stored_event(entry, "The note is written down.")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from recto.context.window.notes import MAX_NOTE_CHARS, NoteKind
+from recto.context.window.notes import MAX_NOTE_CHARS, NoteKind, NoteLevel
 from recto.transcript.entries import MAX_SEQ
 
 _Seq = Annotated[int, Field(ge=1, le=MAX_SEQ)]
@@ -63,8 +63,10 @@ class NoteParams(_SessionParams):
     """The note: one thing, in a sentence or two."""
     kind: NoteKind = "misc"
     """What it is about."""
+    level: NoteLevel = "normal"
+    """How important it is: notes of a higher level are shown first and kept longest."""
     critical: bool = False
-    """Whether it is shown before all others."""
+    """The same as the level `critical`."""
 
 
 class PinParams(_SessionParams):

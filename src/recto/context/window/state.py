@@ -14,7 +14,7 @@ from typing import Any
 
 from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
-from recto.context.window.notes import Note, limit_notes
+from recto.context.window.notes import Note, before_question, limit_notes
 from recto.context.window.plan import ClearedThinking, MergedUnit, ShortenedResult
 from recto.context.window.pressure import Growth, Zone
 from recto.context.window.summary import Summary
@@ -174,6 +174,8 @@ class WindowState:
                 self.task_seq = self.task_seq or message.seq
             if not message.is_injected or not self.question:
                 self.question, self.answered = message.seq, self.last_assistant
+                if self.notes and not self.notes[-1].before:
+                    self.notes = before_question(self.notes, message.seq)
         if message.role == "assistant":
             self.steps += 1
             self.last_assistant = message.seq
@@ -252,6 +254,7 @@ class WindowState:
     def shorten(self, results: Iterable[ShortenedResult]) -> None:
         """Replace tool results by shorter text, as a decision recorded."""
         before = self.tokens
+        self.shown_notes = self.notes
         for result in results:
             if result.seq in self.messages:
                 self._charge(self.messages[result.seq], result.tokens - self.cost(result.seq))
@@ -314,8 +317,9 @@ class WindowState:
         self._reset_after_edit(before)
 
     def note(self, note: Note) -> None:
-        """Add a note."""
-        self.notes = limit_notes((*self.notes, note))
+        """Add a note. It is shown before the current question, unless the model has seen that one already."""
+        unseen = self.question > self.last_assistant
+        self.notes = limit_notes((*self.notes, replace(note, before=self.question if unseen else 0)))
 
     def copy(self) -> WindowState:
         """An independent copy to plan on."""

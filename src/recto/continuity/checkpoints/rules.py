@@ -19,6 +19,8 @@ class CheckpointRules:
     """The name of the file for programs."""
     progress_file: str = "checkpoint.md"
     """The name of the file for people."""
+    notes_file: str = ""
+    """The name of the file with the notes of a session; empty: none."""
     milestones: bool = False
     """Whether a checkpoint is written when a subtask is done, a decision is made or the work is blocked."""
     pressure: float = 0.85

@@ -103,7 +103,7 @@ def note(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Writes a note."""
     body = call.body
     with _change_session(inspection, call) as session:
-        entry = session.note(body["kind"], body["text"], critical=body["critical"])
+        entry = session.note(body["kind"], body["text"], level=body["level"] or "normal", critical=body["critical"])
     return stored_event(entry, "The note is written down.")
 
 

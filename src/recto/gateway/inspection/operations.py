@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS
+from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.prompt_diff import Comparison
@@ -308,7 +308,8 @@ OPERATIONS: tuple[Operation, ...] = (
         {
             "kind": ChoiceParam(description="What it is about.", choices=NOTE_KINDS, required=True),
             "text": TextParam(description="The note.", maximum=MAX_NOTE_CHARS, minimum=1, required=True),
-            "critical": FlagParam(description="Whether it is shown before all others."),
+            "level": ChoiceParam(description="How important it is.", choices=NOTE_LEVELS, default="normal"),
+            "critical": FlagParam(description="The same as the level `critical`."),
         },
     ),
     _get(

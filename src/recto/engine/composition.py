@@ -161,23 +161,41 @@ class MessageTally:
         self.tokens[key] = self.tokens.get(key, 0) + tokens
 
 
-def classified(
-    meter: Meter,
-    messages: Sequence[bytes],
-    costs: Sequence[int],
-    wire: str,
-    generated: Mapping[str, Sequence[PromptPiece]],
-) -> list[PromptPiece]:
-    """The pieces of messages as they are sent. `generated` are those that Recto wrote, by their text."""
-    tally, own = MessageTally(meter), []
-    for raw, cost in zip(messages, costs, strict=True):
-        message = read(raw, wire)
-        known = generated.get(message.text) if message.role == "user" else None
-        if known is not None:
-            own += _adding_up(list(known), cost)
-        else:
-            tally.add_message(message, cost)
-    return [*pieces_of(tally.tokens), *own]
+class SentTally:
+    """The pieces of messages as they are sent, whatever was left out or added to keep them valid.
+
+    Extended as the prompt grows: messages that were there the last time are not read again.
+    """
+
+    def __init__(self, meter: Meter, wire: str) -> None:
+        self.wire = wire
+        self._meter = meter
+        self._start()
+
+    def _start(self) -> None:
+        self._tally = MessageTally(self._meter)
+        self._own: list[PromptPiece] = []
+        self._messages: tuple[bytes, ...] = ()
+        self._costs: tuple[int, ...] = ()
+        self._generated: Mapping[str, Sequence[PromptPiece]] = {}
+
+    def pieces(
+        self, messages: Sequence[bytes], costs: Sequence[int], generated: Mapping[str, Sequence[PromptPiece]]
+    ) -> list[PromptPiece]:
+        """The pieces of messages. `generated` are those that Recto wrote, by their text."""
+        messages, costs, known = tuple(messages), tuple(costs), len(self._messages)
+        if (messages[:known], costs[:known], generated) != (self._messages, self._costs, self._generated):
+            self._start()
+            known = 0
+        for raw, cost in zip(messages[known:], costs[known:], strict=True):
+            message = read(raw, self.wire)
+            written = generated.get(message.text) if message.role == "user" else None
+            if written is not None:
+                self._own += _adding_up(list(written), cost)
+            else:
+                self._tally.add_message(message, cost)
+        self._messages, self._costs, self._generated = messages, costs, generated
+        return [*pieces_of(self._tally.tokens), *self._own]
 
 
 def _tool_pieces(meter: Meter, schemas: bytes) -> tuple[PromptPiece, ...]:

@@ -26,7 +26,7 @@ from recto.context.window.state import Protection, WindowState, in_flight, range
 from recto.context.window.units import WindowMessage
 from recto.engine.composition import (
     MessageTally,
-    classified,
+    SentTally,
     folded,
     pieces_of,
     section_pieces,
@@ -267,6 +267,8 @@ class MessageCache:
     """The last message that was added, if it writes a command as text."""
     _marker_pieces: tuple[str, list[PromptPiece]] = "", []
     """The text of the last marker, and what it is made of."""
+    _sent: SentTally | None = None
+    """What the last prompt consists of whose messages are not sent as they are."""
 
     def take(
         self,
@@ -322,6 +324,12 @@ class MessageCache:
         """Whether a message can contain the mark: most cannot, by their bytes, and their text need not be searched."""
         mark = self.mark
         return bool(mark) and (mark.encode() in raw or b"\\u" in raw or not mark.isidentifier())
+
+    def sent_tally(self, wire: str) -> SentTally:
+        """What the messages of the last prompt in this format cost, by what they are."""
+        if self._sent is None or self._sent.wire != wire:
+            self._sent = SentTally(self.meter, wire)
+        return self._sent
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Drops messages that were evicted."""
@@ -825,7 +833,7 @@ class PromptBuilder:
             said = [*pieces_of(tally.tokens), *own]
         else:  # something is left out or added to keep the prompt valid
             first = 1 if outside else 0
-            said = classified(messages.meter, built.messages[first:], built.costs[first:], wire, generated)
+            said = messages.sent_tally(wire).pieces(built.messages[first:], built.costs[first:], generated)
             for seq in order.apart:
                 texts = [part.text for part in messages.message(seq).parts]
                 said += section_pieces(messages.meter, texts, state.cost(seq))
@@ -841,7 +849,7 @@ class PromptBuilder:
         extras, meter = self.extras, self.messages.meter
         order = self.messages.order_of(state, self.wire_of(state), self.marker_of)
         costs = [meter.message(read(raw, wire)) for raw in messages]
-        said = classified(meter, messages, costs, wire, self._generated(state, (), order))
+        said = self.messages.sent_tally(wire).pieces(messages, costs, self._generated(state, (), order))
         tools = [piece for piece in extras.pieces if piece.kind == "tool" or piece.name == "tools"]
         outside = system_pieces(meter, system, wire) if system else ()
         frame = PromptPiece(kind="frame", name="", tokens=extras.frame)

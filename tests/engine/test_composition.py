@@ -1,0 +1,42 @@
+"""What a prompt consists of: the pieces add up to its tokens, and are the same however the prompt has grown."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recto
+from recto.engine.composition import SentTally, total_of
+from recto.testing import scripted_session
+
+
+def interrupted(exchanges: int) -> list[dict]:
+    """A session whose first call was never answered, so that a result is made up in each of its prompts."""
+    call = {"id": "lost", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    unanswered = [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "user", "content": "Stop."}]
+    first, *others = scripted_session(exchanges=exchanges)
+    return [first, {"role": "user", "content": "Begin."}, *unanswered, *others]
+
+
+def test_the_pieces_of_an_interrupted_session_add_up_in_every_prompt():
+    with recto.open("memory:", model="gpt-4o") as session:
+        for message in interrupted(8):
+            if message["role"] == "assistant":
+                prompt = session.prompt()
+                made = session.window.last.composition
+                assert total_of(made.pieces) == made.tokens == prompt.tokens
+            session.append(message)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_pieces_of_a_prompt_that_grew_or_was_cut_are_those_of_a_new_one(sizes):
+    raws = [json.dumps(message).encode() for message in interrupted(6)]
+    with recto.open("memory:", model="gpt-4o") as session:
+        meter = session.meter
+    costs = [10 + place for place in range(len(raws))]
+    grown = SentTally(meter, "openai.chat")
+    for size in sizes:
+        found = grown.pieces(raws[:size], costs[:size], {})
+        assert found == SentTally(meter, "openai.chat").pieces(raws[:size], costs[:size], {})

@@ -101,6 +101,7 @@ BY_HAND = {
         "folder": ".",
         "state_file": "agent_state.json",
         "progress_file": "agent_progress.md",
+        "notes_file": "agent_notes.md",
         "milestones": "always",
     },
     "health": {"alerts": {"utilization": 0.9, "evictions": 5, "fidelity": 0.75, "ratio": 2.0, "bloat": 0.3}},
@@ -203,6 +204,8 @@ def test_the_one_file_drives_a_manager_through_its_cascade_and_writes_its_files(
         state = json.loads(next(tmp_path.glob("*/agent_state.json")).read_text())
         assert state["goal"] == "Check the ledger."
         assert next(tmp_path.glob("*/agent_progress.md")).read_text()
+        session.note("bugs", "Page 7 is out of balance.")
+        assert "Page 7 is out of balance." in next(tmp_path.glob("*/agent_notes.md")).read_text()
         assert not list(tmp_path.glob("*/checkpoint.*"))
 
 

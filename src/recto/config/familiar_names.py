@@ -549,7 +549,7 @@ def _hard_limit(value: object, _: Look) -> Translated:
     return Translated()
 
 
-def _checkpoint_file(setting: str, value: object, _: Look) -> Translated:
+def _session_file(setting: str, value: object, _: Look) -> Translated:
     if not isinstance(value, str) or not PurePath(value).name:
         raise ValueError(f"expects the name of a file, got {value!r}")
     path = PurePath(value)
@@ -563,10 +563,6 @@ def _checkpoint_file(setting: str, value: object, _: Look) -> Translated:
         suggests=folder if alone else {},
         note=note,
     )
-
-
-def _notes_file(value: object, _: Look) -> Translated:
-    return Translated(note="no such file is written: notes are kept in the transcript, and shown in the prompt")
 
 
 def _save_at(value: object, _: Look) -> Translated:
@@ -658,13 +654,15 @@ FAMILIAR: Mapping[str, Familiar] = {
         "`window.cascade_percents` of `compact`; in `auto_compact` `window.compact_target_percent`", _compaction_start
     ),
     "compression.cascade": _do("`window.cascade` and `window.cascade_percents`, with `window.mode: zones`", _cascade),
-    "compression.notes_file": _do("notes are kept in the transcript", _notes_file),
+    "compression.notes_file": _do(
+        "`continuity.notes_file`, `continuity.folder`", partial(_session_file, "continuity.notes_file")
+    ),
     "compression.strategies": _do("`window.cascade`, with `window.mode: zones`", _strategies),
     "cross_window.state_file": _do(
-        "`continuity.state_file`, `continuity.folder`", partial(_checkpoint_file, "continuity.state_file")
+        "`continuity.state_file`, `continuity.folder`", partial(_session_file, "continuity.state_file")
     ),
     "cross_window.progress_file": _do(
-        "`continuity.progress_file`, `continuity.folder`", partial(_checkpoint_file, "continuity.progress_file")
+        "`continuity.progress_file`, `continuity.folder`", partial(_session_file, "continuity.progress_file")
     ),
     "cross_window.auto_save_threshold": _SAVE,
     "cross_window.warning_percent": _SAVE,

@@ -104,3 +104,53 @@ def test_the_cascade_hands_over_at_its_end_and_checks_the_answer():
         assert "31,337" not in told
         if any(about["policy"] == "delegate" for about in decided):
             assert "is renamed" in told
+
+
+def full_session(session):
+    """Long messages, of which the newest alone fill more than the window."""
+    session.append({"role": "user", "content": "Rename the timeout helper in api/routes.py."})
+    for number in range(24):
+        session.append({"role": "assistant", "content": f"Step {number}: " + "I read api/routes.py on and on. " * 60})
+        session.append({"role": "user", "content": f"Go on with {number}, please. " + "Look at it again. " * 60})
+        session.prompt()
+
+
+@pytest.mark.requirement("compress.last-rung")
+def test_the_sub_agent_is_asked_where_nothing_else_is_enough_and_its_digest_can_be_undone():
+    asked = []
+
+    def dispatch(task):
+        asked.append(task)
+        return "- The timeout helper in api/routes.py is to be renamed."
+
+    with opened(dispatch, window={"mode": "zones"}) as session:
+        full_session(session)
+        assert asked
+        found = [entry for entry in session.read() if entry.kind == "compaction"]
+        last = next(entry for entry in reversed(found) if json.loads(entry.content)["policy"] == "delegate")
+        assert json.loads(last.content)["compression"]["engine"] == "sub-agent"
+        reports = [json.loads(entry.content) for entry in session.read() if entry.kind == "delegated"]
+        assert len(reports) == len(asked)
+        assert {report["session"] for report in reports} == {task.session for task in asked}
+        assert session.window.state.summary is not None
+        session.restore(last.seq)
+        state = session.window.state
+        assert state.summary is None or state.summary.decision_seq != last.seq
+
+
+@pytest.mark.requirement("compress.last-rung")
+def test_without_a_dispatcher_a_new_window_is_the_last_rung():
+    with opened(None, window={"mode": "zones"}) as session:
+        full_session(session)
+        kinds = {entry.kind for entry in session.read()}
+        assert "window_opened" in kinds
+        assert "delegated" not in kinds
+
+
+def test_a_sub_agent_that_breaks_in_the_last_rung_does_not_fail_the_turn():
+    def dispatch(task):
+        raise RuntimeError("no sub-agent today")
+
+    with opened(dispatch, window={"mode": "zones"}) as session:
+        full_session(session)
+        assert any("failed" in json.loads(entry.content) for entry in session.read() if entry.kind == "delegated")

@@ -351,7 +351,7 @@ class _WindowParts:
         from recto.engine.window import Window  # noqa: PLC0415
 
         settings = self.settings
-        configuration = WindowConfiguration(settings, model_card(settings), self.policy)
+        configuration = WindowConfiguration(settings, model_card(settings), self.policy, self.delegator is not None)
         budget, rules = configuration.make()
         return Window(
             self.view,

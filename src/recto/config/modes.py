@@ -58,12 +58,14 @@ class WindowConfiguration:
     card: ModelCard
     policy: Policy | Scorer | None = None
     """Chooses what is evicted, in place of the policy that the settings name."""
+    delegates: bool = False
+    """Whether there is a dispatcher, so that a sub-agent can write where nothing else is enough."""
 
     def make(self) -> tuple[Budget, ReliefRules]:
         """Build both."""
         budget = make_budget(self.settings.window, self.card)
         eviction = None if self.policy is None else as_policy(self.policy)
-        return budget, make_relief_rules(self.settings, budget, self.card, eviction)
+        return budget, make_relief_rules(self.settings, budget, self.card, eviction, delegates=self.delegates)
 
     def change(self, changes: Mapping[str, Any]) -> tuple[Budget, ReliefRules]:
         """Change settings of the group `window` by name. Raises `SettingsError`, and nothing is changed then."""
@@ -73,7 +75,7 @@ class WindowConfiguration:
             policy = named.pop("policy")
         elif "policy" in named and "scorer" not in named:
             named["scorer"] = {}  # the settings of another policy
-        changed = WindowConfiguration(override(self.settings, {"window": named}), self.card, policy)
+        changed = WindowConfiguration(override(self.settings, {"window": named}), self.card, policy, self.delegates)
         made = changed.make()
         self.settings, self.policy = changed.settings, changed.policy
         return made
@@ -109,7 +111,7 @@ def make_budget(window: WindowSettings, card: ModelCard) -> Budget:
 
 
 def make_relief_rules(
-    settings: Settings, budget: Budget, card: ModelCard, eviction: Policy | None = None
+    settings: Settings, budget: Budget, card: ModelCard, eviction: Policy | None = None, *, delegates: bool = False
 ) -> ReliefRules:
     """Build the rules that say when relief starts, how far it goes and what it may touch.
 
@@ -153,6 +155,9 @@ def make_relief_rules(
         rules = _auto_compact(rules, window)
     elif window.mode == "zones":
         rules = _cascade(rules, settings, eviction)
+        if delegates and _DELEGATE in window.cascade:
+            # A sub-agent reads what nothing else made small enough, recent messages too, instead of a new window.
+            rules = replace(rules, forced_policy=replace(rules.compact, name=_DELEGATE, keep_recent_tokens=0))
     if window.enforced == "per_component":
         rules = replace(rules, component_rules=_component_rules(rules, window, budget, eviction))
     return rules

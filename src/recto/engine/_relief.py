@@ -116,6 +116,8 @@ class ReliefExecutor:
         executed = self._execute(planned, record)
         handoff = max((done.plan.writes.handoff_tokens for done in executed if done.plan.writes), default=0)
         drafts: list[Draft] = []
+        if any(done.plan.writes is not None for done in executed):
+            drafts += self._compactor.compactor.take_events()
         if handoff:
             drafts += self._continuity.before_compaction(state, relief.before, planned.rules, handoff)
         for done in executed:

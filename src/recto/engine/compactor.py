@@ -46,7 +46,7 @@ from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, Summa
 from recto.context.window.units import Unit, units_of
 from recto.engine.delegation import Delegator
 from recto.engine.prompt_builder import MessageCache
-from recto.transcript.entries import MAX_SEQ, Role
+from recto.transcript.entries import MAX_SEQ, Draft, Role
 from recto.transcript.protocols import TranscriptStore
 
 _GOAL = 2_000
@@ -119,6 +119,10 @@ class Compactor:
         self._count = messages.meter.count
         self._refused: Set[int] = frozenset()
         """Messages that the provider refused: nothing is derived from them."""
+
+    def take_events(self) -> list[Draft]:
+        """The events of sub-agents to store with the decision that they wrote for."""
+        return self._delegator.take_events() if self._delegator is not None else []
 
     def close(self) -> None:
         """Stops the writer."""

@@ -35,6 +35,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
         "At a compaction: how many entries consolidation has not reviewed yet, and since which.",
         "memory.md#consolidation",
     ),
+    "memory_file_indexed": (
+        "A section of a file in the memory folder; the message after it has its text.",
+        "memory.md#files-of-the-folder",
+    ),
     "tools_missing": (
         "Tools that the work of a checkpoint used and that the prompt after it did not have.",
         "continuity.md#tools-that-are-missing",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from recto.continuity.memory.authority import MemoryAuthority
     from recto.continuity.memory.consolidation import Consolidator
     from recto.continuity.memory.digest import CriticalMemory, MemoryDigest
+    from recto.continuity.memory.documents import FileSection
     from recto.continuity.memory.files import MemoryFolder
     from recto.continuity.memory.manager import Memories
     from recto.continuity.memory.model import Memory
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from recto.recall.recall import RecallService
     from recto.tokens.meter import Meter
     from recto.tokens.model_card import ModelCard
-    from recto.transcript.entries import Entry, Role
+    from recto.transcript.entries import Draft, Entry, Role
     from recto.transcript.protocols import Clock, Replica, TranscriptStore
 
 
@@ -378,8 +379,13 @@ class _WindowParts:
         return self._memory_pages is not None and os.path.isdir(self._memory_pages)  # noqa: PTH112  # every prompt asks
 
     def _reaches_beyond(self) -> bool:
-        """Whether recall may find memory or other sessions."""
-        return self.settings.recall.scope != "session" or self._has_memory()
+        """Whether recall may find memory, files of its folder, or other sessions."""
+        return self.settings.recall.scope != "session" or self._has_memory() or self._has_files()
+
+    def _has_files(self) -> bool:
+        """Whether the agent has a memory folder with files that recall may search."""
+        pages = self._memory_pages if self.settings.memory.files else None
+        return pages is not None and os.path.isdir(pages.parent)  # noqa: PTH112  # as above
 
     def _critical_memory(self, budget: Budget) -> Callable[[], MemoryDigest | None]:
         most = int(budget.input_budget * self.settings.memory.critical_percent / 100)
@@ -794,7 +800,37 @@ def make_memory_authority(settings: Settings, store: TranscriptStore) -> MemoryA
     """Build what tells recall which messages are approved memory."""
     from recto.continuity.memory.authority import MemoryAuthority  # noqa: PLC0415
 
-    return MemoryAuthority(TenantStore(store, settings.tenant), partial(memory_folder, settings, store))
+    drafts_of = partial(_file_drafts, settings) if settings.memory.files else None
+    return MemoryAuthority(TenantStore(store, settings.tenant), partial(memory_folder, settings, store), drafts_of)
+
+
+def _file_drafts(settings: Settings, sections: Sequence[FileSection]) -> list[Draft]:
+    """Return the entries that store sections of files of the memory folder: an event for each, and its text."""
+    from recto.continuity.memory.events import FILE_INDEXED, file_key  # noqa: PLC0415
+    from recto.formats import DEFAULT_FORMAT  # noqa: PLC0415
+    from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
+    from recto.recall.term_rows import with_row  # noqa: PLC0415
+    from recto.transcript.entries import Draft  # noqa: PLC0415
+    from recto.transcript.events import event, new_id, to_json  # noqa: PLC0415
+
+    clock, meter = SystemClock(), make_meter(settings)
+    drafts: list[Draft] = []
+    for section in sections:
+        raw = to_json({"role": "user", "content": f"{section.heading}\n{section.text}".strip()})
+        message = Draft(
+            id=new_id(clock),
+            ts=section.ts,
+            role="user",
+            content=raw,
+            wire=DEFAULT_FORMAT.name,
+            surface="memory",
+            tokens=meter.message(DEFAULT_FORMAT.messages.read(raw)),
+            counter=meter.name,
+        )
+        payload = {"path": section.path, "heading": section.heading, "section": section.key}
+        noted = event(clock, FILE_INDEXED, payload, file_key(section.key), surface="memory")
+        drafts += [noted, with_row(message, shared_lexicon())]
+    return drafts
 
 
 def make_consolidator(

@@ -428,6 +428,9 @@ class MemorySettings:
     """How often `recto consolidate --due` runs a cycle; 0: never."""
     critical_percent: float = 5.0
     """Share of the input budget for critical memory in the system text of every prompt; 0: none."""
+    files: bool = True
+    """Whether recall searches journals and other text files of the memory folder. They are quoted as data, never as
+    approved memory."""
 
     def __post_init__(self) -> None:
         unknown = [kind for kind in self.approve if kind not in KINDS]

@@ -18,6 +18,7 @@ from recto.continuity.memory.events import (
     CONSOLIDATED,
     CYCLE,
     DUE,
+    FILE_INDEXED,
     NOTED,
     PROPOSED,
     REJECTED,
@@ -51,7 +52,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "decision": tuple(DECISIONS),
     "undo": (RESTORED,),
     "pin": (PINNED, UNPINNED),
-    "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE, DUE),
+    "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE, DUE, FILE_INDEXED),
     "continuity": (
         projection.CHECKPOINT,
         projection.HANDOFF,

@@ -153,6 +153,10 @@ class Authority(Protocol):
         """The notes to quote beside entries: empty for history. An entry that must not be quoted has none."""
         ...
 
+    def take_in_files(self, session: str) -> None:
+        """Store what files of the memory folder say that is not stored yet, in a memory session."""
+        ...
+
 
 class Embedder(Protocol):
     """Maps texts to vectors whose cosine grows with the similarity of meaning."""

@@ -88,7 +88,7 @@ class RecallService:
         self.session = session
         self.rules = rules
         self._owns_indexer = owns_indexer
-        self._remembers = authority is not None
+        self._authority = authority
         self._messages = MessageReader(searcher, authority)
         self._goal: tuple[str, Matrix] | None = None
         """The last goal that was compared with messages, and its vector."""
@@ -267,15 +267,20 @@ class RecallService:
 
     def _sessions(self, scope: Scope) -> list[str]:
         reach = reach_of(self.session, scope)
+        memory = self._memory()
         if scope == "session":
-            return [self.session, *self._memory()]
+            return [self.session, *memory]
         others = (key for key in self.indexer.sessions(reach.prefix) if reach.contains(key) and key != self.session)
         return [self.session, *islice(others, _MAX_SESSIONS - 1)]
 
     def _memory(self) -> list[str]:
         """Return the session with the approved memory of this session's agent: in reach whatever the scope."""
         key = memory_session(self.session)
-        head = self.searcher.store.head(key).seq if self._remembers and key != self.session else 0
+        if self._authority is None or key == self.session:
+            return []
+        with suppress(RectoError):  # a store that cannot be written: what is known is searched
+            self._authority.take_in_files(key)
+        head = self.searcher.store.head(key).seq
         if head:
             self.indexer.index_words(key, head, self.rules.index_seconds)
         return [key] if head else []

@@ -17,7 +17,7 @@ from recto.context.facts.types import Fact
 from recto.continuity.memory._extraction import MemoryCandidate, Review, finished, is_own_words, reviews
 from recto.continuity.memory._recall_probe import HeldOut, RecallHealth, health_of, held_out
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE, DUE, Cursor, Proposer, due_key
-from recto.continuity.memory.files import HANDOFF
+from recto.continuity.memory.files import CYCLE_HEADING, HANDOFF
 from recto.continuity.memory.manager import Memories
 from recto.continuity.memory.markdown import amended, read_page
 from recto.continuity.memory.model import Memory, flags_of, strength
@@ -285,7 +285,7 @@ class Consolidator:
         with self.memories.folder.writing():
             self.memories.write_index()
             cycle.journal = self.memories.folder.write_journal(
-                now, [f"## Consolidation, {format_minute(now)}", "", *lines]
+                now, [f"## {CYCLE_HEADING}{format_minute(now)}", "", *lines]
             )
             self.memories.folder.write(HANDOFF, cycle.handoff.encode())
             self.memories.folder.log(ts=now, event=CYCLE, told=lines)

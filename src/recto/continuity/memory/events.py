@@ -19,6 +19,8 @@ from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, reach_of
 
+FILE_INDEXED = "memory_file_indexed"
+"""A section of a file in the memory folder; the message after it has its text."""
 PROPOSED, NOTED = "memory_proposed", "memory_noted"
 """A proposal is stored in the session of its evidence and noted in the memory session."""
 APPROVED, REJECTED, RETIRED, APPLIED = "memory_approved", "memory_rejected", "memory_retired", "memory_applied"
@@ -32,6 +34,11 @@ _MAX_STANDING = 400
 def proposal_id(digest: str, action: str, session: str) -> str:
     """Return the id of a proposal: the same bytes proposed again in the same session have the same id."""
     return hashlib.sha256(f"{digest} {action} {session}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def file_key(section: str) -> str:
+    """Return the key under which a section of a file is stored once."""
+    return f"memory/file/{section}"
 
 
 def due_key(upto: int) -> str:
@@ -87,12 +94,15 @@ class MemoryDecisions:
     """The current approval of each memory."""
     messages: dict[int, str] = field(default_factory=dict)
     """The messages that recall may find, each with its memory."""
+    files: dict[int, str] = field(default_factory=dict)
+    """The messages that are sections of files, each with the key of its section."""
     uses: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Hits, prevented mistakes and last use of each memory."""
     cursors: dict[str, Cursor] = field(default_factory=dict)
     last_cycle: int = 0
     """When the last consolidation cycle ended."""
     _announced: tuple[int, str] = (0, "")
+    _announced_file: tuple[int, str] = (0, "")
 
     def memory(self, id: str) -> Memory:
         """Return a memory as approved, with its current usage and state."""
@@ -123,9 +133,14 @@ class MemoryDecisions:
             at, id = self._announced
             if at == entry.seq - 1 and id:
                 self.messages[entry.seq] = id
+            at, section = self._announced_file
+            if at == entry.seq - 1 and section:
+                self.files[entry.seq] = section
         elif entry.role == "event":
             payload = payload_of(entry)
             match entry.kind:
+                case "memory_file_indexed":
+                    self._announced_file = entry.seq, _word(payload, "section")
                 case "memory_noted":
                     self.noted.setdefault(_word(payload, "proposal"), _word(payload, "pointer"))
                 case "memory_approved":

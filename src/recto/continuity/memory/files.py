@@ -30,6 +30,11 @@ from recto.text.unicode import prompt_safe
 from recto.transcript.events import to_json
 
 JOURNAL, INDEX, LOG, HANDOFF = "journal", "INDEX.md", "log.jsonl", "HANDOFF.md"
+_TEXTS = (".md", ".txt", ".log")
+_LISTS = (INDEX, HANDOFF)
+_MAX_LISTED, _MAX_DEPTH = 1_000, 3
+CYCLE_HEADING = "Consolidation, "
+"""How the heading of a paragraph begins that a consolidation cycle wrote into a journal."""
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
 _MAX_PAGES = 10_000
@@ -64,6 +69,16 @@ class FolderPages:
 
     by_id: Mapping[str, StoredPage]
     problems: tuple[MalformedMemory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """What changes when a file is written."""
+
+    inode: int
+    size: int
+    modified: int
+    """Nanoseconds since 1970."""
 
 
 class MemoryFolder:
@@ -201,6 +216,27 @@ class MemoryFolder:
                 parsed = json.loads(line)
                 lines.append(parsed if isinstance(parsed, dict) else {})
         return lines
+
+    def text_files(self) -> list[tuple[str, FileStatus]]:
+        """Return the plain text files that are neither pages nor written by Recto to list them, a few folders deep."""
+        found: list[tuple[str, FileStatus]] = []
+        folders: list[tuple[str, ...]] = [()]
+        while folders and len(found) < _MAX_LISTED:
+            parts = folders.pop()
+            with suppress(OSError), self._at(*parts) as folder:
+                for name in sorted(_names(folder))[:_MAX_LISTED]:
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode) and len(parts) < _MAX_DEPTH and (parts or name != PAGES):
+                        folders.append((*parts, name))
+                    elif stat.S_ISREG(status.st_mode) and name.endswith(_TEXTS) and (parts or name not in _LISTS):
+                        path = "/".join((*parts, name))
+                        found.append((path, FileStatus(status.st_ino, status.st_size, status.st_mtime_ns)))
+        return found
+
+    def text_of(self, path: str, most: int) -> str:
+        """Return the end of a text file, in at most `most` bytes; empty if it cannot be read or is no text."""
+        raw = self._read_or_nothing(path, most, tail=True) or b""
+        return "" if b"\0" in raw else raw.decode("utf-8", "replace")
 
     def _page(self, path: str) -> MarkdownPage:
         *folders, name = path.split("/")

@@ -649,6 +649,7 @@ FAMILIAR: Mapping[str, Familiar] = {
     "budget.reserve_tokens": _as("window.reserve", _count),
     "compression.summarization_threshold_tokens": _RESULT_TOKENS,
     "compression.summarization_token_threshold": _RESULT_TOKENS,
+    "compression.on_arrival": _as("compress.on_arrival_tokens", _count),
     "compression.progressive_age_threshold": _as("compress.key_points_turns"),
     "compression.compaction_utilization_threshold": _do(
         "`window.cascade_percents` of `compact`; in `auto_compact` `window.compact_target_percent`", _compaction_start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
@@ -22,6 +22,9 @@ from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection
 from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
+
+if TYPE_CHECKING:
+    from recto.context.policies.summarize_results import SummarizeResults
 
 _DELEGATE: Literal["delegate"] = "delegate"
 """The name of the policy that lets a sub-agent summarise what is evicted."""
@@ -149,6 +152,7 @@ def make_relief_rules(
         card=card,
         cache_aware=window.cache_aware,
         looks_ahead=window.look_ahead,
+        arrivals=_arrivals(settings, budget.input_budget),
         compact=compact,
     )
     if window.mode == "auto_compact":
@@ -194,6 +198,16 @@ def _component_rules(
 def _trim(window: WindowSettings, input_budget: int) -> TrimResults:
     trim = TrimResults(**asdict(window.trim))
     return replace(trim, clear_at_least=min(trim.clear_at_least, input_budget // 20))
+
+
+def _arrivals(settings: Settings, input_budget: int) -> SummarizeResults | None:
+    compress = settings.compress
+    if not compress.on_arrival_tokens:
+        return None
+    from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415  # start-up
+
+    trim = _trim(settings.window, input_budget)
+    return SummarizeResults(above=compress.on_arrival_tokens, share=compress.result_share, chosen=trim)
 
 
 def _clear_thinking(window: WindowSettings) -> tuple[Policy, ...]:

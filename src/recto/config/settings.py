@@ -366,6 +366,9 @@ class CompressSettings:
 
     result_tokens: int = 500
     """Tool results longer than this are summarised."""
+    on_arrival_tokens: int = 0
+    """Tool results longer than this are summarised by rule before the model sees them for the first time; the whole is
+    read by its pointer. 0: the model sees every result whole once."""
     result_share: float = 0.2
     """Maximum length of a summary as a share of the result's tokens."""
     key_points_turns: int = 5
@@ -385,6 +388,8 @@ class CompressSettings:
     def __post_init__(self) -> None:
         if self.result_tokens < 1 or not 0 < self.result_share < 1:
             raise ValueError("compress.result_tokens must be at least 1 and compress.result_share between 0 and 1")
+        if self.on_arrival_tokens < 0:
+            raise ValueError("compress.on_arrival_tokens must not be below zero; 0 sends results whole")
         if not 0 <= self.key_points_turns <= self.line_turns:
             raise ValueError("compress.key_points_turns must not be above compress.line_turns")
         if self.summary_tokens < 200 or self.handoff_tokens < 1 or self.delegate_seconds <= 0:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recto.context.policies.planner import Relief, ReliefRules, plan_relief
+from recto.context.policies.planner import Relief, ReliefRules, plan_arrivals, plan_relief
 from recto.context.policies.prune import describe_units
 from recto.context.record import WorkingRecord, extend_record, render_record
 from recto.context.window.cache_cost import CacheAge
@@ -108,6 +108,17 @@ class ReliefExecutor:
         relief = plan_relief(state, rules, builder, cache, used)
         relief, indexed = self._indexed(relief, state, rules, builder, cache)
         return PlannedRelief(relief=relief, indexed=indexed, state=state, rules=rules)
+
+    @staticmethod
+    def plan_arrivals(
+        state: WindowState, rules: ReliefRules, builder: PromptBuilder, after: int
+    ) -> PlannedRelief | None:
+        """What should be summarised of the results behind entry `after` that the model has not seen yet."""
+        relief = plan_arrivals(state, rules, builder, after)
+        if relief is None:
+            return None
+        without_record = replace(rules, record_tokens=0)
+        return PlannedRelief(relief=relief, indexed="by pointer", state=state, rules=without_record)
 
     def carry_out(self, planned: PlannedRelief, messages: MessageCache) -> PendingDecision:
         """The events of a relief: its decisions, and what belongs to a compaction."""

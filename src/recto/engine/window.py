@@ -189,6 +189,8 @@ class Window:
         self._reading: PressureReading | None = None
         self._postponed_in = -1
         """The turn in which it was last recorded that relief is postponed."""
+        self._arrived = 0
+        """The entry up to which results were looked at when they arrived."""
         self._extra_pieces: tuple[tuple[bytes, bytes, str], tuple[PromptPiece, ...], int, int] = (
             (b"?", b"", ""),
             (),
@@ -250,7 +252,10 @@ class Window:
         rules = self.rules if budget == self.rules.input_budget else replace(self.rules, input_budget=budget)
         self.continuity.announce(state, used, rules, budget)
         # plan, carry out: decisions are stored before they count
-        decisions = self._relieve(self._projection.current(), builder, rules, used)
+        arrived = self._summarise_arrivals(self._projection.current(), builder, rules)
+        decisions = arrived + self._relieve(
+            self._projection.current(), builder, rules, builder.prompt_tokens(self.state) if arrived else used
+        )
         # recall: again, if decisions have changed the prompt
         state = self._projection.current()
         if state.seq != measured:
@@ -634,6 +639,23 @@ class Window:
                 return tuple(entry for entry in entries if entry.kind in DECISIONS)
             state = self.state
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
+
+    def _summarise_arrivals(self, state: WindowState, builder: PromptBuilder, rules: ReliefRules) -> tuple[Entry, ...]:
+        """Summarises large results before the model sees them, where that is set. Each is looked at once.
+
+        If another process writes meanwhile, they are sent whole: nothing depends on this.
+        """
+        after, self._arrived = self._arrived, state.seq
+        planned = self._relief.plan_arrivals(state, rules, builder, after)
+        if planned is None:
+            return ()
+        recorded = self.events.flush()
+        if recorded and self._projection.current().seq != state.seq + recorded:
+            return ()
+        pending = self._relief.carry_out(planned, self.messages)
+        with suppress(AppendConflict, KeyReused):
+            return tuple(self.continuity.store(pending.drafts, state.seq + recorded))
+        return ()
 
     def _note_postponed(self, state: WindowState, relief: Relief, rules: ReliefRules) -> None:
         """Records, once in a turn, why nothing is done although the prompt is above the ceiling."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from recto.context.policies.compact import Compact
 from recto.context.policies.prune import Prune
@@ -24,6 +24,9 @@ from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
 from recto.context.window.pressure import SPIKE_FACTOR, VELOCITY_TURNS, Thresholds
 from recto.context.window.state import Protection, WindowState, component_of, in_flight, lasting_tokens
 from recto.tokens.model_card import ModelCard
+
+if TYPE_CHECKING:  # start-up: most windows summarise nothing
+    from recto.context.policies.summarize_results import SummarizeResults
 
 CLAMP = "clamp"
 """Policy name under which tool results in flight are cut to head and tail."""
@@ -87,6 +90,8 @@ class ReliefRules:
     """Limits per component, if they are enforced; empty: only the input budget is enforced."""
     card: ModelCard | None = None
     """The model, whose prices decide whether an optional edit pays off."""
+    arrivals: SummarizeResults | None = None
+    """Summarises large results before the model sees them; None: they are sent whole first."""
     record_tokens: int = 0
     """Tokens of the working record that a decision writes at most; 0: none is written."""
     looks_ahead: bool = True
@@ -154,6 +159,30 @@ class Relief:
     after: int
     postponed: str = ""
     """Why nothing is done yet although the ceiling is exceeded."""
+
+
+def plan_arrivals(state: WindowState, rules: ReliefRules, inputs: PlannerInputs, after: int) -> Relief | None:
+    """Summarise large results behind entry `after` that the model has not seen yet, where the rules ask for that.
+
+    The record stays as it is: rewriting it for each result would change the beginning of the prompt.
+    """
+    if rules.arrivals is None:
+        return None
+    arrived: list[int] = []
+    for line in reversed(state.messages.values()):
+        if line.seq <= after or line.role == "assistant":
+            break
+        if line.has_result and line.tokens > rules.arrivals.above and line.seq not in state.pins:
+            arrived.append(line.seq)
+    if not arrived:
+        return None
+    plan = rules.arrivals.plan_arrivals(inputs.view(state, rules.protection), arrived)
+    if not plan.shortens:
+        return None
+    planner = _ReliefPlanner(state.copy(), replace(rules, record_tokens=0), inputs)
+    before = planner.used
+    planner.apply(plan)
+    return Relief(plans=tuple(planner.plans), state=planner.state, before=before, after=planner.used)
 
 
 def plan_relief(
@@ -255,7 +284,7 @@ class _ReliefPlanner:
             if not plan:
                 return
             before, plans = self.state.copy(), len(self.plans)
-            self._apply_plan(plan)
+            self.apply(plan)
             if self.used_by(component) - target >= need:  # the text would cost more than it frees
                 self.state = before
                 del self.plans[plans:]
@@ -368,9 +397,10 @@ class _ReliefPlanner:
         if shortened.tokens < self.state.cost(seq):
             reason = f"entry {seq} alone does not fit the input budget"
             frees = self.state.cost(seq) - shortened.tokens
-            self._apply_plan(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
+            self.apply(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
 
-    def _apply_plan(self, plan: Plan) -> None:
+    def apply(self, plan: Plan) -> None:
+        """Apply a plan to the state."""
         if not plan:
             return
         exact = tuple(

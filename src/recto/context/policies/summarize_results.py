@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from recto.context.compaction.tool_output import digest_result
 from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan, PolicyView, ShortenedResult, TextRequest
+
+ON_ARRIVAL = "on_arrival"
+"""The policy's name in decisions about results that have just arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,30 @@ class SummarizeResults:
         )
         request = TextRequest(style="results", max_tokens=self.most)
         return Plan(policy=self.name, shortens=tuple(shortened), frees=frees, reason=reason, writes=request)
+
+    def plan_arrivals(self, view: PolicyView, arrived: Collection[int]) -> Plan:
+        """Shorten results that the model has not seen yet, if they are above the size.
+
+        By rule alone, so that no turn waits for a model. Pinned and marked results and those of excluded tools stay
+        whole, as do pictures and whatever else a text cannot replace.
+        """
+        results = [
+            (unit, message)
+            for unit in (*view.eligible, *view.recent, *view.protected)
+            for message in unit.messages
+            if message.seq in arrived and message.has_result and view.tokens[message.seq] > self.above
+        ]
+        shortened: list[ShortenedResult] = []
+        for unit, message in results:
+            if message.marked or message.seq in view.shortened or self.chosen.is_excluded(unit, message):
+                continue
+            text = self.text(view, message.seq)
+            tokens = view.cost_with(message.seq, text)
+            if tokens < view.tokens[message.seq] / 2:
+                shortened.append(ShortenedResult(seq=message.seq, text=text, tokens=tokens))
+        frees = sum(view.tokens[result.seq] - result.tokens for result in shortened)
+        reason = f"tool results above {self.above:,} tokens are summarised on arrival"
+        return Plan(policy=ON_ARRIVAL, shortens=tuple(shortened), frees=frees, reason=reason)
 
     def text(self, view: PolicyView, seq: int) -> str:
         """The text shown in place of a result: its most informative lines and its pointer."""

@@ -107,7 +107,7 @@ class TrimResults:
             and message.seq not in excluded
             and not message.marked
             and view.tokens[message.seq] >= self.min_tokens
-            and not self._is_excluded(unit, message)
+            and not self.is_excluded(unit, message)
         ]
         return sorted(old, key=lambda message: message.seq)
 
@@ -122,7 +122,7 @@ class TrimResults:
             kept.add(seq)
         return kept
 
-    def _is_excluded(self, unit: Unit, result: WindowMessage) -> bool:
+    def is_excluded(self, unit: Unit, result: WindowMessage) -> bool:
         """Whether a result is excluded by its tool: the result names its call, and the call in the same unit its
         tool."""
         tool_of_call = {

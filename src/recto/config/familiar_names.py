@@ -80,8 +80,8 @@ class Translation:
         if not places:
             return SettingsError(error.key, error.reason, error.nearest, where=source)
         (_, given), *others = places.items()
-        also = [f"'{name}' is set by {place.place}" for name, place in others if place != given]
-        reason = "; ".join([error.reason, *also])
+        also = {place.place: f"'{name}' is set by {place.place}" for name, place in reversed(others) if place != given}
+        reason = "; ".join([error.reason, *reversed(also.values())])
         key = error.key if error.key.startswith(given.name) else given.name
         return SettingsError(key, reason, error.nearest, where=f"{source}, line {given.line}" if given.line else source)
 

@@ -494,6 +494,15 @@ export interface RecalledMessage {
   superseded_by: number | null;
 }
 
+/** What one policy of the next relief would take first, if it began now. */
+export interface ReliefCandidates {
+  policy: string;
+  action: "clear" | "evict" | "shorten";
+  ranges: Array<Array<number>>;
+  messages: number;
+  frees: number;
+}
+
 /** Breakdown of the next prompt of a session, and of the last one that was sent. */
 export interface Report {
   session: string;
@@ -520,6 +529,7 @@ export interface Report {
   notes: number;
   omitted: Array<string>;
   cache: CacheEstimate | null;
+  candidates: Array<ReliefCandidates>;
   run: PromptRun | null;
 }
 

@@ -13,9 +13,11 @@ from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import format_time, one_line, out, print_json, safe
 from recto.config import Settings
 from recto.context.window.pressure import PressureReading
-from recto.context.window.report import PIECES, PieceKind, PromptPiece, PromptRun, Report, TokenHolder
+from recto.context.window.report import PIECES, PieceKind, PromptPiece, PromptRun, ReliefCandidates, Report, TokenHolder
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 
+_MAX_RANGES = 5
+"""Ranges of entries that are printed."""
 ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
 
 
@@ -154,6 +156,15 @@ def print_list(report: Report) -> None:
         out.print(f"{len(report.recalled)} messages came back for this turn ({report.recalled_tokens:,} tokens)")
     if reading.turns_until_red is not None:
         out.print(f"{reading.velocity:,.0f} tokens a turn; turns until red: {reading.turns_until_red}")
+    for candidates in report.candidates:
+        out.print(f"Next, by {candidates.policy}: {_entries(candidates)} ({candidates.frees:,} tokens)")
+
+
+def _entries(candidates: ReliefCandidates) -> str:
+    """Which messages the next relief would take, the first few ranges of them."""
+    ranges = [str(first) if first == last else f"{first}-{last}" for first, last in candidates.ranges]
+    more = f" and {len(ranges) - _MAX_RANGES} more" if len(ranges) > _MAX_RANGES else ""
+    return f"{candidates.action} {candidates.messages:,} messages, entries {', '.join(ranges[:_MAX_RANGES])}{more}"
 
 
 def print_detail(report: Report, text_of: Callable[[int], str]) -> None:

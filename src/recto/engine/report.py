@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recto.context.facts.types import Fact, message_views
-from recto.context.policies.planner import plan_relief
+from recto.context.policies.planner import plan_next, plan_relief
 from recto.context.window.cache_cost import call_price
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import (
@@ -15,10 +15,11 @@ from recto.context.window.report import (
     Compression,
     DecisionSummary,
     RecalledMessage,
+    ReliefCandidates,
     Report,
     list_token_holders,
 )
-from recto.context.window.state import WindowState, split_units
+from recto.context.window.state import WindowState, ranges_of, split_units
 from recto.engine.gauge import pressure_of, usage_of
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
@@ -115,8 +116,26 @@ def _report(window: Window, tools: Sequence[Any], largest: int, run: int | None)
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
         cache=_cache(window, built),
+        candidates=tuple(_candidates(window, state, builder)),
         run=prompt_run(window.store, window.session, run),
     )
+
+
+def _candidates(window: Window, state: WindowState, builder: PromptBuilder) -> Iterator[ReliefCandidates]:
+    """What the next relief would take. In the green zone nobody needs to know, and nothing is planned."""
+    if current_reading(window).zone == "green":
+        return
+    for plan in plan_next(state, window.rules, builder):
+        evicted = [seq for unit in plan.evicts for seq in unit.seqs]
+        shortened = [result.seq for result in plan.shortens]
+        seqs = sorted({*evicted, *shortened, *(cleared.seq for cleared in plan.clears)})
+        yield ReliefCandidates(
+            policy=plan.policy,
+            action="evict" if evicted else "shorten" if shortened else "clear",
+            ranges=tuple((first, last) for first, last in ranges_of(seqs)),
+            messages=len(seqs),
+            frees=plan.frees,
+        )
 
 
 def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[DecisionSummary]:

@@ -185,6 +185,19 @@ def plan_arrivals(state: WindowState, rules: ReliefRules, inputs: PlannerInputs,
     return Relief(plans=tuple(planner.plans), state=planner.state, before=before, after=planner.used)
 
 
+def plan_next(state: WindowState, rules: ReliefRules, inputs: PlannerInputs) -> tuple[Plan, ...]:
+    """What a relief that begins now would do with its policies, whether or not the prompt is above the ceiling."""
+    planner = _ReliefPlanner(state.copy(), rules, inputs)
+    target = int(planner.used * rules.floor / rules.ceiling)
+    for policy in rules.policies:
+        planner.apply_policy(policy, rules.protection, target)
+    recent = rules.protection.min_recent_messages
+    while not planner.plans and recent:  # the newest messages fill the prompt: they lose their protection by halves
+        recent //= 2
+        planner.apply_policy(rules.forced_policy, replace(rules.protection, min_recent_messages=recent), target)
+    return _join_plans(planner.plans)
+
+
 def plan_relief(
     state: WindowState,
     rules: ReliefRules,

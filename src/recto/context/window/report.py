@@ -171,6 +171,20 @@ class CacheEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReliefCandidates:
+    """What one policy of the next relief would take first, if it began now."""
+
+    policy: str
+    action: Literal["evict", "shorten", "clear"]
+    """Whether messages would leave, become shorter, or lose their thinking."""
+    ranges: tuple[tuple[int, int], ...]
+    """Their entries, both ends included."""
+    messages: int
+    frees: int
+    """Tokens that this would free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Breakdown of the next prompt of a session, and of the last one that was sent."""
 
@@ -207,6 +221,8 @@ class Report:
     omitted: tuple[str, ...]
     """Results that are stored but cannot be part of a valid prompt, and why."""
     cache: CacheEstimate | None
+    candidates: tuple[ReliefCandidates, ...]
+    """What the next relief would take, by policy, from the yellow zone on."""
     run: PromptRun | None
     """The last prompt that was answered, as it was sent, or an earlier one where it was asked for."""
 

@@ -1,0 +1,61 @@
+"""From the yellow zone on, the report lists what the next relief would take, and relief takes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.calling import called
+
+import recto
+from recto.context.window.state import seqs_in
+from recto.engine.projection import DECISIONS
+
+MODELS = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
+
+
+def opened(store, **window):
+    return recto.open(store, model="gpt-4o", models=MODELS, window=window, recall={"enabled": False})
+
+
+def talk(session, turns: int) -> None:
+    for turn in range(turns):
+        session.append({"role": "user", "content": f"Question {turn} about the parser. " + "It matters. " * 20})
+        session.prompt()
+        session.append({"role": "assistant", "content": f"Answer {turn}. " + "The parser reads and writes. " * 20})
+
+
+def entries(report) -> set[int]:
+    return {seq for candidates in report.candidates for seq in seqs_in(candidates.ranges)}
+
+
+@pytest.mark.requirement("pressure.candidates")
+@pytest.mark.parametrize("policy", ["prune", "lru", "priority"])
+def test_what_is_listed_is_what_the_next_relief_evicts_first(policy, tmp_path):
+    with opened(tmp_path / "a.db", policy=policy) as session:
+        talk(session, 3)
+        assert session.report().reading.zone == "green"
+        assert session.report().candidates == ()
+        while session.report().reading.zone == "green":
+            talk(session, 1)
+        assert entries(session.report())
+        assert not any(entry.kind in DECISIONS for entry in session.read())  # to look changes nothing
+        while not session.window.state.evicted_messages:
+            listed = entries(session.report())
+            talk(session, 1)
+        decision = next(json.loads(entry.content) for entry in session.read() if entry.kind in DECISIONS)
+        assert listed & set(seqs_in(decision["left"]))
+
+
+def test_the_command_prints_them(tmp_path, monkeypatch):
+    store = str(tmp_path / "a.db")
+    monkeypatch.setenv("RECTO_MODEL", "gpt-4o")
+    monkeypatch.setenv("RECTO_MODELS", json.dumps(MODELS))
+    with opened(store) as session:
+        while session.report().reading.zone == "green":
+            talk(session, 1)
+        first = min(entries(session.report()))
+    done = called("--store", store, "context", "list")
+    assert done.returncode == 0, done.stderr
+    assert "Next, by prune: evict" in done.stdout
+    assert f"entries {first}" in done.stdout

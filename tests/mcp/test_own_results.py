@@ -7,6 +7,7 @@ import json
 import pytest
 
 import recto
+from recto.engine.projection import DECISIONS
 from recto.formats.recto_tools import TOOLS, is_own_tool
 from recto.mcp import tools
 
@@ -52,8 +53,9 @@ def small(**window: object) -> recto.Session:
 
 
 def shortened(session: recto.Session) -> set[str]:
-    """The tools whose results were shortened."""
-    seqs = session.window.state.shortened
+    """The tools whose results were shortened, whether or not they were evicted later."""
+    decided = [json.loads(entry.content) for entry in session.read() if entry.kind in DECISIONS]
+    seqs = {int(seq) for decision in decided for seq in decision["shrunk"]}
     return {json.loads(one.content)["tool_call_id"].split("/")[0] for one in session.read() if one.seq in seqs}
 
 

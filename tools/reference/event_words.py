@@ -90,6 +90,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "thinking_cleared": ("The thinking of older turns is left out.", "window.md#when-something-leaves"),
     "tool_result_held": ("A tool result that is sent with the others of its step.", "library.md#the-manager"),
     "tool_results_trimmed": ("Old tool results shrank to a placeholder.", "window.md#when-something-leaves"),
+    "tools_left_out": (
+        "Definitions of unused tools are left out of requests, or some are sent again; which, and why.",
+        "gateway.md#tools-that-are-left-out",
+    ),
     "tools_offered": ("Tools that a client sent to the gateway, once for each list.", "gateway.md"),
     "units_evicted": ("Units left by their score.", "window.md#when-something-leaves"),
     "units_merged": ("Units that say the same became one.", "window.md#when-something-leaves"),

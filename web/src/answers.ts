@@ -519,6 +519,8 @@ export interface Report {
   left_tokens: number;
   left_first: number;
   left_last: number;
+  tools_left_out: number;
+  tools_left_out_tokens: number;
   recalled: Array<RecalledMessage>;
   recalled_tokens: number;
   decisions: Array<DecisionSummary>;

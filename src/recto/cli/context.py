@@ -148,6 +148,8 @@ def print_list(report: Report) -> None:
         out.print(
             f"{report.left_messages:,} messages have left (entries {report.left_first} to {report.left_last}{tokens})"
         )
+    if report.tools_left_out:
+        out.print(f"Tools left out: {report.tools_left_out:,}, {report.tools_left_out_tokens:,} tokens")
     if report.summary_tokens:
         out.print(f"A summary of {report.summary_tokens:,} tokens stands for what left")
     if report.notes:

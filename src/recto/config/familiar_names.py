@@ -645,6 +645,7 @@ FAMILIAR: Mapping[str, Familiar] = {
     "budget.hard_limit": _do("the share itself; only 100 % is accepted", _hard_limit),
     "budget.enforced": _as("window.enforced"),
     "budget.floors": _do("`window.floors`: shares of a component's own limit become percents", _floors),
+    "budget.lazy_tools": _as("window.lazy_tools"),
     "budget.profile": _as("window.profile"),
     "budget.reserve_tokens": _as("window.reserve", _count),
     "compression.summarization_threshold_tokens": _RESULT_TOKENS,

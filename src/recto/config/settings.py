@@ -71,6 +71,11 @@ class WindowSettings:
     """User turns whose thinking stays in the prompt, the current one included. Older thinking is left out where the
     provider accepts it, once relief is due anyway and before anything else is touched: clearing it turn by turn would
     rewrite the provider's cache each time. 0: thinking is never cleared."""
+    lazy_tools: bool = False
+    """Whether the gateway leaves out definitions of tools that the prompt does not use, where all of them cost more
+    than the budget's share for tools. The model finds them with the tool `recall`. The list changes only at a relief,
+    with the client's tools, or when the model asks for a tool: each change makes the provider write its cache again.
+    The library leaves tool lists whole."""
     record_percent: float = 15.0
     """Share of the input budget for the working record: what the user said that still holds, what is open, the steps
     and names of messages that are no longer in the prompt. 0: no record."""

@@ -49,7 +49,7 @@ _MAX_TEXT = 500
 _MAX_RANGES = 10_000
 
 _KINDS: dict[Topic, tuple[str, ...]] = {
-    "decision": tuple(DECISIONS),
+    "decision": (*DECISIONS, projection.TOOLS_LEFT_OUT),
     "undo": (RESTORED,),
     "pin": (PINNED, UNPINNED),
     "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE, DUE, FILE_INDEXED),
@@ -94,7 +94,7 @@ TOPICS: Mapping[str, Topic] = {kind: topic for topic, kinds in _KINDS.items() fo
 
 _NAME_FIELDS = frozenset(
     {"action", "after", "before", "component", "digest", "from", "hash", "how", "indexed", "level", "memory", "model",
-     "pointer", "proposal", "receipt", "session", "to", "upstream"}
+     "names", "pointer", "proposal", "receipt", "session", "to", "upstream"}
 )  # fmt: skip
 """Text fields of events that hold names, never text from a conversation."""
 _REASONED_EVENTS = frozenset({APPROVED, REJECTED, RETIRED, "reply_cut"})
@@ -370,9 +370,11 @@ def _scores(scores: object) -> dict[str, dict[str, float]]:
 
 def _details(payload: Mapping[str, Any]) -> dict[str, Detail]:
     """Fields that are neither elsewhere in the line nor conversation text: numbers and known names."""
+    names = payload.get("names")
+    listed = {"names": ", ".join(map(str, names))} if isinstance(names, list) else {}
     return {
         name: _text(value) if isinstance(value, str) else value
-        for name, value in payload.items()
+        for name, value in {**payload, **listed}.items()
         if name not in _LINE_FIELDS
         and (isinstance(value, int | float) or value is None or (isinstance(value, str) and name in _NAME_FIELDS))
     }

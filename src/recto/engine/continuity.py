@@ -275,6 +275,7 @@ class WindowContinuity:
             available = tool_names({"tools": json.loads(schemas)})
         except ValueError:
             return []
+        available |= {*state.left_out.names}  # the model can search for them
         return [name for name in known.tools if available and name not in available and not is_own_tool(name)]
 
     def handoff_note(self, state: WindowState, wire: str) -> TurnNote | None:

@@ -16,7 +16,7 @@ from typing import Any
 from recto.context.record import WorkingRecord
 from recto.context.window.notes import NOTE_KINDS, NOTE_LEVELS, Note
 from recto.context.window.plan import ClearedThinking, ShortenedResult
-from recto.context.window.state import WindowState, merged_unit, ranges_of, seqs_in
+from recto.context.window.state import WindowState, left_out_tools, merged_unit, ranges_of, seqs_in
 from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage, steps_in
 from recto.continuity.checkpoints.checkpoint import BEGUN, CONTINUED
@@ -30,7 +30,7 @@ from recto.transcript.protocols import Clock, Records, TranscriptStore
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
-CLEARED = "thinking_cleared"
+CLEARED, TOOLS_LEFT_OUT = "thinking_cleared", "tools_left_out"
 ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
 POSTPONED = "relief_postponed"
 WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
@@ -45,7 +45,9 @@ WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
 """Decisions with a text that was written for them."""
 DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED, CLEARED}) | WRITTEN
 
-_STATUS = frozenset({ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING})
+_STATUS = frozenset(
+    {ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING, TOOLS_LEFT_OUT}
+)
 """Other events that change a state."""
 
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
@@ -520,6 +522,9 @@ def _apply_status(state: WindowState, entry: Entry) -> None:
         _apply_continuity(state, entry, payload)
     elif entry.kind == STANDING:
         state.standing_digest = payload["digest"]
+    elif entry.kind == TOOLS_LEFT_OUT:
+        state.left_out = left_out_tools(payload)
+        state.use_tools(state.left_out.found, entry.seq)
     elif entry.kind == NOTE:
         note = note_of(entry)
         if note is not None:

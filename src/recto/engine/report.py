@@ -106,6 +106,8 @@ def _report(window: Window, tools: Sequence[Any], largest: int, run: int | None)
         left_tokens=state.evicted_tokens,
         left_first=state.first_evicted,
         left_last=state.last_evicted,
+        tools_left_out=len(state.left_out.hidden),
+        tools_left_out_tokens=state.left_out.tokens,
         recalled=recalled,
         recalled_tokens=recalled_tokens,
         decisions=tuple(_decisions(recent)),

@@ -268,6 +268,7 @@ class Session:
         `defer_events`, status events of this prompt are stored in the commit of the next `append`, or by `close`, which
         saves a transaction per turn; decisions are always stored before this returns. `reader` is the name of the tool,
         if any, with which the model can look up evicted messages; Recto's own MCP tools are found among `tools`.
+        The list of tools stays whole, also with `window.lazy_tools`: only the gateway can answer a search for tools.
         """
         if not self.checkpoints.is_announced:
             self._announce_waiting()

@@ -76,7 +76,10 @@ class Gateway:
         self.replica = open_replica(settings, store)
         self._sources = Sources(Inspection(self.sessions, settings), self.replica)
         tool = RecallToolRules(
-            mode=settings.gateway.recall_tool, enabled=settings.recall.enabled, scope=settings.recall.scope
+            mode=settings.gateway.recall_tool,
+            enabled=settings.recall.enabled,
+            scope=settings.recall.scope,
+            lazy_tools=settings.window.lazy_tools,
         )
         self.budgets = Budgets(self.sessions.view, clock, partial(known.card, warn=False))
         self.turns = TurnRunner(self.sessions, clock, tool, self.budgets)

@@ -3,29 +3,34 @@
 A tool is the beginning of the cached prefix, so it comes and goes with it: `auto` adds the tool in the request in which
 messages are evicted for the first time, where most of the prefix changes anyway, and keeps it from then on. Until then
 requests pass unchanged. `always` adds it to the first request of a session, which keeps the prefix of every request but
-costs the tokens of the definition in sessions that never need it.
+costs the tokens of the definition in sessions that never need it. Where tool definitions are left out of a request
+(`recto.gateway.lazy_tools`) the same tool finds them, with an argument more; it is offered for that alone, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from recto.context.window.plan import LeftOutTools
 from recto.context.window.state import WindowState
 from recto.engine.session import Session
 from recto.errors import RectoError
 from recto.formats import ProviderReply, read
 from recto.formats.entry_text import entry_text
 from recto.formats.json_spans import Json, apply_edits, set_member
-from recto.formats.message import Part, fields_of, is_object, json_of, text_in
+from recto.formats.message import Part, fields_of, is_object, json_of, object_in, text_in
 from recto.formats.own_tool import OwnTool, may_choose, tool_names
 from recto.formats.recto_tools import recall_tool_in
 from recto.formats.tool_calls import NewToolResult
+from recto.gateway import lazy_tools
 from recto.gateway.request import ClientRequest
 from recto.recall.quoting import Excerpt, render_quotation
+from recto.text.unicode import one_line
 from recto.transcript.entries import MESSAGE
 from recto.transcript.hidden import AS_SENT, HIDDEN, PARTIAL
 from recto.transcript.session_keys import Scope, pointer_to
@@ -47,6 +52,16 @@ RECALL_TOOL: Final = OwnTool(
         },
     },
 )
+_FINDS_TOOLS: Final = (
+    "More tools can be used than are listed here. Before you use one of them, call this with 'tool': its definition "
+    "joins your tools then. They are: "
+)
+_TOOL: Final[Mapping[str, Json]] = {
+    "type": "string",
+    "description": "To get a tool that is not listed: its name, or a few words that say what it should do.",
+}
+_MAX_NAMES: Final = 1_600
+"""Characters of the names of tools that a description lists."""
 MAX_ROUNDS: Final = 3
 """Rounds in which the model may call the tool before it has to answer."""
 _MAX_HITS: Final = 8
@@ -71,6 +86,8 @@ class RecallToolRules:
     """`recall.enabled`."""
     scope: Scope = "session"
     """`recall.scope`: where it is wider, there is something to look up from the first request on."""
+    lazy_tools: bool = False
+    """`window.lazy_tools`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,8 +96,12 @@ class RecallToolUse:
 
     tools: bytes = b""
     """The tools of the request with the gateway's; empty if it is not offered."""
+    looks_up: bool = False
+    """Whether it looks up messages."""
+    left_out: LeftOutTools = field(default_factory=LeftOutTools)
+    """The tools of the client that it finds."""
     reason: str = ""
-    """Why it is not offered."""
+    """Why it does not look up messages."""
     is_waiting: bool = False
     """Whether only the reason to offer it is missing: nothing is evicted yet."""
     rounds: int = 0
@@ -96,36 +117,61 @@ class RecallToolUse:
     @property
     def status(self) -> str:
         """Whether it is offered, and why not, as the response header reports it."""
-        return "offered" if self.is_offered else f"not offered: {self.reason}"
+        if self.looks_up:
+            return "offered"
+        return f"offered for tools only: {self.reason}" if self.is_offered else f"not offered: {self.reason}"
 
 
 def offer(
-    request: ClientRequest, session: Session, rules: RecallToolRules, was_sent: Callable[[bytes], bool]
+    request: ClientRequest,
+    session: Session,
+    rules: RecallToolRules,
+    was_sent: Callable[[bytes], bool],
+    *,
+    relieved: bool = False,
 ) -> RecallToolUse:
-    """Decide whether a request gets the tool, before its prompt is built.
+    """Decide whether a request gets the tool, before its prompt is built, and which of its own tools are left out.
 
-    `was_sent` says whether an earlier request of the session was sent with these tools.
+    `was_sent` says whether an earlier request of the session was sent with these tools; `relieved`, that messages were
+    evicted or shortened for this request.
     """
-    if reason := _why_not(request, rules):
-        return RecallToolUse(reason=reason)
-    if not may_choose(request.fields) and not was_sent(offered(request).tools):
-        return RecallToolUse(reason="the request restricts which tool is called")
-    if rules.mode == "always" or rules.scope != "session" or _is_needed(session.window.state):
-        return offered(request)
-    return RecallToolUse(reason="nothing is evicted yet", is_waiting=True)
+    left = LeftOutTools()
+    if not _obstacle(request):
+        left = lazy_tools.choose(
+            request,
+            session,
+            partial(written, request),
+            is_on=rules.lazy_tools,
+            was_sent=was_sent,
+            relieved=relieved,
+        )
+    reason, is_waiting = _why_not(request, rules), False
+    if not reason and not may_choose(request.fields) and not was_sent(written(request, left, looks_up=True)):
+        reason = "the request restricts which tool is called"
+    elif not reason and not (rules.mode == "always" or rules.scope != "session" or _is_needed(session.window.state)):
+        reason, is_waiting = "nothing is evicted yet", True
+    use = RecallToolUse(looks_up=not reason, left_out=left, reason=reason, is_waiting=is_waiting)
+    if use.looks_up or left.names:
+        use.tools = written(request, left, looks_up=use.looks_up)
+    return use
 
 
 def _why_not(request: ClientRequest, rules: RecallToolRules) -> str:
-    """Return why the client of a request can never be offered the tool; empty if it can."""
+    """Return why the client of a request can never be offered the tool to look up messages; empty if it can."""
     if rules.mode == "never":
         return "gateway.recall_tool is never"
     if not rules.enabled:
         return "recall.enabled is false"
+    if recall_tool_in(request.tools):
+        return "the client brings Recto's own tools"
+    return _obstacle(request)
+
+
+def _obstacle(request: ClientRequest) -> str:
+    """Return why a request cannot have a tool of the gateway at all; empty if it can."""
     tools = request.fields.get("tools")
     if not isinstance(tools, list) or not tools:
         return "the request brings no tools"
-    if recall_tool_in(request.tools):
-        return "the client brings Recto's own tools"
     if RECALL_TOOL.name in tool_names(request.fields):
         return "the client has a tool of this name"
     if request.fields.get("n") not in (None, 1):
@@ -139,15 +185,41 @@ def has_evicted(state: WindowState) -> bool:
 
 
 def _is_needed(state: WindowState) -> bool:
-    """Whether something is evicted, or a call of the tool is in the prompt: what was evicted may be restored since."""
-    tools = chain.from_iterable(map(_TOOLS, state.messages.values()))  # no Python code for every message
-    return has_evicted(state) or RECALL_TOOL.name in tools
+    """Whether something is evicted, or a call of the tool is in the prompt: what was evicted may be restored since.
+
+    Where tools are left out, the call may be a search for one of them.
+    """
+    if has_evicted(state) or state.left_out.names:
+        return has_evicted(state)
+    return RECALL_TOOL.name in chain.from_iterable(map(_TOOLS, state.messages.values()))  # no Python code for each
 
 
-def offered(request: ClientRequest) -> RecallToolUse:
-    """Offer the tool, behind those of the client."""
-    definition = json_of(request.format.own_tool().definition(RECALL_TOOL)).encode()
-    return RecallToolUse(tools=request.tools.rstrip()[:-1].rstrip() + b", " + definition + b"]")
+def written(request: ClientRequest, left: LeftOutTools, *, looks_up: bool) -> bytes:
+    """Write the list of tools with the gateway's own behind those of the client, without those that are left out."""
+    definition = request.format.own_tool().definition(_own_tool(left, looks_up=looks_up))
+    return lazy_tools.listed(request.tools, left, json_of(definition))
+
+
+def offer_found(request: ClientRequest, session: Session, use: RecallToolUse) -> bool:
+    """Add tools that the model has found to those of its request. Returns whether there are any."""
+    left = session.window.state.left_out
+    if not use.left_out.names or left == use.left_out:
+        return False
+    use.left_out, use.tools = left, written(request, left, looks_up=use.looks_up)
+    return True
+
+
+def _own_tool(left: LeftOutTools, *, looks_up: bool) -> OwnTool:
+    """Return the tool as it is offered. What was found since the last decision changes nothing in it."""
+    if not left.names:
+        return RECALL_TOOL
+    names = one_line(", ".join(left.names), _MAX_NAMES)
+    if not looks_up:
+        schema: dict[str, Json] = {"type": "object", "properties": {"tool": dict(_TOOL)}, "required": ["tool"]}
+        return replace(RECALL_TOOL, description=f"{_FINDS_TOOLS}{names}", schema=schema)
+    properties = {**object_in(RECALL_TOOL.schema["properties"]), "tool": dict(_TOOL)}
+    description = f"{RECALL_TOOL.description} {_FINDS_TOOLS}{names}"
+    return replace(RECALL_TOOL, description=description, schema={**RECALL_TOOL.schema, "properties": properties})
 
 
 def with_tools(body: bytes, request: ClientRequest, use: RecallToolUse) -> bytes:
@@ -197,6 +269,7 @@ def answered(
     request: ClientRequest,
     reply: ProviderReply,
     calls: Sequence[Part],
+    use: RecallToolUse,
     *,
     is_last: bool,
 ) -> tuple[list[bytes], list[dict[str, Any]]]:
@@ -208,7 +281,8 @@ def answered(
     available = min(session.window.budget.limits["memory"].hard, _MAX_TOKENS)
     tokens = max(available // len(calls), _MIN_TOKENS)
     results = [
-        NewToolResult(call.call_id, recall_result(session, call.text, tokens), RECALL_TOOL.name) for call in calls
+        NewToolResult(call.call_id, _result(session, request, use, call.text, tokens), RECALL_TOOL.name)
+        for call in calls
     ]
     own = {call.call_id for call in calls}
     messages = [*reply.messages, *request.format.edits.result_messages(results)]
@@ -226,6 +300,20 @@ def as_sent(metas: list[dict[str, Any]], messages: Sequence[bytes], visible: Seq
         place = next((place for place, meta in enumerate(metas) if HIDDEN not in meta), None)
         if place is not None:
             metas[place] = {**metas[place], AS_SENT: fields_of(visible[0])}
+
+
+def _result(session: Session, request: ClientRequest, use: RecallToolUse, arguments: str, tokens: int) -> str:
+    """Answer a call, in at most so many tokens: a search for tools, for messages, or both."""
+    fields: Mapping[str, Json] = fields_of((arguments or "{}").encode(errors="replace"))
+    asks_history = use.looks_up and any(fields.get(name) for name in ("query", "entry"))
+    words = text_in(fields.get("tool")) or ("" if use.looks_up else text_in(fields.get("query")))
+    if not use.left_out.names or (use.looks_up and not words.strip()):
+        return recall_result(session, arguments, tokens)
+    if not words.strip():
+        return "[recall needs 'tool': the name of a tool, or a few words that say what it should do.]"
+    available = tokens // 2 if asks_history else tokens
+    found = lazy_tools.find_tools(session, request, words[:_MAX_QUERY], partial(written, request), available)
+    return f"{found}\n\n{recall_result(session, arguments, available)}" if asks_history else found
 
 
 def recall_result(session: Session, arguments: str, tokens: int) -> str:

@@ -36,9 +36,8 @@ from recto.gateway.recall_tool import (
     RecallToolUse,
     answered,
     as_sent,
-    has_evicted,
     offer,
-    offered,
+    offer_found,
     own_calls,
     with_tools,
 )
@@ -241,9 +240,11 @@ class TurnRunner:
     def answer_calls(self, turn: GatewayTurn, reply: ProviderReply) -> None:
         """Store a response that only calls the gateway's own tool, with the results, and build the next prompt."""
         calls = own_calls(reply, turn.request).own
-        messages, metas = answered(turn.session, turn.request, reply, calls, is_last=False)
+        messages, metas = answered(turn.session, turn.request, reply, calls, turn.recall_tool, is_last=False)
         self._store_reply(turn, replace(reply, messages=tuple(messages)), metas, [])
         turn.recall_tool.rounds += 1
+        if offer_found(turn.request, turn.session, turn.recall_tool):
+            turn.context_ids = self._store_context(turn.store, turn.resolved, turn.request, turn.recall_tool)
         self._build(turn)
 
     def _as_spoken(self, turn: GatewayTurn, reply: ProviderReply) -> tuple[ProviderReply, list[dict[str, Any]]]:
@@ -258,7 +259,7 @@ class TurnRunner:
         messages: list[bytes] = list(last.messages)
         metas: list[dict[str, Any]] = [{} for _ in messages]
         if calls:
-            messages, metas = answered(turn.session, turn.request, last, calls, is_last=True)
+            messages, metas = answered(turn.session, turn.request, last, calls, use, is_last=True)
         as_sent(metas, messages, reply.messages)
         return replace(last, messages=tuple(messages)), metas
 
@@ -310,12 +311,10 @@ class TurnRunner:
         session: Session,
         resources: ExitStack,
     ) -> GatewayTurn:
-        use = offer(
-            request,
-            session,
-            self._recall_tool,
-            was_sent=lambda tools: store.find(resolved.key, _context_id(TOOLS_OFFERED, tools)) is not None,
-        )
+        def was_sent(tools: bytes) -> bool:
+            return store.find(resolved.key, _context_id(TOOLS_OFFERED, tools)) is not None
+
+        use = offer(request, session, self._recall_tool, was_sent)
         prompt = _prompt(session, request, use)
         decisions = [entry.seq for entry in prompt.decisions]
         report = ContextReport() if request.plan is not None else None
@@ -325,10 +324,11 @@ class TurnRunner:
             report.compaction = self.record_compaction(store, request, point, summary)
             prompt = _prompt(session, request, use)
             decisions += [entry.seq for entry in (*compacted, *prompt.decisions)]
-        if use.is_waiting and decisions and has_evicted(session.window.state):
-            use = offered(request)
-            prompt = _prompt(session, request, use)
-            decisions += [entry.seq for entry in prompt.decisions]
+        if decisions and (use.is_waiting or self._recall_tool.lazy_tools):
+            relieved = offer(request, session, self._recall_tool, was_sent, relieved=True)
+            if relieved.tools != use.tools:
+                use, prompt = relieved, _prompt(session, request, relieved)
+                decisions += [entry.seq for entry in prompt.decisions]
         context_ids = self._store_context(store, resolved, request, use)
         if not prompt.raw and not request.front and not request.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
@@ -585,7 +585,7 @@ def _prompt(session: Session, request: ClientRequest, use: RecallToolUse) -> Pro
         answer=request.max_output_tokens,
         wire=request.wire,
         defer_events=True,  # stored with the response, or when the turn ends without one
-        reader=RECALL_TOOL.name if use.is_offered else "",
+        reader=RECALL_TOOL.name if use.looks_up else "",
     )
 
 

@@ -176,6 +176,8 @@ def _context_brief(report: Report, waiting: int) -> ContextBrief:
         left_tokens=report.left_tokens,
         left_first=report.left_first,
         left_last=report.left_last,
+        tools_left_out=report.tools_left_out,
+        tools_left_out_tokens=report.tools_left_out_tokens,
         recalled_messages=len(report.recalled),
         summary_tokens=report.summary_tokens,
         notes=report.notes,

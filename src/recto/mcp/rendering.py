@@ -94,6 +94,8 @@ def _context_lines(brief: ContextBrief) -> Iterator[str]:
     if brief.left_messages:
         where = f"entries {brief.left_first} to {brief.left_last}"
         yield f"{brief.left_messages:,} messages have left ({where}); the tool 'recall' finds them"
+    if brief.tools_left_out:
+        yield f"tools left out: {brief.tools_left_out:,}, {brief.tools_left_out_tokens:,} tokens"
     if brief.turns_until_red is not None:
         yield f"turns until red: {brief.turns_until_red}"
     if brief.notes:

@@ -59,6 +59,10 @@ function Now({ report, timeline }: { report: Report; timeline: Timeline | undefi
             ["In the prompt", <Fact value={report.messages} of="message" />],
             ["May not leave", <Fact value={report.protected_tokens} of="token" />],
             ["Left", <Fact value={report.left_messages} of="message" and={many(report.left_tokens, "token")} />],
+            [
+              "Tools left out",
+              <Fact value={report.tools_left_out} of="tool" and={many(report.tools_left_out_tokens, "token")} />,
+            ],
             ["Recalled", <Fact value={recalled.length} of="message" and={many(recalled_tokens, "token")} />],
             ["Cached", cached ?? "–"],
             ["Cost to send", cache ? dollars(cache.picodollars) : "–"],

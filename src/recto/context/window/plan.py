@@ -54,6 +54,25 @@ class ClearedThinking:
     """Cost of the message without it; 0 if nothing else is in it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutTools:
+    """Tools whose definitions are not sent with a prompt, by name. The model can search for them."""
+
+    names: tuple[str, ...] = ()
+    """The tools that the last decision left out, in the order of the client's list."""
+    found: tuple[str, ...] = ()
+    """Those of them that are sent again since: the model searched for them or called them, or a request names them."""
+    offered: str = ""
+    """Digest of the names of all tools of the client at that decision; empty before there is one."""
+    tokens: int = 0
+    """Tokens that the prompt saves."""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The tools that are left out now."""
+        return tuple(name for name in self.names if name not in self.found)
+
+
 TextStyle = Literal["results", "levels", "sections", "delegated"]
 """What to write: shorter tool results; exchanges at levels by age; one text in sections; a sub-agent's summary."""
 

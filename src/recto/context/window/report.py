@@ -204,6 +204,10 @@ class Report:
     left_tokens: int
     left_first: int
     left_last: int
+    tools_left_out: int
+    """Tool definitions that are not sent because they are not used; the model can search for them."""
+    tools_left_out_tokens: int
+    """Tokens that the prompt saves by that."""
     recalled: tuple[RecalledMessage, ...]
     """Messages recalled automatically for the latest question."""
     recalled_tokens: int

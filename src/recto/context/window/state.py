@@ -15,11 +15,13 @@ from typing import Any
 from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
 from recto.context.window.notes import Note, before_question, limit_notes
-from recto.context.window.plan import ClearedThinking, MergedUnit, ShortenedResult
+from recto.context.window.plan import ClearedThinking, LeftOutTools, MergedUnit, ShortenedResult
 from recto.context.window.pressure import Growth, Zone
 from recto.context.window.summary import Summary
 from recto.context.window.units import Unit, WindowMessage, eviction_order, steps_of, units_of
 
+_MAX_TOOL_USES = 256
+"""Tools whose last use a state knows at most, the newest ones."""
 _MAX_MERGED = 64
 """Merged units that a state knows at most, the newest ones: a session that repeats itself for long stays bounded."""
 
@@ -117,6 +119,10 @@ class WindowState:
     """Notes written by the agent."""
     merged: tuple[MergedUnit, ...] = ()
     """Evicted units that a newer unit repeats, as decisions recorded them."""
+    left_out: LeftOutTools = field(default_factory=LeftOutTools)
+    """Tool definitions that are not sent, as the last decision about them recorded."""
+    tool_uses: dict[str, int] = field(default_factory=dict)
+    """The entry in which each tool was last called or searched for, evicted or not."""
     shown_notes: tuple[Note, ...] = ()
     """The notes shown in the prompt: those at the time of the last edit, so that the prompt's prefix stays stable."""
     checkpoints: int = 0
@@ -179,6 +185,8 @@ class WindowState:
         if message.role == "assistant":
             self.steps += 1
             self.last_assistant = message.seq
+            if message.calls:
+                self.use_tools(message.tools[: len(message.calls)], message.seq)
         self.wire = message.wire or self.wire
         self.messages[message.seq] = message
         self._charge(message, message.tokens)
@@ -188,6 +196,13 @@ class WindowState:
             if message.warning.used:
                 self.warned_tokens, self.warned_at = message.warning.used, self.tokens
         self.seq = message.seq
+
+    def use_tools(self, names: Iterable[str], seq: int) -> None:
+        """Note that tools are used in an entry."""
+        self.tool_uses.update(dict.fromkeys(names, seq))
+        if len(self.tool_uses) > _MAX_TOOL_USES:
+            newest = sorted(self.tool_uses.items(), key=lambda use: (use[1], use[0]))[-_MAX_TOOL_USES:]
+            self.tool_uses = dict(newest)
 
     def cost(self, seq: int) -> int:
         """Current cost of a message in the prompt."""
@@ -333,6 +348,7 @@ class WindowState:
             budget_levels=dict(self.budget_levels),
             violated_limits=dict(self.violated_limits),
             component_tokens=dict(self.component_tokens),
+            tool_uses=dict(self.tool_uses),
             kept=set(self.kept),
             wires=dict(self.wires),
         )
@@ -413,6 +429,8 @@ class WindowState:
             "notes": [asdict(note) for note in self.notes],
             "shown_notes": [asdict(note) for note in self.shown_notes],
             "merged": [asdict(unit) for unit in self.merged],
+            "left_out": asdict(self.left_out),
+            "tool_uses": self.tool_uses,
             "counts": [self.checkpoints, self.windows],
             "replayed": list(self.shown_handoff),
             "standing": self.standing_digest,
@@ -465,6 +483,8 @@ class WindowState:
             notes=tuple(Note(**note) for note in snapshot.get("notes", ())),
             shown_notes=tuple(Note(**note) for note in snapshot.get("shown_notes", ())),
             merged=tuple(merged_unit(unit) for unit in snapshot.get("merged", ())),
+            left_out=left_out_tools(snapshot.get("left_out", {})),
+            tool_uses=dict(snapshot.get("tool_uses", {})),
             checkpoints=checkpoints,
             windows=windows,
             shown_handoff=(handoff, after_message),
@@ -483,6 +503,16 @@ def merged_unit(stored: Mapping[str, Any]) -> MergedUnit:
         kept=int(stored["kept"]),
         digest=str(stored["digest"]),
         decision=int(stored["decision"]),
+    )
+
+
+def left_out_tools(stored: Mapping[str, Any]) -> LeftOutTools:
+    """Left-out tools as an event or a snapshot stores them."""
+    return LeftOutTools(
+        names=tuple(map(str, stored.get("names", ()))),
+        found=tuple(map(str, stored.get("found", ()))),
+        offered=str(stored.get("offered", "")),
+        tokens=int(stored.get("tokens", 0)),
     )
 
 

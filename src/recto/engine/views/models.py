@@ -429,6 +429,9 @@ class ContextBrief:
     left_tokens: int
     left_first: int
     left_last: int
+    tools_left_out: int
+    """Tool definitions that are not sent; the model can search for them."""
+    tools_left_out_tokens: int
     recalled_messages: int
     summary_tokens: int
     notes: int

@@ -62,6 +62,7 @@ DECISIONS = frozenset(
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     dict.fromkeys(DECISIONS, _DECISION)
     | {
+        "tools_left_out": ("tools", "tokens_before", "tokens_after", "frees"),
         "zone_changed": ("before", "after", "utilization"),
         "velocity_spike": ("gain", "baseline"),
         "window_overflow": ("tokens", "room"),

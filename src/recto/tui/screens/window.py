@@ -144,6 +144,9 @@ def _outside(report: Report) -> Content:
         lines.append(
             f"{plural(report.left_messages, 'message')} left ({where}, {full_number(report.left_tokens)} tokens)"
         )
+    if report.tools_left_out:
+        tokens = full_number(report.tools_left_out_tokens)
+        lines.append(f"{plural(report.tools_left_out, 'tool definition')} left out ({tokens} tokens)")
     if report.summary_tokens:
         lines.append(f"{full_number(report.summary_tokens)} tokens stand for what left")
     if report.recalled:

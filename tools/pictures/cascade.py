@@ -102,7 +102,7 @@ def drawn() -> Picture:
     picture.words(
         _BAR,
         bottom + 30,
-        f"sent with all that stands in place of what left: {run.after:,} tokens",
+        f"sent with marker, record and summary: {run.after:,} tokens",
         size=12,
         fill="muted",
     )

@@ -124,7 +124,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int, run: int | None)
 
 
 def _candidates(window: Window, state: WindowState, builder: PromptBuilder) -> Iterator[ReliefCandidates]:
-    """What the next relief would take. In the green zone nobody needs to know, and nothing is planned."""
+    """What the next relief would take. Nothing is planned in the green zone."""
     if current_reading(window).zone == "green":
         return
     for plan in plan_next(state, window.rules, builder):

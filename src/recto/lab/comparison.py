@@ -362,7 +362,7 @@ def _statements(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _measure_trimmed(recording: Recording, variant: Variant, advance: Callable[[int], object]) -> WayMeasures:
-    """Measures plain trimming: the prompt is what is left of the messages, and nothing stands for the others."""
+    """Measures plain trimming: the prompt is what is left of the messages, and nothing replaces the others."""
     meter, card = make_meter(variant.settings), model_card(variant.settings)
     budget = make_budget(variant.settings.window, card).input_budget - meter.frame.prompt
     trimmed, result = OldestTrimmed(), _empty(variant)

@@ -248,6 +248,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "import": [("import", "odd.jsonl"), ("import", "odd.jsonl", "--keep-going", "--session", NAMED)],
     "index": [("index",), ("index", TERMINAL[8])],
     "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
+    "lab": [("lab", "compare", "odd.jsonl", "--window", "16k"), ("lab", "compare", TERMINAL[8], "--window", "16k")],
     "mcp": [("mcp", "--session", NAMED, "add", "cursor", "--print"), ("mcp", "add", TERMINAL[8])],
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],

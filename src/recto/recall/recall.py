@@ -6,6 +6,7 @@ statement that was corrected later is never quoted without its correction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from recto.transcript.session_keys import Scope, memory_session, parse_pointer, 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
+_log = logging.getLogger("recto.recall")
 _MAX_SESSIONS = 1000
 """Sessions that a search over an agent or a tenant covers at most."""
 _MAX_BUDGET_SHARE = 3
@@ -129,6 +131,7 @@ class RecallService:
             index = self.indexer.vector_index(embedder, self.rules.query_seconds)
             entries = index.of(self.session, seqs)
         except Exception:  # noqa: BLE001  # relief never fails the turn: words are compared instead
+            _log.warning("vectors of %s could not be read, words are compared instead", self.session, exc_info=True)
             return EntryVectors()
         characters = self.indexer.vectors.rules.characters
         if goal.strip() and (self._goal is None or self._goal[0] != goal):

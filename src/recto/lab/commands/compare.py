@@ -117,19 +117,21 @@ def _row(result: WayMeasures) -> dict[str, Any]:
 
 
 def _show(measured: Sequence[WayMeasures], entries: int) -> None:
-    titles = {name: title for name, (title, _) in MEASURES.items()}
-    columns = (Column(title, justify="right") for title in titles.values())
-    table = Table("way", Column("window", justify="right"), Column("tokens a prompt", justify="right"), *columns)
-    for result in measured:
-        mean = result.tokens // max(result.prompts, 1)
-        cells = (_cell(result, name) for name in MEASURES)
-        table.add_row(Text(one_line(result.way, 40)), f"{result.window:,}", f"{mean:,}", *cells)
     out.print(Text(f"{entries:,} entries, {max(result.prompts for result in measured):,} prompts in each way", "bold"))
-    out.print(table)
+    for window in dict.fromkeys(result.window for result in measured):
+        of_window = [result for result in measured if result.window == window]
+        ways = (Column(Text(one_line(result.way, 40)), justify="right") for result in of_window)
+        table = Table(f"window of {window:,}", *ways)
+        means = (f"{result.tokens // max(result.prompts, 1):,}" for result in of_window)
+        table.add_row("tokens a prompt", *means)
+        for name, (title, _) in MEASURES.items():
+            table.add_row(title, *(_cell(result, name) for result in of_window))
+        out.print(table)
     for title, text in MEASURES.values():
         out.print(Text.assemble((f"{title}: ", "bold"), safe(text)), soft_wrap=True)
 
 
 def _cell(result: WayMeasures, name: MeasureName) -> str:
-    value = result.shares.get(name, Share()).value
-    return "–" if value is None else f"{value:.0%}"
+    """A share, and of how many: of three statements it says little."""
+    share = result.shares.get(name, Share())
+    return "–" if share.value is None else f"{share.value:.0%} of {share.total:,}"

@@ -228,6 +228,17 @@ def status_events(session):
             session.prompt()
 
 
+def test_the_definitions_of_tools_are_no_growth():
+    described = {"name": "look", "description": "word " * 4_000, "parameters": {"type": "object", "properties": {}}}
+    with opened() as session:
+        for number in range(8):
+            session.append({"role": "user", "content": f"Step {number}?"})
+            prompt = session.prompt(tools=[{"type": "function", "function": described}])
+            session.append({"role": "assistant", "content": f"Step {number}."})
+        assert prompt.tokens > 4_000
+        assert projection.SPIKE not in kinds(session)
+
+
 def test_all_status_events_of_a_prompt_are_stored_in_one_commit(tmp_path):
     with opened(tmp_path / "a.db") as session:
         status_events(session)

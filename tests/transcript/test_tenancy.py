@@ -66,7 +66,8 @@ def test_what_forms_keys_for_every_tenant_is_used_by_operators_alone():
         "tenant_prefix": {"engine/erasure.py"},
         "record_key": {"engine/erasure.py"},
         "operator_key": {
-            f"cli/{name}.py" for name in ("audit", "checkpoint", "compact", "health", "sessions", "store")
+            *(f"cli/{name}.py" for name in ("audit", "checkpoint", "compact", "health", "sessions", "store")),
+            "lab/commands/compare.py",
         },
         "operator_sees": {"cli/recall.py"},
         "tenant_key": {"cli/memory.py", "cli/recall.py"},

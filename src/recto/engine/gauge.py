@@ -56,7 +56,7 @@ def pressure_of(
     counted = builder.prompt_tokens(state) if used is None else used
     exact = builder.messages.meter.exact
     size, source = prompt_size(state, counted, exact=exact)
-    return pressure.read(size.tokens, source)
+    return pressure.read(size.tokens, source, state.tokens)
 
 
 def prompt_size(state: WindowState, counted: int, *, exact: bool) -> tuple[PromptSize, Source]:

@@ -197,12 +197,17 @@ class Pressure:
         """Account for a decision that reduced the prompt to `tokens`: neither a negative gain now nor a spike later."""
         return replace(self, growth=self.growth.relieved(tokens, before))
 
-    def read(self, tokens: int, source: Source = "counted") -> PressureReading:
-        """Measure a prompt of this size, which comes from this source."""
+    def read(self, tokens: int, source: Source = "counted", messages: int | None = None) -> PressureReading:
+        """Measure a prompt of this size, which comes from this source.
+
+        `messages` are the tokens of its messages, where turns were measured by those alone: the definitions of tools
+        and the record of what was evicted are in every prompt, and are no growth.
+        """
+        level = tokens if messages is None else messages
         utilization = tokens / self.input_budget if self.input_budget else max(1.0, tokens)
         zone = self.thresholds.zone(utilization)
-        velocity = self.growth.pace_with(tokens)
-        gain = self.growth.gain(tokens)
+        velocity = self.growth.pace_with(level)
+        gain = self.growth.gain(level)
         # A prompt that is not red is at least one token short of it.
         distance = max(1.0, self.thresholds.red * self.input_budget - tokens)
         known = len(self.growth.gains) >= MIN_BASELINE_TURNS

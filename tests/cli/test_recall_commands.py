@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.calling import called
+from tests.context.worked_sessions import messages
 
 from recto.cli.console import out
 
@@ -281,3 +282,58 @@ def test_the_demo_shows_what_left_coming_back_with_its_correction(here):
 def test_commands_that_search_nothing_do_not_load_what_searching_needs():
     code = "import sys, recto.cli.main; sys.exit('numpy' in sys.modules or 'onnxruntime' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture
+def worked_home(here) -> Path:
+    (here / "work.json").write_text(json.dumps(list(messages("openai.chat"))))
+    run("import", "work.json", "--session", "agent:me:work")
+    return here
+
+
+def done(*arguments: str) -> str:
+    return run("recall", "--session", "agent:me:work", *arguments).stdout
+
+
+def test_what_was_done_with_a_file_is_printed_newest_first_with_why(worked_home):
+    first, *_ = done("--file", "parser.py").splitlines()
+    assert first.startswith("edit (version 1)")
+    assert "recto://agent:me:work/6" in first
+    assert first.endswith("ok  /repo/src/parser.py")
+    assert "why: The default port is missing." in done("--file", "src/parser.py")
+
+
+def test_a_command_is_printed_with_its_outcomes_and_what_made_it_pass(worked_home):
+    told = done("--command", "pytest tests")
+    assert "failed (exit 1)" in told
+    assert "passed after 2 failures; changed in between:" in told
+    assert "create  /repo/src/defaults.py  recto://agent:me:work/10" in told
+
+
+def test_an_error_is_printed_with_its_end(worked_home):
+    told = done("--error", "KeyError: 'port'")
+    assert told.startswith("over; it came 2 times")
+    assert "ended by" in told
+    assert done("--error", "ZeroDivisionError").strip() == "never reported"
+
+
+def test_what_was_done_is_one_json_object(worked_home):
+    told = json.loads(done("--command", "pytest tests", "--json", "-n", "1"))
+    assert told["runs"][0]["step"]["state"] == "ok"
+    assert told["next"] == told["runs"][0]["step"]["seq"]
+    older = json.loads(done("--command", "pytest tests", "--json", "--before", str(told["next"])))
+    assert [each["step"]["exit_code"] for each in older["runs"]] == [1, 1]
+    assert json.loads(done("--number", "passed in", "--json"))["numbers"][0]["number"] == "3 passed"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("question", "--file", "a.py"), ("--file", "a.py", "--error", "x"), ("--file", "a.py", "--scope", "agent")],
+)
+def test_one_question_at_a_time(here, arguments):
+    assert "Usage" in run("recall", *arguments, code=2).stderr
+
+
+def test_what_was_done_needs_no_index(worked_home, monkeypatch):
+    monkeypatch.setenv("RECTO_RECALL__ENABLED", "false")
+    assert "version 1" in done("--file", "parser.py")

@@ -254,7 +254,11 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],
     "pin": [("pin", "2"), ("pin", "2", "--session", TERMINAL[8])],
     "read": [("read", f"recto://{KEY}/1"), ("read", f"recto://{KEY}/{TERMINAL[8]}"), ("read", TERMINAL[8])],
-    "recall": [("recall", "question"), ("recall", "question", "--explain"), ("recall", TERMINAL[8] + TERMINAL[21])],
+    "recall": [
+        *(("recall", "question"), ("recall", "question", "--explain"), ("recall", TERMINAL[8] + TERMINAL[21])),
+        *(("recall", "--file", "x.py"), ("recall", "--file", TERMINAL[8]), ("recall", "--command", TERMINAL[8])),
+        *(("recall", "--error", "error"), ("recall", "--number", "question"), ("recall", "--command", "bash")),
+    ],
     "replay": [("replay", "odd.jsonl", "--window", "16k"), ("replay", "chat.json", "--window", "16k")],
     "restore": [("restore", "1"), ("restore", "999999")],
     "resume": [("resume",), ("resume", NAMED)],

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from recto.cli._work import print_work
 from recto.cli.completion import complete_sessions
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.cli.sessions import print_entry, resolve_session
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store
+from recto.context.work import WorkHistory
 from recto.engine.views.models import full_entry, recall_result
+from recto.engine.work import SessionWork
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats.entry_text import entry_text, list_sessions
 from recto.recall.documents import passages
@@ -45,7 +48,11 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agen
 
 
 @click.command("recall")
-@click.argument("query")
+@click.argument("query", required=False)
+@click.option("--file", "file", metavar="PATH", help="What was done with a file: reads, edits, creations, deletions.")
+@click.option("--command", metavar="TEXT", help="The runs of a command, and what changed between failure and success.")
+@click.option("--error", metavar="TEXT", help="Where an error came from, what followed, and how it ended.")
+@click.option("--number", metavar="TEXT", help="Numbers with units in lines with these words.")
 @click.option(
     "--session",
     metavar="KEY",
@@ -54,20 +61,62 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agen
 )
 @click.option("--scope", type=click.Choice(["session", "agent", "tenant"]), help="How far to search.")
 @click.option("-n", "--most", default=10, show_default=True, type=click.IntRange(1, 100), help="How many hits at most.")
+@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="With --file and the like: before this entry.")
 @click.option("--explain", is_flag=True, help="What each score is made of, and what would come back by itself.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as one JSON object.")
 @click.pass_obj
 def recall_command(
-    settings: Settings, query: str, session: str | None, scope: Scope | None, most: int, explain: bool, as_json: bool
+    settings: Settings,
+    /,
+    query: str | None,
+    session: str | None,
+    scope: Scope | None,
+    most: int,
+    before: int | None,
+    explain: bool,
+    as_json: bool,
+    **work: str | None,
 ) -> None:
-    """Searches everything that was said, in the prompt or not.
+    """Searches everything that was said, in the prompt or not; or what was done in one session.
 
     \b
     Examples:
       recto recall "which database did we choose"
       recto recall "deadline last Tuesday" --scope agent --explain
       recto recall "parse_header" --json | jq -r '.hits[].pointer'
+      recto recall --file src/parser.py        when it changed last, and why
+      recto recall --command "pytest tests"    how its runs ended, and what made them pass
+      recto recall --error "KeyError: 'port'"  where it came from, and how it ended
     """
+    asked = [(kind, text) for kind, text in work.items() if text is not None]
+    if len(asked) + (query is not None) != 1:
+        raise click.UsageError("give a question, or one of --file, --command, --error and --number")
+    if asked:
+        if scope not in (None, "session") or explain:
+            raise click.UsageError("--scope and --explain are for questions: what was done is searched in one session")
+        with closing(open_store(settings, create=False)) as store:
+            evidence = SessionWork(store, _resolve(store, settings, session or settings.session))
+            history: WorkHistory = getattr(evidence, asked[0][0])(asked[0][1], limit=most, before=before)
+        if as_json:
+            print_json(history)
+        else:
+            print_work(history)
+        return
+    if before is not None:
+        raise click.UsageError("--before is for --file, --command, --error and --number")
+    _search(settings, query or "", session, scope, most=most, explain=explain, as_json=as_json)
+
+
+def _search(
+    settings: Settings,
+    query: str,
+    session: str | None,
+    scope: Scope | None,
+    *,
+    most: int,
+    explain: bool,
+    as_json: bool,
+) -> None:
     if not settings.recall.enabled:
         raise SettingsError("recall.enabled", "recall is switched off, so nothing is indexed and nothing can be found")
     with closing(open_store(settings, create=False)) as store:

@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
-from recto.context.facts.text_protocol import exit_status
-from recto.context.facts.tool_errors import detect_failure
+from recto.context.facts.tool_errors import call_outcome
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets, may_hold_secrets
@@ -235,14 +234,14 @@ def _steps(views: Sequence[MessageView]) -> list[Step]:
     """One line for each call of evicted messages, with the outcome of its result."""
     outcomes = {id(call): _outcome(view) for view in views if view.role == "tool" for call in view.calls}
     return [
-        Step(view.seq, _describe(call), outcomes.get(id(call), ""))
+        Step(view.seq, describe_step(call), outcomes.get(id(call), ""))
         for view in views
         if view.role == "assistant"
         for call in view.calls
     ]
 
 
-def _describe(call: ToolCall) -> str:
+def describe_step(call: ToolCall, max_chars: int = _MAX_STEP_CHARS) -> str:
     """A call on one line: a shell command as it was written, any other with the values of its arguments."""
     arguments = parse_arguments(call)
     command = next(
@@ -252,23 +251,22 @@ def _describe(call: ToolCall) -> str:
         said = [value for value in arguments.values() if not isinstance(value, bool) and value not in (None, "")]
         values = [value if isinstance(value, str) else json.dumps(value) for value in said]
         command = f"{call.tool} {' '.join(values)}"
-    return mask_secrets(prompt_safe(_shorten(" ".join(command[:4000].split()))))
+    return mask_secrets(prompt_safe(shorten_line(" ".join(command[:4000].split()), max_chars)))
 
 
-def _shorten(text: str) -> str:
+def shorten_line(text: str, max_chars: int) -> str:
     """A long line cut in its middle: a command says most at both ends."""
-    if len(text) <= _MAX_STEP_CHARS:
+    if len(text) <= max_chars:
         return text
-    tail = _MAX_STEP_CHARS // 3
-    return f"{text[: _MAX_STEP_CHARS - tail - 3]} … {text[-tail:]}"
+    tail = max_chars // 3
+    return f"{text[: max_chars - tail - 3]} … {text[-tail:]}"
 
 
 def _outcome(view: MessageView) -> str:
-    failure = detect_failure(view)
-    status = exit_status(view.text)
-    if failure.lines:
-        return mask_secrets(prompt_safe(" ".join(failure.lines[0].split())[:80]))
-    return f"exit {status}" if status not in ("", "0") else "ok"
+    outcome = call_outcome(view)
+    if outcome.line:
+        return mask_secrets(prompt_safe(" ".join(outcome.line.split())[:80]))
+    return f"exit {outcome.exit_code}" if outcome.exit_code else "ok"
 
 
 def _count_names(names: dict[str, NameUse], view: MessageView) -> None:

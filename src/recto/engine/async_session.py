@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from recto.context.window.notes import Note
 from recto.engine.session import Session, SessionCheckpoints, SessionHealth, SessionMemory, SessionUsage
 from recto.engine.window import Window
+from recto.engine.work import SessionWork
 from recto.health.metrics import Alert
 from recto.health.protocols import HealthSink
 from recto.tokens.calibration import Calibration
@@ -188,6 +189,15 @@ class AsyncSessionUsage(AsyncFace[SessionUsage]):
         return await on_a_thread(lambda: self._blocking.calibration)
 
 
+class AsyncSessionWork(AsyncFace[SessionWork]):
+    """`SessionWork` whose calls are awaited."""
+
+    file = awaited(SessionWork.file)
+    command = awaited(SessionWork.command)
+    error = awaited(SessionWork.error)
+    number = awaited(SessionWork.number)
+
+
 class AsyncSession(AsyncFace[Session]):
     """A `Session` whose calls are awaited."""
 
@@ -202,6 +212,7 @@ class AsyncSession(AsyncFace[Session]):
         self.checkpoints = AsyncSessionCheckpoints(session.checkpoints)
         self.health = AsyncSessionHealth(session.health)
         self.usage = AsyncSessionUsage(session.usage)
+        self.work = AsyncSessionWork(session.work)
 
     @property
     def monitor(self) -> Monitor | None:

@@ -2,8 +2,8 @@
 
 Messages are stored byte for byte as the provider wrote them. `append` checks a message, counts it once, and stores it
 before it returns. `Session` has the calls most programs need; the rest is grouped in `session.memory`,
-`session.checkpoints`, `session.health`, `session.usage` and `session.window`. The store and the tokenizer are passed
-in, and the window decides what the model sees.
+`session.checkpoints`, `session.health`, `session.usage`, `session.work` and `session.window`. The store and the
+tokenizer are passed in, and the window decides what the model sees.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
 from recto.formats import FORMATS, Usage, detect, read
 from recto.formats.media import media_in
@@ -100,6 +101,8 @@ class Session:
         """How turns go: reports, alerts, fidelity."""
         self.usage = SessionUsage(self)
         """What providers reported for earlier prompts."""
+        self.work = SessionWork(store, self.key)
+        """What was done: the history of files, commands, errors and numbers."""
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._owns_store = owns_store

@@ -16,6 +16,8 @@ from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 
 FileAction: TypeAlias = Literal["edit", "read", "name"]
+FileEffect: TypeAlias = Literal["", "read", "edit", "write", "create", "delete"]
+"""What a use does to a file, where it is known more closely than the action; `write` replaces or creates it."""
 
 
 class FileUse(NamedTuple):
@@ -25,6 +27,7 @@ class FileUse(NamedTuple):
     action: FileAction
     shows: bool = False
     """Whether the call itself contains the file's content."""
+    effect: FileEffect = ""
 
 
 MAX_PATH_CHARS = 300
@@ -44,10 +47,10 @@ _PATH = lazy_re(
 _BARE = lazy_re(r"(?<![\w.@+~:/\\-])[\w@+~-][\w.@+~-]{0,80}\.[a-z][a-z0-9]{0,9}(?![\w/(-])")
 _FILE = lazy_re(r"\.?[\w@+~-][\w.@+~-]*\.[A-Za-z][A-Za-z0-9]{0,9}")
 _HOST = lazy_re(r"[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev|edu|gov|sh|ai|co|in)")
-_PATCHED = lazy_re(r"^\*\*\* (?:Update|Add|Delete) File: (.{1,300})$|^\*\*\* Move to: (.{1,300})$", re.MULTILINE)
-_DIFFED = lazy_re(r"^\+\+\+ b/(\S{1,300})", re.MULTILINE)
+_PATCHED = lazy_re(r"^\*\*\* (Update|Add|Delete|Move) (?:File|to): (.{1,300})$", re.MULTILINE)
+_DIFFED = lazy_re(r"^(?:--- (\S{1,300})[^\n]{0,80}\n)?\+\+\+ b/(\S{1,300})", re.MULTILINE)
 _SEPARATORS = lazy_re(r"&&|\|\|?|;|\n")
-_REDIRECTED = lazy_re(r"(?<![<=-])>{1,2}\s{0,3}([\w./@+~-]{2,300})")
+_REDIRECTED = lazy_re(r"(?<![<=-])(>{1,2})\s{0,3}([\w./@+~-]{2,300})")
 
 _EXTENSIONS = frozenset(
     """
@@ -73,8 +76,12 @@ _CERTAIN_PATH_KEYS = frozenset(("file_path", "filepath", "notebook_path", "filen
 """Arguments that are always files."""
 _COMMAND_KEYS = frozenset(("command", "cmd", "script", "commands", "shell"))
 _CONTENT_KEYS = frozenset(("content", "file_text", "contents", "new_source"))
+_REPLACED_KEYS = frozenset(("old_string", "old_str", "old_text", "search", "insert_line", "cell_id"))
+"""Arguments of calls that change a part of a file."""
 _PATCH_KEYS = frozenset(("patch", "diff", "input", "command", "cmd"))
 _EDIT_TOOL = lazy_re(r"edit|write|patch|replace|insert|create|save|delete|remove|rename|move|append|update|modify")
+_DELETE_TOOL = lazy_re(r"delete|remove")
+_CREATE_TOOL = lazy_re(r"create|add_file|new_file")
 _SEARCH_TOOL = lazy_re(r"grep|glob|find|search|list|ls\b|tree|rg\b")
 _VIEW_COMMANDS = frozenset(("view", "read", "open", "cat"))
 _READ_COMMANDS = frozenset(
@@ -82,6 +89,13 @@ _READ_COMMANDS = frozenset(
 )
 _COMMAND_PREFIXES = frozenset("sudo time env nohup command bash sh zsh -c -lc -l exec xargs (".split())  # noqa: SIM905
 _WRITE_COMMANDS = frozenset("mv cp rm tee touch truncate patch install ln dd".split())  # noqa: SIM905
+_PATCH_EFFECTS: dict[str, FileEffect] = {"Update": "edit", "Add": "create", "Delete": "delete", "Move": "create"}
+_COMMAND_EFFECTS: dict[str, FileEffect] = {
+    "rm": "delete", "unlink": "delete", "git rm": "delete", "tee": "write", "touch": "write", "git checkout": "edit",
+    "git restore": "edit", "git apply": "edit", "git stash": "edit",
+}  # fmt: skip
+_COPY_EFFECTS: dict[str, FileEffect] = {"mv": "delete", "git mv": "delete", "cp": "read"}
+"""What a command does to its sources; its last path is written."""
 
 
 def file_uses(call: ToolCall) -> list[FileUse]:
@@ -158,6 +172,7 @@ def _all_uses(call: ToolCall) -> Iterator[FileUse]:
     edits = _EDIT_TOOL.search(tool) is not None and arguments.get("command") not in _VIEW_COMMANDS
     action: FileAction = "edit" if edits else "read"
     shows = edits and not _CONTENT_KEYS.isdisjoint(arguments)
+    effect = _tool_effect(tool, arguments, shows) if edits else ""
     for key, value in _string_values(arguments):
         if key in _COMMAND_KEYS and " " in value:
             yield from _command_uses(value)
@@ -166,7 +181,15 @@ def _all_uses(call: ToolCall) -> Iterator[FileUse]:
         if key in _PATH_KEYS:
             path = normalize_path(value)
             if path and (looks_like_file(path) or (key in _CERTAIN_PATH_KEYS and not value.endswith("/"))):
-                yield FileUse(path, "read" if searches else action, shows)
+                yield FileUse(path, "read", shows) if searches else FileUse(path, action, shows, effect)
+
+
+def _tool_effect(tool: str, arguments: dict[str, Json], shows: bool) -> FileEffect:
+    if arguments.get("command") == "create" or _CREATE_TOOL.search(tool):
+        return "create"
+    if _DELETE_TOOL.search(tool):
+        return "delete"
+    return "write" if shows and not _REPLACED_KEYS & arguments.keys() else "edit"
 
 
 def _string_values(arguments: dict[str, Json]) -> Iterator[tuple[str, str]]:
@@ -196,10 +219,11 @@ def _patch_uses(text: str) -> Iterator[FileUse]:
     """The files of a patch."""
     if "*** " in text:
         text = text if "\n" in text else text.replace("\\n", "\n")
-        for first, second in dict.fromkeys(_PATCHED.findall(text)):
-            yield FileUse(normalize_path(first or second), "edit")
+        for change, path in dict.fromkeys(_PATCHED.findall(text)):
+            yield FileUse(normalize_path(path), "edit", effect=_PATCH_EFFECTS[change])
     elif "\n+++ b/" in text:
-        yield from (FileUse(normalize_path(path), "edit") for path in dict.fromkeys(_DIFFED.findall(text)))
+        for before, path in dict.fromkeys(_DIFFED.findall(text)):
+            yield FileUse(normalize_path(path), "edit", effect="create" if before == "/dev/null" else "edit")
 
 
 def _command_uses(command: str) -> Iterator[FileUse]:
@@ -207,16 +231,22 @@ def _command_uses(command: str) -> Iterator[FileUse]:
     command, here, _ = command[:_MAX_COMMAND_CHARS].partition("<<")
     if here:
         command = command.rpartition("\n")[2] + " " + command
-    for target in _REDIRECTED.findall(command):
+    for sign, target in _REDIRECTED.findall(command):
         path = normalize_path(target)
         if looks_like_file(path) and not path.startswith("/dev/"):
-            yield FileUse(path, "edit", bool(here))
+            yield FileUse(path, "edit", bool(here), "write" if sign == ">" else "edit")
     for part in _SEPARATORS.split(command):
-        words = (word.rpartition("/")[2] for word in part.split()[:8])
-        verb = next((word for word in words if word not in _COMMAND_PREFIXES and "=" not in word), "")
+        words = [word.rpartition("/")[2] for word in part.split()[:8]]
+        words = [word for word in words if word not in _COMMAND_PREFIXES and "=" not in word]
+        verb = words[0] if words else ""
         in_place = verb in ("sed", "perl", "gofmt", "prettier", "black") and re.search(r"\s-(?:[pn]?i|w)\b", part)
         action: FileAction = (
             "edit" if verb in _WRITE_COMMANDS or in_place else "read" if verb in _READ_COMMANDS else "name"
         )
-        for path in find_paths(part, bare=True):
-            yield FileUse(path, action)
+        name = f"git {words[1]}" if verb == "git" and len(words) > 1 else verb
+        paths = find_paths(part, bare=True)
+        for place, path in enumerate(paths, 1):
+            effect = _COMMAND_EFFECTS.get(name, "")
+            if name in _COPY_EFFECTS and len(paths) > 1:
+                effect = "write" if place == len(paths) else _COPY_EFFECTS[name]
+            yield FileUse(path, action, effect=effect)

@@ -9,7 +9,9 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, NamedTuple
 
+from recto.context.facts.text_protocol import exit_status
 from recto.context.facts.types import MessageView, ToolCall
 from recto.context.facts.user_text import cut_words
 from recto.text.identifiers import clip_middle
@@ -81,6 +83,8 @@ _CHECK_COMMAND = lazy_re(
     r"|rspec|bundle exec \w+|mix \w+|swift \w+|phpunit|composer \w+|just \w+|terraform \w+|docker(?:-compose"
     r"| compose)? \w+|kubectl \w+|git \w+)"
 )
+_INSTALLATION = lazy_re(r"\b(?:pip3?|uv(?: pip)?|poetry|conda|apt(?:-get)?|brew) (?:install|add) [^&|;\n]{1,400}")
+"""Installing a checker is not running it."""
 _WORDS = lazy_re(r"[\w./:-]+")
 
 
@@ -94,6 +98,28 @@ class Failure:
     """The lines that report the failure; empty if the call succeeded."""
 
 
+class CallOutcome(NamedTuple):
+    """How a call ended, by its result."""
+
+    state: Literal["ok", "failed", "refused"]
+    """`refused`: the user refused or interrupted it."""
+    exit_code: int | None
+    """The exit code that the result reports, if any."""
+    line: str
+    """The line that reports the failure; empty if none does."""
+
+
+def call_outcome(message: MessageView) -> CallOutcome:
+    """How the call of a tool result ended."""
+    failure = detect_failure(message)
+    status = exit_status(message.text)
+    exit_code = int(status) if status else None
+    if message.calls and not failure.call:
+        return CallOutcome("refused", exit_code, "")
+    state: Literal["ok", "failed"] = "failed" if failure.lines or exit_code else "ok"
+    return CallOutcome(state, exit_code, failure.lines[0] if failure.lines else "")
+
+
 def detect_failure(message: MessageView) -> Failure:
     """Whether a tool result is a failure, and which lines report it."""
     find = _find_short if len(message.text) <= _MAX_REMEMBERED_CHARS else _find_failure
@@ -105,7 +131,7 @@ def _find_failure(text: str, called: ToolCall | None) -> Failure:
     clipped = clip_middle(text, _MAX_CHARS)
     if _REFUSED.match(clipped):
         return Failure("")
-    if called and (_READ_TOOL.search(called.tool) or _READ_COMMAND.match(call.partition(" ")[2])):
+    if called and (_READ_TOOL.search(called.tool) or reads_only(call.partition(" ")[2])):
         return Failure(call)
     failed = _FAILED_RESULT.match(clipped) is not None
     if not failed and any(cue in clipped for cue in _CUES):
@@ -128,6 +154,11 @@ def pasted_errors(text: str) -> list[str]:
     return lines[:1] + lines[1:][-1:]
 
 
+def reads_only(command: str) -> bool:
+    """Whether a shell command only reads: what its output says is about what it shows."""
+    return _READ_COMMAND.match(command) is not None
+
+
 def describe_call(call: ToolCall) -> str:
     """A call in a few words: the tool, and the command or file it is about."""
     return cut_words(f"{call.tool} {_subject(call.arguments)}", _MAX_CALL_CHARS)
@@ -141,11 +172,15 @@ def resolves_failure(call: str, failed: str) -> bool:
         return False
     if subject == failed_subject or not failed_subject:
         return True
-    checks = set(_CHECK_COMMAND.findall(failed_subject)) - {"git add", "git commit"}
+    checks = _checks_in(failed_subject) - {"git add", "git commit"}
     if checks:
-        return bool(checks & set(_CHECK_COMMAND.findall(subject)))
+        return bool(checks & _checks_in(subject))
     words, failed_words = set(_WORDS.findall(subject)), set(_WORDS.findall(failed_subject))
     return bool(words | failed_words) and len(words & failed_words) / len(words | failed_words) >= 0.6
+
+
+def _checks_in(subject: str) -> set[str]:
+    return set(_CHECK_COMMAND.findall(_INSTALLATION.sub("", subject)))
 
 
 def _subject(arguments: str) -> str:

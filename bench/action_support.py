@@ -22,7 +22,6 @@ import gzip
 import json
 import multiprocessing
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -37,8 +36,9 @@ from recto.config.factory import make_meter, model_card, open_session
 from recto.context.window.cache_cost import CACHE_LIFETIMES, call_price, stable_prefix
 from recto.errors import WindowOverflow
 from recto.formats import read
-from recto.formats.json_spans import Json
 from recto.formats.session_files import read_file
+from recto.lab.action_support import COMMAND, referents, strings_in
+from recto.lab.moments import newest_within
 from recto.testing import FakeClock
 from recto.tokens.model_card import ModelCard
 
@@ -54,11 +54,6 @@ SAMPLE = 2
 """Runs of each kind in the sample of the arms that do not run on all."""
 TOLERANCE = 0.01
 """A session counts as worse than trimming where its share is lower by more than this."""
-
-REFERENT = re.compile(
-    r"[A-Za-z_][\w]*(?:[./][\w.-]+)+|[A-Za-z]+_[A-Za-z0-9_]+|[a-z]+[A-Z][A-Za-z0-9]+|[A-Z][a-z]+[A-Z]\w+|\b\d{3,}\b"
-)
-COMMAND = re.compile(r"```(?:bash|sh)?\n(.*?)```", re.DOTALL)
 
 Piece = tuple[object, int]
 
@@ -316,12 +311,7 @@ def _trim(
 def _newest(recorded: Run, costs: list[int], at: int, budget: int) -> list[int]:
     """What plain trimming keeps before a step."""
     head = 2 if json.loads(recorded.raws[0])["role"] == "system" else 1
-    left = budget - sum(costs[:head])
-    first = at
-    while first > head and costs[first - 1] <= left:
-        first -= 1
-        left -= costs[first]
-    return [*range(head), *range(first, at)]
+    return newest_within(costs, head, at, budget)
 
 
 def _count(tally: Tally, need: Need, prompt: str) -> None:
@@ -340,17 +330,12 @@ def _price(tally: Tally, card: ModelCard, before: list[Piece], pieces: list[Piec
     tally.picodollars += call_price(card, unchanged, total - unchanged)
 
 
-def referents(text: str) -> set[str]:
-    """Names, paths and numbers in a text."""
-    return {name for name in REFERENT.findall(text) if len(name) >= 4 or name.isdigit()}
-
-
 def action_of(raw: bytes) -> str:
     """What an assistant message does: the arguments of its calls, or the command it writes as text."""
     content = json.loads(raw)["content"]
     if isinstance(content, str):
         return "\n".join(COMMAND.findall(content)) or content
-    return "\n".join(_strings(block["input"]) for block in content if block["type"] == "tool_use")
+    return "\n".join(strings_in(block["input"]) for block in content if block["type"] == "tool_use")
 
 
 @lru_cache(maxsize=2048)
@@ -359,16 +344,7 @@ def text_of(raw: bytes) -> str:
     content = json.loads(raw)["content"]
     if isinstance(content, str):
         return content
-    return "\n".join(_strings(block.get("text", block.get("input", block.get("content", "")))) for block in content)
-
-
-def _strings(value: Json) -> str:
-    """All values of a JSON value as text, line by line."""
-    if isinstance(value, dict):
-        return "\n".join(_strings(member) for key, member in value.items() if key not in ("type", "cache_control"))
-    if isinstance(value, list):
-        return "\n".join(map(_strings, value))
-    return str(value)
+    return "\n".join(strings_in(block.get("text", block.get("input", block.get("content", "")))) for block in content)
 
 
 def run_names() -> Iterator[tuple[str, str]]:

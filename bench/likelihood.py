@@ -26,8 +26,9 @@ from typing import Any
 
 import recto
 from bench import provenance
-from bench.action_support import COMMAND, DATA, MODES, REFERENT, TRIAL
+from bench.action_support import DATA, MODES, TRIAL
 from bench.measure import figures
+from recto.lab.action_support import COMMAND, REFERENT
 
 KEPT = Path(__file__).with_suffix(".json")
 WINDOWS = (16_000, 8_000)

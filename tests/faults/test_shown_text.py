@@ -248,7 +248,12 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "import": [("import", "odd.jsonl"), ("import", "odd.jsonl", "--keep-going", "--session", NAMED)],
     "index": [("index",), ("index", TERMINAL[8])],
     "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
-    "lab": [("lab", "compare", "odd.jsonl", "--window", "16k"), ("lab", "compare", TERMINAL[8], "--window", "16k")],
+    "lab": [
+        ("lab", "compare", "odd.jsonl", "--window", "16k"),
+        ("lab", "compare", TERMINAL[8], "--window", "16k"),
+        ("lab", "trial", "odd.jsonl", "--window", "16k", "--moments", "1", "--json", "--with-names"),
+        ("lab", "trial", TERMINAL[8], TERMINAL[21], "--window", "16k"),
+    ],
     "mcp": [("mcp", "--session", NAMED, "add", "cursor", "--print"), ("mcp", "add", TERMINAL[8])],
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],

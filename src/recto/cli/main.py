@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("recto.cli.import_export", "Import session files of Claude Code, Codex or any chat."),
     "index": ("recto.cli.recall", "Build or complete the recall index."),
     "keys": ("recto.cli.keys", "Add, list and revoke keys of the gateway."),
-    "lab": ("recto.lab.commands.compare", "Compare window modes on one session."),
+    "lab": ("recto.lab.commands.compare", "Compare prompts on recorded sessions, by experiment."),
     "mcp": ("recto.cli.mcp", "Serve recall, notes and reports to an MCP client."),
     "memory": ("recto.cli.memory", "Show durable memory, and approve or reject proposals."),
     "models": ("recto.cli.models", "Show what is known of models, and fetch weights."),

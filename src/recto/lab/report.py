@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
 from rich import box
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from recto.cli.console import one_line, out, safe
 from recto.lab.backtest import Backtest
+from recto.lab.bootstrap import Interval
 from recto.lab.results import VariantOutcome, VariantSummary, Way, difference, measures_of, summarize
 
 UNKNOWN = "–"
@@ -61,6 +63,12 @@ class ReportMeasure:
 def signed(value: float, spec: str) -> str:
     """Formats a number with its sign and a typographic minus."""
     return f"{value:+{spec}}".replace("-", "−")
+
+
+def interval_text(interval: Interval) -> str:
+    """Formats a value with its interval; of a single run, the value alone."""
+    value, low, high = (signed(end, ".3f") for end in (interval.value, interval.low, interval.high))
+    return f"{value} ({low} to {high})" if isfinite(interval.low) else value
 
 
 def full_number(value: float) -> str:

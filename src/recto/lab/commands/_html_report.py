@@ -13,6 +13,7 @@ from hashlib import sha256
 from html import escape
 from importlib import resources
 from itertools import groupby
+from math import isfinite
 
 from recto.lab import report as figures
 from recto.lab.backtest import Backtest
@@ -80,6 +81,47 @@ def _bar(row: Bar, top: int, total: float) -> str:
     name = f'<text class="name" x="0" y="{top + 14}">{html_text(row.name, 34)}</text>'
     label = f'<text class="says" x="100%" y="{top + 14}" text-anchor="end">{html_text(row.label)}</text>'
     return name + label + "".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalRow:
+    """A row: name, label, and a value with its interval."""
+
+    name: str
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+def intervals(title: str, rows: Sequence[IntervalRow], *, margin: float = 0.0) -> str:
+    """Renders values with their intervals on one scale, with lines at 0 and at the margin on both sides."""
+    known = [end for row in rows for end in (row.low, row.high, row.value) if isfinite(end)]
+    reach = max([abs(end) for end in known] + [margin * 1.2]) or 1.0
+    height = _ROW * len(rows)
+
+    def x_of(value: float) -> float:
+        return 50 + 50 * min(max(value / reach, -1.0), 1.0)
+
+    lines = "".join(
+        f'<line class="{kind}" x1="{x_of(at):.2f}%" x2="{x_of(at):.2f}%" y1="16" y2="{height}"/>'
+        for kind, at in (("zero", 0.0), *((("margin", margin), ("margin", -margin)) if margin else ()))
+    )
+    rendered = []
+    for place, row in enumerate(rows):
+        top, left, right = place * _ROW, x_of(row.low), x_of(row.high)
+        rendered.append(
+            f'<text class="name" x="0" y="{top + 14}">{html_text(row.name, 34)}</text>'
+            f'<text class="says" x="100%" y="{top + 14}" text-anchor="end">{html_text(row.label)}</text>'
+            f'<rect class="spread" x="{left:.2f}%" y="{top + 26}" width="{max(right - left, 0.2):.2f}%" height="5">'
+            f"<title>{html_text(f'{row.name}: {row.label}')}</title></rect>"
+            f'<rect class="unchanged" x="{x_of(row.value) - 0.4:.2f}%" y="{top + 21}" width="0.8%" height="{_BAR}"/>'
+        )
+    description = "; ".join(f"{row.name}: {row.label}" for row in rows)
+    return (
+        f'<svg class="bars" role="img" width="100%" height="{height}" aria-label="{html_text(title)}">'
+        f"<title>{html_text(title)}</title><desc>{html_text(description, 2_000)}</desc>{lines}{''.join(rendered)}</svg>"
+    )
 
 
 def legend(kinds: Sequence[tuple[str, str]]) -> str:
@@ -202,30 +244,39 @@ _ICON = (
 def page(outcomes: Sequence[VariantOutcome], *, files: int, subtitle: Mapping[str, str]) -> str:
     """Renders the page. `subtitle` has the values that hold for every way, by name: the window, the model."""
     summaries = summarize(outcomes)
-    style = resources.files(__package__).joinpath("html_report.css").read_text(encoding="utf-8")
-    digest = b64encode(sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     ways = "way" if len(summaries) == 1 else "ways"
     title = f"Replay: {files:,} {'file' if files == 1 else 'files'} in {len(summaries):,} {ways}"
     parts = (
-        f'<header><p class="mark">{_ICON}Recto</p><h1>{html_text(title)}</h1>{_subtitle(summaries, subtitle)}</header>',
+        _subtitle(summaries, subtitle),
         _facts(summaries),
-        _section("At a glance", _against(summaries), _table(summaries, _GLANCE, changes=True)),
+        section("At a glance", _against(summaries), _table(summaries, _GLANCE, changes=True)),
         _tokens(summaries),
         _sizes(outcomes),
         _needs(summaries),
         f'<div class="pair">{_survival(summaries)}{_steadiness(summaries)}</div>',
         _files(outcomes, files),
-        _section("What the words mean", "", _glossary()),
-        f"<footer>Made by <code>recto replay</code>, Recto {html_text(__version__)}. Nothing on this page runs or is "
-        "fetched from anywhere.</footer>",
+        section("What the words mean", "", glossary(_GLOSSARY)),
+    )
+    return document(title, parts[0], parts[1:], command="recto replay")
+
+
+def document(title: str, subtitle: str, parts: Iterable[str], *, command: str) -> str:
+    """Renders a page around its parts. Its policy permits nothing but its own style."""
+    style = resources.files(__package__).joinpath("html_report.css").read_text(encoding="utf-8")
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    header = f'<header><p class="mark">{_ICON}Recto</p><h1>{html_text(title)}</h1>{subtitle}</header>'
+    footer = (
+        f"<footer>Made by <code>{html_text(command)}</code>, Recto {html_text(__version__)}. Nothing on this page runs "
+        "or is fetched from anywhere.</footer>"
     )
     return (
         f'{DOCTYPE}\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f"<title>{html_text(title)}</title><style>{style}</style></head><body>{''.join(parts)}</body></html>\n"
+        f"<title>{html_text(title)}</title><style>{style}</style></head>"
+        f"<body>{header}{''.join(parts)}{footer}</body></html>\n"
     )
 
 
@@ -235,7 +286,8 @@ def _subtitle(summaries: Sequence[VariantSummary], subtitle: Mapping[str, str]) 
     return f'<p class="about">{html_text(line, 400)}</p>'
 
 
-def _section(title: str, lead: str, *parts: str) -> str:
+def section(title: str, lead: str, *parts: str) -> str:
+    """Renders a part of a page under a heading."""
     paragraph = f'<p class="lead">{html_text(lead, 600)}</p>' if lead else ""
     return f"<section><h2>{html_text(title)}</h2>{paragraph}{''.join(parts)}</section>"
 
@@ -262,20 +314,21 @@ def _against(summaries: Sequence[VariantSummary]) -> str:
 
 def _table(summaries: Sequence[VariantSummary], measures: Sequence[ReportMeasure], *, changes: bool = False) -> str:
     rows = (
-        f'<th scope="row">{_breakable(summary.way.name)}</th>'
+        f'<th scope="row">{breakable(summary.way.name)}</th>'
         + "".join(_cell(measure, summary.result, summary.against if changes else None) for measure in measures)
         for summary in summaries
     )
-    return _html_table(["way", *(measure.title for measure in measures)], rows)
+    return html_table(["way", *(measure.title for measure in measures)], rows)
 
 
-def _html_table(titles: Iterable[str], rows: Iterable[str]) -> str:
+def html_table(titles: Iterable[str], rows: Iterable[str]) -> str:
+    """Renders a table from escaped rows."""
     heads = "".join(f'<th scope="col">{html_text(title)}</th>' for title in titles)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _breakable(name: str) -> str:
+def breakable(name: str) -> str:
     """Escapes a name and allows line breaks after its separators."""
     return html_text(name).replace("_", "_<wbr>").replace("-", "-<wbr>")
 
@@ -292,7 +345,8 @@ def _cell(measure: ReportMeasure, result: Backtest, against: Backtest | None) ->
     return f'<td>{value}<small class="{kind}">{html_text(measure.change(measures, baseline))}</small></td>'
 
 
-def _as_table(inside: str) -> str:
+def as_table(inside: str) -> str:
+    """Renders a table that opens on a click."""
     return f"<details><summary>As a table</summary>{inside}</details>"
 
 
@@ -316,13 +370,13 @@ def _tokens(summaries: Sequence[VariantSummary]) -> str:
         counts = (result.cache_read, result.cache_write, result.tokens - result.cache_read - result.cache_write)
         parts = ((kind, name, count) for (kind, name), count in zip(kinds, counts, strict=True))
         rows.append(_parts_bar(summary.way.name, short_number(result.tokens), parts))
-    return _section(
+    return section(
         "Tokens and dollars",
         "All prompts together, with unchanged beginnings served by the provider's cache. Answers are not counted: they "
         "are the recording's in every way.",
         f'<div class="plots"><div><h3>Tokens sent</h3>{_parts_plot("Tokens sent, by way", rows, kinds)}</div>'
         f"<div><h3>Dollars</h3>{_dollars(summaries)}</div></div>",
-        _as_table(_table(summaries, _SENT)),
+        as_table(_table(summaries, _SENT)),
     )
 
 
@@ -352,7 +406,7 @@ def _sizes(outcomes: Sequence[VariantOutcome]) -> str:
     if not sessions:
         return ""
     named = legend([("within", "prompt"), ("ceiling", "what the window allows"), ("beyond", "over it")])
-    return _section(
+    return section(
         "Prompt size over turns",
         "The longest sessions, from their first turn to their last. Where a curve falls, something left or was "
         "shortened.",
@@ -366,15 +420,15 @@ def _session(group: Sequence[VariantOutcome]) -> str:
     top = scale_top([data for _, data in curves])
     plots = "".join(curve(name, data, top) for name, data in curves)
     rows = (
-        f'<th scope="row">{_breakable(name)}</th>'
+        f'<th scope="row">{breakable(name)}</th>'
         f"<td>{data.turns:,}</td><td>{full_number(data.largest)}</td><td>{full_number(data.input_budget)}</td>"
         for name, data in curves
     )
-    table = _html_table(("way", "turns", "largest prompt", "what the window allows"), rows)
+    table = html_table(("way", "turns", "largest prompt", "what the window allows"), rows)
     turns = max(data.turns for _, data in curves)
     return (
         f'<div class="session"><h3>{html_text(group[0].file)}</h3><p class="about">{turns:,} turns</p>'
-        f'<div class="curves">{plots}</div>{_as_table(table)}</div>'
+        f'<div class="curves">{plots}</div>{as_table(table)}</div>'
     )
 
 
@@ -392,12 +446,12 @@ def _needs(summaries: Sequence[VariantSummary]) -> str:
         counts = (fetched, result.fetched_met, referred, result.referred_met)
         parts = ((kind, name, count) for (kind, name), count in zip(kinds, counts, strict=True))
         rows.append(_parts_bar(summary.way.name, f"{full_number(result.missed)} missed", parts))
-    return _section(
+    return section(
         "Regret, and what met it",
         "What turns of the recording needed after it had left the prompt or was shortened. Pale: it stood in the "
         "prompt all the same, recalled or in a summary.",
         f'<div class="plots"><div>{_parts_plot("Regret by kind, by way", rows, kinds)}</div></div>',
-        _as_table(_table(summaries, _NEEDED)),
+        as_table(_table(summaries, _NEEDED)),
     )
 
 
@@ -408,12 +462,12 @@ def _share_bar(name: str, share: float, kind: str, meaning: str, more: str = "")
 
 def _survival(summaries: Sequence[VariantSummary]) -> str:
     rows = [_share_bar(summary.way.name, summary.result.survival, "there", "still there") for summary in summaries]
-    return _section(
+    return section(
         "Entity survival",
         "Names, paths and numbers that answers used and that were known from before: how many of them stood somewhere "
         "in the prompt.",
         f'<div class="plots"><div>{bars("Entity survival, by way", rows, full=1.0)}</div></div>',
-        _as_table(_table(summaries, _SURVIVED)),
+        as_table(_table(summaries, _SURVIVED)),
     )
 
 
@@ -428,11 +482,11 @@ def _steadiness(summaries: Sequence[VariantSummary]) -> str:
         )
         for summary in summaries
     ]
-    return _section(
+    return section(
         "Prefix stability",
         "The share of all tokens that stood unchanged at the beginning of a prompt: a provider's cache can serve them.",
         f'<div class="plots"><div>{bars("Unchanged tokens, by way", rows, full=1.0)}</div></div>',
-        _as_table(_table(summaries, _STEADY)),
+        as_table(_table(summaries, _STEADY)),
     )
 
 
@@ -440,18 +494,19 @@ def _files(outcomes: Sequence[VariantOutcome], files: int) -> str:
     if files < 2:
         return ""
     rows = (
-        f'<th scope="row">{_breakable(outcome.file)}</th><td class="words">{html_text(outcome.way.name)}</td>'
+        f'<th scope="row">{breakable(outcome.file)}</th><td class="words">{html_text(outcome.way.name)}</td>'
         + "".join(_cell(measure, outcome.result, None) for measure in _EACH)
         for outcome in outcomes[:_MOST_ROWS]
     )
-    table = _html_table(["file", "way", *(measure.title for measure in _EACH)], rows)
+    table = html_table(["file", "way", *(measure.title for measure in _EACH)], rows)
     more = len(outcomes) - _MOST_ROWS
     lead = f"The first {_MOST_ROWS:,} rows; {more:,} more are in the JSON." if more > 0 else ""
-    return _section("Each file", lead, f"<details><summary>{files:,} files</summary>{table}</details>")
+    return section("Each file", lead, f"<details><summary>{files:,} files</summary>{table}</details>")
 
 
-def _glossary() -> str:
+def glossary(words: Mapping[str, str]) -> str:
+    """Renders words with what they mean."""
     items = "".join(
-        f"<div><dt>{html_text(word)}</dt><dd>{html_text(means, 600)}</dd></div>" for word, means in _GLOSSARY.items()
+        f"<div><dt>{html_text(word)}</dt><dd>{html_text(means, 600)}</dd></div>" for word, means in words.items()
     )
     return f'<dl class="words-list">{items}</dl>'

@@ -18,6 +18,7 @@ from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import open_store
 from recto.lab.commands.replay import Size
+from recto.lab.commands.trial import trial_command
 from recto.lab.comparison import MEASURES, MeasureName, Share, WayMeasures, compare
 from recto.lab.isolation import isolated, read_sessions
 from recto.lab.variants import MODES, Variant, variants
@@ -31,12 +32,16 @@ _DEFAULT_WINDOWS = (16_000, 32_000)
 
 @click.group("lab")
 def lab_command() -> None:
-    """Experiments on recorded sessions. Nothing is written into your store, and no model is called.
+    """Experiments on recorded sessions. Nothing is written into your store.
 
     \b
     Examples:
       recto lab compare session.jsonl --window 16k
+      recto lab trial session.jsonl --window 8k --html trial.html
     """
+
+
+lab_command.add_command(trial_command)
 
 
 @lab_command.command("compare")

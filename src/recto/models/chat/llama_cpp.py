@@ -119,16 +119,55 @@ class Runtime:
 
     def tokens(self, text: str) -> int:
         """Count the tokens of a text; control tokens in it count as plain text. Raises `ValueError`."""
-        link = _Link(self._address)
+        return len(self._cut(text, parse_special=False))
+
+    def losses(
+        self, messages: Sequence[Mapping[str, Any]], target: str, over: Callable[[], bool], seconds: float
+    ) -> list[float]:
+        """Return the negative log-likelihood of each token of a response, in nats; gives up when `over` returns true.
+
+        The server has no log-probabilities of prompts. So each token is generated alone behind those before it, forced
+        by a bias; its reported probability is that of the model, before the bias. Raises `ValueError`.
+        """
+        rendered = self._post("/apply-template", {"messages": [self._harmless(message) for message in messages]})
+        before = self._cut(str(rendered.get("prompt", "")), parse_special=True)
+        losses: list[float] = []
+        for place, token in enumerate(response := self._cut(target, parse_special=False)):
+            if over():
+                raise ValueError(_TOO_LATE)
+            question = {
+                "prompt": [*before, *response[:place]],
+                "n_predict": 1,
+                "temperature": 0,
+                "n_probs": 1,
+                "logit_bias": [[token, 1000.0]],
+                "cache_prompt": place > 0,  # the first one starts afresh, so that no earlier call changes the result
+            }
+            (generated,) = self._post("/completion", question, seconds)["completion_probabilities"]
+            if generated["id"] != token:
+                raise ValueError("it did not generate the token that it had to")
+            losses.append(-float(generated["logprob"]))
+        return losses
+
+    def _cut(self, text: str, *, parse_special: bool) -> list[int]:
+        """Cut a text into tokens. A rendered prompt has control tokens in it; in all other text they are plain."""
+        body = {"content": text, "parse_special": parse_special, "add_special": parse_special}
+        tokens: list[int] = self._post("/tokenize", body)["tokens"]
+        return tokens
+
+    def _post(self, path: str, body: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:
+        link = _Link(self._address, seconds)
         try:
-            body = json.dumps({"content": text, "parse_special": False})
             headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
-            link.request("POST", "/tokenize", body, headers)
-            return len(json.loads(link.getresponse().read())["tokens"])
-        except (OSError, HTTPException, KeyError) as error:
-            raise ValueError(f"the tokenizer did not answer ({type(error).__name__})") from None
+            link.request("POST", path, json.dumps(body), headers)
+            answer: dict[str, Any] = json.loads(link.getresponse().read())
+        except (OSError, HTTPException) as error:
+            raise ValueError(f"its server did not answer ({type(error).__name__})") from None
         finally:
             link.close()
+        if "error" in answer:
+            raise ValueError(_refusal(answer["error"]))
+        return answer
 
     @property
     def _address(self) -> str:
@@ -142,14 +181,14 @@ class Runtime:
 class _Link(HTTPConnection):
     """HTTP over a Unix domain socket."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
-        self._to = address
+    def __init__(self, address: str, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._to, self._seconds = address, seconds
 
     def connect(self) -> None:
         """Connect the socket."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_SECONDS)
+        self.sock.settimeout(self._seconds)
         self.sock.connect(self._to)
 
 
@@ -228,6 +267,19 @@ class EmbeddedModel:
         """Count the tokens of a text; control tokens in it count as plain text. Raises `ModelFailed`."""
         call: _ModelUse[int] = _ModelUse(ends=time.monotonic() + self.seconds)
         return self._within(call, lambda: self._loaded().tokens(replace_surrogates(text)))
+
+    def losses(self, messages: Sequence[Mapping[str, Any]], target: str) -> list[float]:
+        """Return the negative log-likelihood of each token of a response to messages, in nats. Raises `ModelFailed`."""
+        call: _ModelUse[list[float]] = _ModelUse(ends=time.monotonic() + self.seconds)
+        said = [{**message, "content": replace_surrogates(message["content"])} for message in messages]
+
+        def work() -> list[float]:
+            try:
+                return self._loaded().losses(said, replace_surrogates(target), call.over, self.seconds)
+            except ValueError as error:
+                raise ModelFailed(self.name, str(error)) from None
+
+        return self._within(call, work)
 
     def close(self) -> None:
         """Free its memory, at once or after the current generation; the next use loads it again."""

@@ -146,7 +146,8 @@ def test_a_file_of_something_else_is_not_taken_for_kept_scores(home):
 
 def test_real_runs_are_tried(data, tmp_path):
     files = sorted(data.glob("agent_sessions/*/*.jsonl"), key=lambda file: file.stat().st_size)[4:6]
-    shown = called_at(tmp_path, "lab", "trial", *map(str, files), "--window", "8k", "--mode", "sliding_window", "--json")
+    given = ("--window", "8k", "--mode", "sliding_window", "--json")
+    shown = called_at(tmp_path, "lab", "trial", *map(str, files), *given)
     arms = {row["arm"]: row for row in json.loads(shown)["arms"]}
     assert arms[WHOLE]["all"]["value"] == 1
     assert arms["sliding_window"]["all"]["value"] >= arms[EQUAL]["all"]["value"]

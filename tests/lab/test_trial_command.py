@@ -9,7 +9,7 @@ import pytest
 from tests.cli.calling import called, called_at
 from tests.hostile_texts import MARKUP
 from tests.lab.test_html_report import WORDS_OF_ELEMENTS, WORDS_OF_PAGES, Looked
-from tests.lab.test_likelihood import echo
+from tests.lab.test_response_likelihood import echo
 from tests.lab.test_trial import run_messages
 from tests.models.serving import serving
 

@@ -6,6 +6,8 @@ import json
 import os
 import threading
 import time
+from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from tests.spelling import SpellingEmbedder
 from recto.errors import EmbedderFailed
 from recto.recall._embedder_guard import GuardedEmbedder
 from recto.recall.index.rows import CoveredRange, IndexRow
-from recto.recall.indexer import Indexer
+from recto.recall.indexer import OLD_LANES, Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.term_rows import with_row
@@ -133,9 +135,35 @@ def test_rows_of_another_lexicon_are_made_again():
     assert indexer.backlog(S) == (0, 0)
 
 
-def test_the_lane_of_a_version_that_kept_words_in_the_index_is_dropped():
+def test_a_session_that_was_indexed_with_english_stems_finds_other_forms_after_an_upgrade(tmp_path):
+    class EnglishOnly(PorterLexicon):
+        name = "porter/1"
+
+        def terms(self, text):
+            return dict(Counter(self.sequence(text)))
+
+    texts = {1: "Die Rechnung der Spedition ist bezahlt.", 2: "Welche Plätze sind frei?"}
+    with closing(SqliteStore(tmp_path / "old.db")) as store, closing(SqliteIndex(tmp_path / "old.recall.db")) as index:
+        before = Indexer(store, index, lexicon=EnglishOnly(), in_background=False)
+        drafts = [message(number, texts.get(number, "")) for number in range(1, 601)]
+        store.append(S, [with_row(draft, before.lexicon) for draft in drafts])
+        before.words.maintain(S)
+        assert found(before, "number41")[0] == 41
+        assert index.covered(S, "terms/porter/1")
+
+        after = indexing(store, index)
+        assert after.backlog(S) == (600, 0)
+        assert after.catch_up(S)
+        assert found(after, "Welche Rechnungen sind bezahlt?")[0] == 1
+        assert found(after, "number41")[0] == 41
+        assert index.covered(S, after.words.lane)
+        assert not index.covered(S, "terms/porter/1")
+        assert all(after.matches(entry) for entry in store.read(S))
+
+
+@pytest.mark.parametrize("old", OLD_LANES)
+def test_the_lane_of_an_earlier_version_is_dropped(old):
     indexer = indexing(filled(3))
-    old = f"words/{indexer.lexicon.name}"
     indexer.index.put(S, old, [IndexRow(1, b"row")], CoveredRange(1, 1, indexer.store.pick(S, [1])[0].hash))
     assert indexer.catch_up(S)
     assert old not in [size.lane for size in indexer.index.lanes()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
 
@@ -27,6 +28,63 @@ LEXICON = PorterLexicon()
 )
 def test_forms_of_one_word_are_one_term(one, other):
     assert LEXICON.terms(one) == LEXICON.terms(other)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "stem"),
+    [
+        ("Die Rechnung ist bezahlt.", "Welche Rechnungen sind da?", "rechnung"),
+        ("Le médicament est cher.", "Quels médicaments sont là ?", "medic"),
+        ("La reparación del tejado.", "¿Qué hay que reparar?", "repar"),
+        ("Il pagamento è fatto.", "Quali pagamenti sono stati fatti?", "pag"),
+        ("A fatura não está aqui.", "Quais são as faturas?", "fatur"),
+        ("De rekening is betaald.", "Welke rekeningen zijn er?", "rekeen"),
+        ("Räkningen är betald.", "Vilka räkningar har vi?", "rakning"),
+        ("Regningen er ikke betalt.", "Hvilke regninger har jeg ikke fået?", "regning"),
+        ("Regningen er ikke betalt.", "Hvilke regninger har vi ikke fått?", "regning"),
+        ("Tämä lasku on maksettu.", "Mitkä laskut ovat täällä?", "lasku"),
+        ("Счёт оплачен вчера.", "Какие счета были?", "счет"),
+    ],
+)
+def test_forms_of_a_word_in_another_language_share_a_term(said, asked, stem):
+    assert crc32(stem.encode()) in LEXICON.terms(said).keys() & LEXICON.terms(asked).keys()
+
+
+def test_function_words_of_another_language_are_left_out():
+    assert LEXICON.terms("Die Rechnung ist nicht in der Mappe") == LEXICON.terms("und Rechnung Mappe")
+    assert len(LEXICON.terms("wer bin ich")) == 3, "a text of nothing else can still be found"
+
+
+def test_an_english_text_has_english_stems_alone():
+    text = "The invoices of the carrier were paid twice, and the second payment is refunded in den Haag."
+    assert LEXICON.terms(text) == dict(Counter(LEXICON.sequence(text)))
+
+
+def test_a_word_of_english_is_found_in_a_text_of_another_language_and_the_other_way_round():
+    english, german = LEXICON.terms("the parser raised an error"), LEXICON.terms("Der Parser hat einen Fehler")
+    assert crc32(b"parser") in english.keys() & german.keys()
+
+
+def test_names_and_paths_have_no_other_terms_in_another_language():
+    name = "src/parse_headers.py fetchUserNames v1.2.3"
+    beside = "Die Rechnung ist in der Mappe"
+    assert LEXICON.terms(f"{beside} {name}").keys() == LEXICON.terms(beside).keys() | LEXICON.terms(name).keys()
+
+
+@pytest.mark.parametrize(
+    ("question", "told_apart_by"), [("什么时候检查备份？", "备份"), ("バックアップはいつ確認しますか？", "確認")]
+)
+def test_particles_and_endings_without_spaces_are_left_out(question, told_apart_by):
+    terms = LEXICON.terms(question).keys()
+    assert crc32(told_apart_by.encode()) in terms
+    assert not terms & {crc32(word.encode()) for word in ("什么", "时候", "ます", "すか")}
+    assert LEXICON.terms("什么时候？"), "a text of nothing else can still be found"
+
+
+def test_a_word_of_one_character_is_found_inside_a_text_without_spaces():
+    for text in ("上周带猫去医院", "先週、猫を病院に連れて行った"):
+        assert LEXICON.terms("猫").keys() < LEXICON.terms(text).keys()
+    assert LEXICON.terms("在医院的").keys().isdisjoint(LEXICON.terms("的"))
 
 
 def test_terms_are_counted_and_fit_32_bits():
@@ -55,9 +113,11 @@ def test_no_text_is_refused_and_a_fresh_lexicon_agrees(text):
 
 
 def test_the_terms_are_those_of_the_lane_they_are_kept_in():
-    assert LEXICON.name == "porter/1"
+    assert LEXICON.name == "porter/2"
     # CRC-32 of the stem: stored in indexes, so it must not change under this name.
     assert LEXICON.terms("databases") == {crc32(b"databas"): 1}
+    assert LEXICON.terms("und Rechnungen").keys() == {crc32(b"rechnungen"), crc32(b"rechnung")}
+    assert LEXICON.terms("резервные").keys() == {crc32("резервные".encode()), crc32("резервн".encode())}
 
 
 def test_threads_share_one(monkeypatch):

@@ -41,6 +41,8 @@ _SLICE_SECONDS = 5.0
 """Time that the background thread spends on one session while others are waiting."""
 _CLOSING_SECONDS = 5.0
 """How long `close` waits for the current batch. An embedder that hangs is abandoned."""
+OLD_LANES = ("words/porter/1", "terms/porter/1")
+"""Lanes of words that earlier versions wrote: one kept all rows in the index, one knew English stems only."""
 _MAX_SESSIONS = 4_096
 """Sessions whose state is cached here. What is dropped from the cache is read again."""
 
@@ -227,11 +229,12 @@ class Indexer:
         return True
 
     def _seal_words(self, session: str) -> None:
-        """Seal the rows of words that fill blocks; drop the lane of a version that kept all rows in the index."""
+        """Seal the rows of words that fill blocks; drop the lanes of earlier versions."""
         try:
             self.words.maintain(session)
-            if self.index.covered(session, old := f"words/{self.lexicon.name}"):
-                self.index.forget(session, old)
+            for old in OLD_LANES:
+                if self.index.covered(session, old):
+                    self.index.forget(session, old)
         except IndexCorrupt:
             raise
         except StoreError:

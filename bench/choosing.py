@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from bench.measure import figures, row
 from recto.config import load
-from recto.config.factory import make_indexer, open_session
-from recto.lab.backtest import Backtest, backtest
+from recto.config.factory import open_session
+from recto.lab.backtest import Backtest
 from recto.lab.comparison import MEASURES, Share, WayMeasures, compare
 from recto.lab.isolation import isolated, read_sessions
-from recto.lab.recordings import RecordingClock
+from recto.lab.recordings import session_result
 from recto.lab.results import dollars
-from recto.lab.variants import POLICIES, Variant, variants
+from recto.lab.variants import POLICIES, variants
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import MESSAGE, Entry
 
@@ -51,7 +51,7 @@ def run(quick: bool) -> list[dict]:
     for kind, sessions in kinds.items():
         for policy in _COMPARED[: 1 if quick else None]:
             (way,) = variants(settings, model=MODEL, window=_SMALLEST, modes=["sliding_window"], policies=[policy])
-            total = sum((_replayed(entries, way) for entries in sessions), Backtest())
+            total = sum((session_result(way, entries) for entries in sessions), Backtest())
             rows.append(_policy_row(kind, policy, total))
     return rows
 
@@ -74,22 +74,6 @@ def _chat(file: Path) -> Iterator[Entry]:
         ordered = [messages[id] for id in sorted(messages)]
         session.append_all([{"role": message["role"], "content": message["content"]} for message in ordered])
         yield from (entry for entry in session.read() if entry.kind == MESSAGE)
-
-
-def _replayed(entries: Sequence[Entry], variant: Variant) -> Backtest:
-    clock = RecordingClock()
-    with (
-        closing(MemoryStore()) as store,
-        closing(make_indexer(variant.settings, store)) as indexer,
-        closing(open_session(variant.settings, store, indexer, clock=clock)) as session,
-    ):
-        return backtest(session, _timed(entries, clock))
-
-
-def _timed(entries: Sequence[Entry], clock: RecordingClock) -> Iterator[Entry]:
-    for entry in entries:
-        yield entry
-        clock.reach(entry.ts)
 
 
 def _mode_row(kind: str, result: WayMeasures) -> dict:

@@ -253,6 +253,8 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
         ("lab", "compare", TERMINAL[8], "--window", "16k"),
         ("lab", "trial", "odd.jsonl", "--window", "16k", "--moments", "1", "--json", "--with-names"),
         ("lab", "trial", TERMINAL[8], TERMINAL[21], "--window", "16k"),
+        ("lab", "mine", "odd.jsonl", "--window", "16k", "--mode", "zones", "--with-content"),
+        ("lab", "mine", TERMINAL[8], "--with-content"),
     ],
     "mcp": [("mcp", "--session", NAMED, "add", "cursor", "--print"), ("mcp", "add", TERMINAL[8])],
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],

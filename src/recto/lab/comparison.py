@@ -112,6 +112,8 @@ class WayMeasures:
     outdated: int = 0
     """Corrected statements that were in an examined prompt without their correction."""
     shares: Mapping[MeasureName, Share] = field(default_factory=dict)
+    lacking: tuple[str, ...] = field(default=(), repr=False)
+    """Statements that still hold and are not in the last examined prompt."""
 
     def __add__(self, other: WayMeasures) -> WayMeasures:
         shares = {name: self.shares.get(name, Share()) + other.shares.get(name, Share()) for name in MEASURES}
@@ -122,6 +124,7 @@ class WayMeasures:
             evicted=self.evicted + other.evicted,
             outdated=self.outdated + other.outdated,
             shares=shares,
+            lacking=(*self.lacking, *other.lacking),
         )
 
 
@@ -192,7 +195,7 @@ def _measure(recording: Recording, variant: Variant, advance: Callable[[int], ob
         if settings.recall.enabled:
             indexer.catch_up(session.key)
             examiner.search()
-    return examiner.result
+    return replace(examiner.result, lacking=examiner.lacking)
 
 
 def _empty(variant: Variant) -> WayMeasures:
@@ -248,6 +251,11 @@ class _Examiner:
         self.result = replace(
             self.result + WayMeasures(way="", window=0, shares=shares, outdated=outdated), evicted=evicted
         )
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The texts of these statements."""
+        return tuple(fact.text for fact in self._lacking)
 
     def search(self) -> None:
         """Searches for what is not in the last prompt."""
@@ -382,6 +390,7 @@ def _measure_trimmed(recording: Recording, variant: Variant, advance: Callable[[
                 reachable = Share(0, min(len(lacking), _MAX_SEARCHED))
                 shares |= {"reachable": reachable} if number == max(recording.examined) else {}
                 result += WayMeasures(way="", window=0, shares=shares, outdated=outdated)
+                result = replace(result, lacking=tuple(fact.text for fact in lacking))
         message = read(entry.content, entry.wire)
         kept[entry.seq] = message.text
         trimmed.take(baseline_message(entry, meter.message(message)))

@@ -5,7 +5,7 @@ The clock is the recording's own, so neither the time of the replay nor the spee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,6 +93,18 @@ def run_task(task: ReplayTask, advance: Advance) -> VariantOutcome:
             curve = sizes.curve()
     advance(remaining)
     return VariantOutcome(place=task.place, file=task.file.name, way=task.variant.way, result=total, curve=curve)
+
+
+def session_result(variant: Variant, entries: Iterable[Entry]) -> Backtest:
+    """Replays one session in one way."""
+    clock = RecordingClock()
+
+    def timed() -> Iterator[Entry]:
+        for entry in entries:
+            yield entry
+            clock.reach(entry.ts)
+
+    return _result(variant.settings, variant.way, timed(), clock, _ignore_turn)
 
 
 def _ignore_turn(turn: ReplayedTurn) -> None:

@@ -17,6 +17,7 @@ from recto.cli.console import one_line, out, progress, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import open_store
+from recto.lab.commands.mine import mine_command
 from recto.lab.commands.replay import Size
 from recto.lab.commands.trial import trial_command
 from recto.lab.comparison import MEASURES, MeasureName, Share, WayMeasures, compare
@@ -38,10 +39,12 @@ def lab_command() -> None:
     Examples:
       recto lab compare session.jsonl --window 16k
       recto lab trial session.jsonl --window 8k --html trial.html
+      recto lab mine --window 32k --html mine.html
     """
 
 
 lab_command.add_command(trial_command)
+lab_command.add_command(mine_command)
 
 
 @lab_command.command("compare")

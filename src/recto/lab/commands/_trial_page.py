@@ -18,6 +18,7 @@ from recto.lab.commands._html_report import (
     intervals,
     section,
 )
+from recto.lab.reader import ReaderResult
 from recto.lab.report import UNKNOWN, full_number, interval_text, percent, signed
 from recto.lab.trial import ArmResult, TriedRun
 
@@ -38,13 +39,22 @@ _WORDS = {
 }
 
 
-def trial_page(results: Sequence[ArmResult], *, runs: Sequence[TriedRun], names: Sequence[str], scored_by: str) -> str:
+def trial_page(
+    results: Sequence[ArmResult],
+    answers: Sequence[ReaderResult],
+    *,
+    runs: Sequence[TriedRun],
+    names: Sequence[str],
+    scored_by: str,
+) -> str:
     """Renders the page; `names` are those of the runs, or nothing."""
     windows = list(dict.fromkeys(result.window for result in results))
     moments = sum(result.support.moments for result in results if result.arm == results[0].arm)
     about = f"{len(runs):,} runs · {moments:,} moments" + (f" · scored by {scored_by}" if scored_by else "")
     parts = [_window(window, [result for result in results if result.window == window]) for window in windows]
-    if not results:
+    answered = list(dict.fromkeys(result.window for result in answers))
+    parts += [_answers(window, [result for result in answers if result.window == window]) for window in answered]
+    if not results and not answers:
         parts.append(section("Nothing to compare", "Every history fits these windows."))
     if names:
         rows = (f'<th scope="row">{breakable(name)}</th>' for name in names)
@@ -104,6 +114,21 @@ def _window(window: int, results: Sequence[ArmResult]) -> str:
         f'<div class="plots">{plots}</div>',
         as_table(_table(results)),
     )
+
+
+def _answers(window: int, results: Sequence[ReaderResult]) -> str:
+    rows = [
+        Bar(
+            name=result.arm,
+            label=f"{percent(result.share)} of {result.questions:,}"
+            + ("" if result.gain is None else f", {interval_text(result.gain)}"),
+            segments=[Segment(value=result.share, kind="there", label=f"{percent(result.share)} right")],
+        )
+        for result in results
+    ]
+    lead = "Questions whose answer is a value, answered by one reader from each prompt and scored by rule."
+    plot = f'<div class="plots"><div>{bars("Right answers, by arm", rows, full=1.0)}</div></div>'
+    return section(f"Answers in a window of {window:,} tokens", lead, plot)
 
 
 def _table(results: Sequence[ArmResult]) -> str:

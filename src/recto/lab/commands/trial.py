@@ -18,15 +18,18 @@ from recto.cli.completion import complete_models
 from recto.cli.console import err, one_line, out, progress, safe
 from recto.cli.import_export import write_out
 from recto.config import Settings
-from recto.errors import ModelFailed
+from recto.config.factory import make_chat_model
+from recto.errors import ModelFailed, SettingsError
 from recto.lab.bootstrap import Interval
 from recto.lab.commands._sessions import load_sessions
 from recto.lab.commands._trial_page import trial_page
 from recto.lab.commands.replay import PageFile, Size
 from recto.lab.equivalence import MARGIN, Equivalence
 from recto.lab.likelihood import KeptScores, Score, Scorer, make_scorer
-from recto.lab.moments import Choice
+from recto.lab.moments import Choice, evenly
 from recto.lab.process_pool import in_processes
+from recto.lab.question_sets import read_questions
+from recto.lab.reader import ReaderResult, ask_reader, summarize_answers
 from recto.lab.report import UNKNOWN, interval_text
 from recto.lab.trial import ArmResult, TrialTask, TriedRun, score_moments, summarize_trial, try_run
 from recto.lab.variants import MODES
@@ -43,11 +46,12 @@ class TrialOutcome:
     runs: list[TriedRun] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
-    """Prompts that the model did not score, by reason."""
+    """Prompts that the model did not score or answer, by reason."""
+    answers: list[ReaderResult] = field(default_factory=list)
 
 
 @click.command("trial")
-@click.argument("sessions", nargs=-1, required=True)
+@click.argument("sessions", nargs=-1)
 @click.option(
     "--window", "windows", multiple=True, type=Size(), metavar="N", help="In a window of so many tokens; several times."
 )
@@ -62,6 +66,20 @@ class TrialOutcome:
 )
 @click.option("--longest", type=Size(), metavar="N", help="Only histories of at most so many tokens.")
 @click.option("--likelihood", is_flag=True, help="Score the recorded responses with the model of compress.model.")
+@click.option(
+    "--questions",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Ask the model of compress.model questions of LongMemEval (a file) or BEAM (a folder).",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Conversations with questions, evenly spaced.",
+)
 @click.option(
     "--keep",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -100,13 +118,17 @@ def trial_command(
     SESSIONS are files that 'recto import' takes, or sessions of your store. A moment is a model call whose history does
     not fit the window. Counted by rule: how much of what the recorded next action uses is in each prompt. With
     --likelihood a model is called, of the settings compress.model: how likely it finds the recorded response after each
-    prompt, and whether that is equivalent to the whole history. Nothing is written into your store.
+    prompt, and whether that is equivalent to the whole history. With --questions that model answers questions from each
+    prompt, and those whose answer is a value are scored by rule. Nothing is written into your store.
 
     \b
     Examples:
       recto lab trial runs/*.jsonl --window 8k --html trial.html
       recto lab trial session.jsonl --window 16k --likelihood --longest 32k --keep scores.jsonl --json
+      recto lab trial --questions beam/1 --window 8k
     """
+    if not sessions and options["questions"] is None:
+        raise click.UsageError("name sessions to try, or --questions to ask")
     scorer = make_scorer(settings) if options["likelihood"] else None
     context = click.get_current_context()
     context.call_on_close(scorer.close if scorer else lambda: None)
@@ -129,6 +151,8 @@ def trial_command(
         for name, entries in load_sessions(settings, sessions)
     ]
     outcome = _tried(tasks, options["jobs"], scorer, kept)
+    if options["questions"] is not None:
+        _ask(settings, choice, options, outcome)
     results = summarize_trial(outcome.runs, outcome.scores, margin=options["margin"])
     report = trial_json(results, outcome, margin=options["margin"], model=scorer.name if scorer else None)
     if with_names:
@@ -139,7 +163,8 @@ def trial_command(
         _show(results, outcome)
     if html is not None:
         names = [run.name for run in outcome.runs] if with_names else []
-        page = trial_page(results, runs=outcome.runs, names=names, scored_by=scorer.name if scorer else "")
+        scored_by = scorer.name if scorer else ""
+        page = trial_page(results, outcome.answers, runs=outcome.runs, names=names, scored_by=scored_by)
         write_out([page.encode(errors="replace")], html)
         err.print(f"written to {safe(str(html))}", markup=False, highlight=False, soft_wrap=True)
 
@@ -161,6 +186,25 @@ def _tried(tasks: Sequence[TrialTask], jobs: int | None, scorer: Scorer | None, 
     return outcome
 
 
+def _ask(settings: Settings, choice: Choice, options: dict[str, Any], outcome: TrialOutcome) -> None:
+    """Asks the reader questions, from the prompts of all arms."""
+    reader = make_chat_model(settings)
+    if reader is None:
+        raise SettingsError("compress.model.use", "--questions needs a model that answers")
+    found = [conversation for conversation in read_questions(options["questions"]) if conversation.questions]
+    chosen = [found[place] for place in evenly(range(len(found)), options["most"])]
+    seconds = settings.compress.model.seconds
+    try:
+        with progress("asking", len(chosen)) as advance:
+            answers, failures = ask_reader(
+                reader, chosen, settings, choice, model=options["model"], seconds=seconds, advance=advance
+            )
+    finally:
+        reader.close()
+    outcome.answers = summarize_answers(answers)
+    outcome.failures += failures
+
+
 def trial_json(
     results: Sequence[ArmResult], outcome: TrialOutcome, *, margin: float, model: str | None
 ) -> dict[str, Any]:
@@ -170,6 +214,16 @@ def trial_json(
         "model": model,
         "margin": margin,
         "arms": [_arm_json(result) for result in results],
+        "answers": [
+            {
+                "window": result.window,
+                "arm": result.arm,
+                "right": result.right,
+                "of": result.questions,
+                "gain": None if result.gain is None else _interval_json(result.gain),
+            }
+            for result in outcome.answers
+        ],
         "not_scored": dict(outcome.failures),
     }
 
@@ -206,6 +260,32 @@ def _likelihood_json(judged: Equivalence) -> dict[str, Any]:
 
 
 def _show(results: Sequence[ArmResult], outcome: TrialOutcome) -> None:
+    for window in dict.fromkeys(result.window for result in outcome.answers):
+        out.print(_answers_table(window, [result for result in outcome.answers if result.window == window]))
+    if outcome.runs:
+        _show_runs(results, outcome)
+    elif not outcome.answers:
+        out.print("Nothing was answered: every conversation fits these windows, or the model failed.")
+    for reason, count in outcome.failures.most_common():
+        out.print(Text(f"{count:,} prompts were not scored: {one_line(reason, 200)}", "yellow"), soft_wrap=True)
+
+
+def _answers_table(window: int, results: Sequence[ReaderResult]) -> Table:
+    table = Table(
+        Column("arm"),
+        Column("right", justify="right"),
+        Column("gain", justify="right"),
+        title=f"answers in a window of {window:,}",
+        title_justify="left",
+        title_style="bold",
+    )
+    for result in results:
+        gain = UNKNOWN if result.gain is None else interval_text(result.gain)
+        table.add_row(result.arm, f"{result.share:.0%} of {result.questions:,}", gain)
+    return table
+
+
+def _show_runs(results: Sequence[ArmResult], outcome: TrialOutcome) -> None:
     runs = len(outcome.runs)
     out.print(Text(f"{runs:,} {'run' if runs == 1 else 'runs'}", "bold"))
     if not results:
@@ -224,8 +304,6 @@ def _show(results: Sequence[ArmResult], outcome: TrialOutcome) -> None:
             "interval by run; equivalent: the interval is within the margin",
             soft_wrap=True,
         )
-    for reason, count in outcome.failures.most_common():
-        out.print(Text(f"{count:,} prompts were not scored: {one_line(reason, 200)}", "yellow"), soft_wrap=True)
 
 
 def _table(window: int, results: Sequence[ArmResult]) -> Table:

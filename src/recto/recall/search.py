@@ -6,7 +6,7 @@ Works on columns from the index: no text is read, and only the best candidates b
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +30,7 @@ from recto.recall.ranking import (
     calibration_for,
     score_candidates,
 )
+from recto.recall.subject import subject_of
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
@@ -219,6 +220,7 @@ class Searcher:
     ) -> Ranking:
         """Rank the candidates in these sessions, best first, without hidden entries."""
         spans, notes = find_date_spans(query.text, query.now), list[str]()
+        query = replace(query, text=subject_of(query.text))  # after the dates, which may be in the rest
         searched, statistics, weights = self._by_words(query, sessions, hidden or {})
         self._by_meaning(query, searched, notes)
         _by_date(searched, spans)

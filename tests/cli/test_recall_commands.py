@@ -337,3 +337,14 @@ def test_one_question_at_a_time(here, arguments):
 def test_what_was_done_needs_no_index(worked_home, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__ENABLED", "false")
     assert "version 1" in done("--file", "parser.py")
+
+
+def test_lines_are_searched_with_context_and_regular_expressions(worked_home):
+    told = run("grep", "keyerror", "--session", "agent:me:work", "-C", "1").stdout.splitlines()
+    assert told[0].startswith("recto://agent:me:work/9  tool")
+    assert [line.strip() for line in told[1:4]] == ["1- Exit code 1", "2: E   KeyError: 'port'", "3- 1 failed in 0.52s"]
+    assert "3 passed in 0.31s" in run("grep", "-E", r"^\d passed", "--session", "agent:me:work").stdout
+    page = json.loads(run("grep", "KeyError", "--session", "agent:me:work", "-n", "1", "--json").stdout)
+    assert page["next"] == 8
+    assert "No line matches" in run("grep", "nowhere").stdout
+    assert "without its ')'" in run("grep", "-E", "(a", code=3).stderr

@@ -13,7 +13,7 @@ from recto.engine.async_session import AsyncSession, ThreadCall
 from recto.engine.session import Session
 
 DEADLINE = 30
-NAMESPACES = ("memory", "checkpoints", "health", "usage")
+NAMESPACES = ("memory", "checkpoints", "health", "usage", "transcript", "work")
 
 
 def public(thing: object) -> dict[str, object]:

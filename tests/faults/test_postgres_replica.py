@@ -40,7 +40,8 @@ REPLICA, STORE = True, False
 """Who has answered."""
 PAST = {
     "/sessions", "/session/transcript", "/session/entry", "/session/compare", "/session/timeline", "/session/decisions",
-    "/session/audit", "/session/checkpoints", "/session/checkpoint",
+    "/session/audit", "/session/checkpoints", "/session/checkpoint", "/session/outline", "/session/grep",
+    "/session/work/file", "/session/work/command", "/session/work/error", "/session/work/number",
 }  # fmt: skip
 """What a replica may answer; a prompt too, where it is one of the past."""
 

@@ -243,6 +243,12 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "facts": [("facts",), ("facts", "--all")],
     "fidelity": [("fidelity", "odd.jsonl"), ("fidelity", "odd.jsonl", "--questions", "questions.json")],
     "fork": [("fork", KEY, "agent:me:copy [red]"), ("fork", TERMINAL[1], "agent:me:x")],
+    "grep": [
+        ("grep", "e", "-C", "2"),
+        ("grep", "-E", ".", "-n", "500"),
+        ("grep", TERMINAL[8]),
+        ("grep", "-E", "(\x1b"),
+    ],
     "health": [("health",), ("health", NAMED)],
     "hook": [("hook", "install", "claude-code", "--print"), ("hook", "install", TERMINAL[8])],
     "import": [("import", "odd.jsonl"), ("import", "odd.jsonl", "--keep-going", "--session", NAMED)],

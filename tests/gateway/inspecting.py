@@ -122,7 +122,7 @@ def example(one: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str,
     usual: dict[str, Any] = {
         "session": session, "seq": 1, "first": 1, "second": 2, "version": 1, "entries": [1], "decision": 1,
         "restored": 1, "kind": "misc", "text": "a note", "query": "which shelf", "proposal": "0" * 16,
-        "digest": "0" * 64,
+        "digest": "0" * 64, "pattern": "shelf", "file": "src/shelf.py",
     }  # fmt: skip
     usual |= more
     query = {name: usual[name] for name, kind in one.query.items() if kind.required}

@@ -9,10 +9,12 @@ import shutil
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from tests.context.worked_sessions import messages
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
 from recto.config.factory import open_memory
 from recto.engine.gauge import pressure_of
+from recto.engine.views.codec import to_builtins
 from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
 from recto.transcript.events import event, requested_by
@@ -108,6 +110,43 @@ def test_pages_of_a_transcript_hold_every_entry_once_and_in_order(told, order):
 def test_a_transcript_can_be_searched_for_words_and_case_does_not_matter(told):
     page = told.get("/session/transcript", session=MAIN, q="SHELF 13 OF")
     assert [one["text"] for one in page["entries"]] == [f"{CANARIES['anna']} asks for shelf 13 of the library"]
+
+
+def test_lines_of_a_transcript_are_searched_with_context(told):
+    page = told.get("/session/grep", session=MAIN, pattern=r"shelf 1[37] of", regex="true", order="asc")
+    assert [line["text"] for match in page["matches"] for line in match["lines"]] == [
+        f"canarynorth asks for shelf {number} of the library" for number in (13, 17)
+    ]
+    pointer = page["matches"][0]["pointer"]
+    assert pointer.endswith(f"/{page['matches'][0]['seq']}")
+    refused = told.ask("anna", "GET", "/session/grep", session=MAIN, pattern="(a", regex="true")
+    assert refused.status_code == 422
+    assert "without its ')'" in refused.json()["error"]["message"]
+
+
+def test_entries_are_outlined_by_range(told):
+    page = told.get("/session/outline", session=MAIN, limit=2, **{"from": 3})
+    assert [entry["seq"] for entry in page["entries"]] == [3, 4]
+    assert page["next"] == 5
+    whole = told.get("/session/entry", session=MAIN, seq=page["entries"][0]["seq"])
+    assert page["entries"][0]["characters"] == len(whole["text"])
+    assert whole["text"].startswith(page["entries"][0]["first_line"])
+
+
+def test_what_was_done_is_that_of_the_library(fresh):
+    with fresh.sessions.use(KEYS["anna"], "worked") as session:
+        for message in messages("openai.chat"):
+            session.append(message)
+        library = {
+            "file": session.work.file("src/parser.py"),
+            "command": session.work.command("pytest tests"),
+            "error": session.work.error("KeyError"),
+            "number": session.work.number("passed in"),
+        }
+    asked = {"file": {"file": "src/parser.py"}, "command": {"text": "pytest tests"}, "error": {"text": "KeyError"}}
+    asked["number"] = {"text": "passed in"}
+    for kind, query in asked.items():
+        assert fresh.get(f"/session/work/{kind}", session="worked", **query) == to_builtins(library[kind])
 
 
 def test_a_page_says_of_each_message_whether_the_model_sees_it(fresh):

@@ -10,7 +10,8 @@ import pytest
 
 from recto.config import load
 from recto.config.factory import make_indexer, open_session, open_store
-from recto.mcp import params, queries
+from recto.engine.views.codec import to_json
+from recto.mcp import _transcript, params, queries
 from recto.mcp._pagination import MAX_CHARS
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import render
@@ -63,9 +64,29 @@ def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
     for seq in range(1, len(TEXTS) + 1):
         around = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/{seq}", around=3))
         assert len(render(around)) <= LARGEST
+    for found in (
+        _transcript.outline(desk, params.OutlineParams(limit=100)),
+        _transcript.grep(desk, params.GrepParams(pattern="kestrel", limit=100, context=10)),
+        _transcript.grep(desk, params.GrepParams(pattern=".", regex=True, limit=100, newest_first=False)),
+        queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/1", through=20)),
+    ):
+        assert len(render(found)) <= LARGEST_QUOTATION
+        assert len(to_json(found)) <= LARGEST + 10_000
     text, following = queries.transcript(desk, "", 0)
     assert len(text) <= LARGEST
     assert following == 10
+
+
+def test_matches_that_do_not_fit_are_on_the_next_page(desk):
+    said(desk, *(f"{number}\n" + "kestrel says much, and says it again\n" * 60 for number in range(20)))
+    found, start = [], None
+    while True:
+        page = _transcript.grep(desk, params.GrepParams(pattern="kestrel", limit=100, start=start, newest_first=False))
+        found += [match.seq for match in page.matches]
+        start = page.next
+        if start is None:
+            break
+    assert found == list(range(1, 21))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))

@@ -147,6 +147,10 @@ def everything(client: Asking, session: str) -> Iterator[tuple[str, object]]:
         ("context_report", {"session": session}),
         ("decisions", {"session": session}),
         *(("read", {"pointer": f"recto://{session}/{seq}", "around": 3}) for seq in (1, 4, 8)),
+        ("read", {"pointer": f"recto://{session}/1", "through": 20}),
+        ("outline", {"session": session, "limit": 100}),
+        *(("grep", {"session": session, "pattern": text, "context": 3}) for text in ("wryneck", "e", "sk-")),
+        *(("work", {"session": session, kind: "bash"}) for kind in ("file", "command", "error", "number")),
     ):
         answer = client.tool(tool, **given)
         yield answer.content[0].text, answer.structured_content

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from tests.context.worked_sessions import messages
 from tests.mcp import older_environment
 from tests.mcp.serving import (
     ENVIRONMENT,
@@ -34,7 +35,7 @@ LONG = "\n".join(f"line {number} of the log of kestrel" for number in range(3_20
 OTHER = "agent:other:main"
 LARGEST = 40_000
 """Characters of any answer."""
-READING = {"sessions", "recall", "read", "resume", "context_report", "decisions"}
+READING = {"sessions", "recall", "read", "outline", "grep", "work", "resume", "context_report", "decisions"}
 
 
 def begin(store: Path, name: str = MAIN, long: str = "") -> str:
@@ -145,6 +146,53 @@ def test_what_stands_around_an_entry_is_shown_where_it_is_asked_for(client):
     found = client.told("read", pointer=f"recto://{MAIN}/2", around=1)
     assert [page["pointer"] for page in found["pages"]] == [f"recto://{MAIN}/{seq}" for seq in (1, 2, 3)]
     assert found["pages"][2]["next"] is not None
+
+
+def test_a_range_of_entries_is_read_at_once(client):
+    found = client.told("read", pointer=f"recto://{MAIN}/1", through=4)
+    assert [page["pointer"].rpartition("/")[2] for page in found["pages"]] == ["1", "2", "3", "4"]
+    assert found["pages"][2]["next"], "the long one goes on"
+    assert len(client.told("read", pointer=f"recto://{MAIN}/1", through=10_000)["pages"]) <= 20
+
+
+def test_entries_are_listed_by_range_with_their_sizes(client):
+    found = client.told("outline", limit=3)
+    assert [entry["seq"] for entry in found["entries"]] == [1, 2, 3]
+    assert found["entries"][2]["characters"] == len(LONG)
+    assert "> line 0 of the log of kestrel" in found["quotation"]
+    assert client.told("outline", start=found["next"], limit=1)["entries"][0]["seq"] == 4
+    newest = client.told("outline", limit=2, newest_first=True)["entries"]
+    assert newest[0]["seq"] > newest[1]["seq"]
+
+
+def test_lines_are_searched_with_context_and_regular_expressions(client):
+    found = client.told("grep", pattern="line 77 of", context=1)
+    assert [match["seq"] for match in found["matches"]] == [3]
+    assert "> 77- line 76 of the log of kestrel" in found["quotation"]
+    assert "> 78: line 77 of the log of kestrel" in found["quotation"]
+    assert client.told("grep", pattern=r"port \d{4}, on \w+s only", regex=True)["matches"][0]["seq"] == 1
+    assert client.told("grep", pattern="nowhere")["matches"] == []
+    assert "No line matches" in client.tool("grep", pattern="nowhere").content[0].text
+    assert "cannot be searched for" in client.refused("grep", pattern="(?=a)", regex=True)
+
+
+def test_what_was_done_is_found_with_its_outcome_and_quoted(client):
+    name = f"agent:default:{uuid4().hex}"
+    with opened(client.store, session=name) as session:
+        for message in messages("openai.chat"):
+            session.append(message)
+    found = client.told("work", session=name, file="src/parser.py")
+    assert [(step["what"], step["version"]) for step in found["steps"]] == [("edit", 1), ("read", 0)]
+    assert "> why: The default port is missing." in found["quotation"]
+    runs = client.told("work", session=name, command="pytest tests")["steps"]
+    assert [(step["state"], step["exit_code"]) for step in runs] == [("ok", None), ("failed", 1), ("failed", 1)]
+    error = client.told("work", session=name, error="KeyError")
+    assert (error["state"], error["count"]) == ("over", 2)
+    assert error["steps"][0]["what"] == "ended_by"
+    assert client.told("work", session=name, number="passed in")["count"] == 1
+    assert "Nothing of the kind" in client.tool("work", session=name, file="nowhere.py").content[0].text
+    assert "exactly one" in client.refused("work", session=name)
+    assert "exactly one" in client.refused("work", session=name, file="a.py", error="b")
 
 
 def test_a_note_is_stored_and_says_by_which_door_it_came(client, fresh):

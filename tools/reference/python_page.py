@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.engine.session.SessionCheckpoints",
         "recto.engine.session.SessionHealth",
         "recto.engine.session.SessionUsage",
+        "recto.engine.session.SessionTranscript",
         "recto.engine.work.SessionWork",
     ],
     "Loops and sub-agents": [

@@ -114,6 +114,23 @@ export interface CheckpointPage {
   next: number | null;
 }
 
+/** Runs of a command, newest first. */
+export interface CommandHistory {
+  query: string;
+  runs: Array<CommandRun>;
+  searched_from: number;
+  next: number | null;
+}
+
+/** A run of a command; of one that passes after failures, what was done in between. */
+export interface CommandRun {
+  step: WorkStep;
+  numbers: Array<string>;
+  failures: number;
+  changed: Array<FileEvent>;
+  ran: Array<WorkStep>;
+}
+
 /** What a compaction did; empty where there was too little to compact. */
 export interface CompactionResult {
   decisions: Array<DecisionSummary>;
@@ -193,6 +210,19 @@ export interface DecisionSummary {
   scores: Record<string, Record<string, number>>;
 }
 
+/** An entry in a list: its size and its first line. */
+export interface EntryOutline {
+  pointer: string;
+  seq: number;
+  ts: number;
+  role: string;
+  kind: string;
+  tokens: number;
+  characters: number;
+  lines: number;
+  first_line: string;
+}
+
 /** Entries in the requested order. */
 export interface EntryPage {
   entries: Array<EntryView>;
@@ -231,9 +261,50 @@ export interface ErrorDetail {
   message: string;
 }
 
+/** A result, or a message of the user, that contains an error. */
+export interface ErrorEvent {
+  pointer: string;
+  seq: number;
+  ts: number;
+  line: string;
+  step: WorkStep | null;
+}
+
+/** Where an error came from and how it ended. */
+export interface ErrorHistory {
+  query: string;
+  count: number;
+  state: "not_found" | "open" | "over";
+  first: ErrorEvent | null;
+  events: Array<ErrorEvent>;
+  ended_by: WorkStep | null;
+  followed: Array<WorkStep>;
+  omitted: number;
+  searched_from: number;
+  next: number | null;
+}
+
 /** The response to a request that was refused. */
 export interface ErrorResponse {
   error: ErrorDetail;
+}
+
+/** What a step did with a file. */
+export interface FileEvent {
+  path: string;
+  change: "create" | "delete" | "edit" | "read";
+  version: number;
+  step: WorkStep;
+}
+
+/** What was done with a file, newest first. */
+export interface FileHistory {
+  query: string;
+  paths: Array<string>;
+  versions: number;
+  events: Array<FileEvent>;
+  searched_from: number;
+  next: number | null;
 }
 
 /** The recorded state of a file. */
@@ -268,6 +339,30 @@ export interface FullEntry {
   meta: string;
   prev: string;
   hash: string;
+}
+
+/** A line of an entry's text; a long one is cut around the match. */
+export interface GrepLine {
+  number: number;
+  text: string;
+  matches: boolean;
+}
+
+/** An entry with lines that match. */
+export interface GrepMatch {
+  pointer: string;
+  seq: number;
+  ts: number;
+  role: string;
+  count: number;
+  lines: Array<GrepLine>;
+}
+
+/** Entries with lines that match, in the requested order. */
+export interface GrepPage {
+  matches: Array<GrepMatch>;
+  searched: number;
+  next: number | null;
 }
 
 /** How a session is, and where it is heading. */
@@ -366,6 +461,30 @@ export interface Note {
 /** Notes, oldest first. */
 export interface NoteList {
   notes: Array<Note>;
+}
+
+/** Numbers with units in lines that contain the words of a question, newest first. */
+export interface NumberHistory {
+  query: string;
+  numbers: Array<NumberMention>;
+  searched_from: number;
+  next: number | null;
+}
+
+/** A number with its unit, and the line that states it. */
+export interface NumberMention {
+  pointer: string;
+  seq: number;
+  ts: number;
+  role: string;
+  number: string;
+  line: string;
+}
+
+/** Entries in the requested order. */
+export interface OutlinePage {
+  entries: Array<EntryOutline>;
+  next: number | null;
 }
 
 /** Pinned messages. */
@@ -685,4 +804,18 @@ export interface TurnPoint {
   messages: number;
   left: number;
   decisions: Array<DecisionMark>;
+}
+
+/** One call of the agent and how it ended. */
+export interface WorkStep {
+  pointer: string;
+  seq: number;
+  ts: number;
+  tool: string;
+  call: string;
+  state: "failed" | "ok" | "refused" | "unanswered";
+  exit_code: number | null;
+  line: string;
+  result: number | null;
+  why: string;
 }

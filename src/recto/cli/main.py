@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "facts": ("recto.cli.compact", "List constraints, decisions, approvals and open errors."),
     "fidelity": ("recto.lab.commands.fidelity", "Check what the prompt of a conversation still answers."),
     "fork": ("recto.cli.sessions", "Copy a session up to an entry, to try something else."),
+    "grep": ("recto.cli.grep", "Search the lines of all messages of a session."),
     "health": ("recto.cli.health", "Show how the last turns went, their trends and alerts."),
     "hook": ("recto.cli.hook", "Save what Claude Code and Codex lose when they compact."),
     "import": ("recto.cli.import_export", "Import session files of Claude Code, Codex or any chat."),

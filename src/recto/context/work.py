@@ -21,6 +21,7 @@ from recto.formats import read
 from recto.formats.message import Message
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
+from recto.text.line_pattern import byte_filter
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
 from recto.transcript.entries import MESSAGE, Entry
@@ -48,8 +49,6 @@ _MAX_WORDS = 40
 _MAX_SEARCHED_LINE = 4_000
 """Characters of a line that are compared with a question."""
 _TEXTS = ("text", "result")
-_WORD = lazy_re(r"[a-z0-9_.,:;@+*=()\[\]{}!?#$%^~|-]{2,}")
-"""Characters that are written as they are in every JSON text, so that the bytes of a message can be searched."""
 _HERE_DOCUMENT = lazy_re(r"<<-?[ \t]*['\"]?(\w{1,40})")
 _FENCE = lazy_re(r"\s{0,9}(?:```[\w-]{0,20}|<[\w=]{1,30}>|(?:Action|Calling tools):)\s{0,9}\Z")
 """The opening of a command that is written as text."""
@@ -327,12 +326,9 @@ class WorkLog:
         return page, self._first if self._first > 1 else None
 
     def _candidates(self, text: str) -> list[int]:
-        """Indices of the messages whose bytes contain every word of a text. Escapes of JSON never split a word."""
-        words = [word.encode() for word in dict.fromkeys(_WORD.findall(text.lower()))]
-        found = range(len(self._entries))
-        if not words:
-            return list(found)
-        return [at for at in found if all(map(self._entries[at].content.lower().__contains__, words))]
+        """Indices of the messages whose bytes may contain a text."""
+        may_contain = byte_filter(text)
+        return [at for at, entry in enumerate(self._entries) if may_contain(entry.content)]
 
     def _runs_with(self, text: str) -> Iterator[_Run]:
         for at in self._candidates(text):

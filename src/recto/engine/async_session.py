@@ -20,7 +20,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from recto.context.window.notes import Note
-from recto.engine.session import Session, SessionCheckpoints, SessionHealth, SessionMemory, SessionUsage
+from recto.engine.session import (
+    Session,
+    SessionCheckpoints,
+    SessionHealth,
+    SessionMemory,
+    SessionTranscript,
+    SessionUsage,
+)
 from recto.engine.window import Window
 from recto.engine.work import SessionWork
 from recto.health.metrics import Alert
@@ -189,6 +196,13 @@ class AsyncSessionUsage(AsyncFace[SessionUsage]):
         return await on_a_thread(lambda: self._blocking.calibration)
 
 
+class AsyncSessionTranscript(AsyncFace[SessionTranscript]):
+    """`SessionTranscript` whose calls are awaited."""
+
+    grep = awaited(SessionTranscript.grep)
+    outline = awaited(SessionTranscript.outline)
+
+
 class AsyncSessionWork(AsyncFace[SessionWork]):
     """`SessionWork` whose calls are awaited."""
 
@@ -212,6 +226,7 @@ class AsyncSession(AsyncFace[Session]):
         self.checkpoints = AsyncSessionCheckpoints(session.checkpoints)
         self.health = AsyncSessionHealth(session.health)
         self.usage = AsyncSessionUsage(session.usage)
+        self.transcript = AsyncSessionTranscript(session.transcript)
         self.work = AsyncSessionWork(session.work)
 
     @property

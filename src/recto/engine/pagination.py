@@ -15,6 +15,7 @@ from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.entry_text import entry_text
 from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer
 
 MAX_SCANNED = 2_000
@@ -95,8 +96,11 @@ def decision_page(window: Window, start: int | None = None, *, limit: int = 50, 
 
 
 def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[Entry]:
+    return walk_entries(window.store, window.session, start, newest_first=newest_first)
+
+
+def walk_entries(store: TranscriptStore, session: str, start: int | None, *, newest_first: bool) -> Iterator[Entry]:
     """Entries from one on, to the end or back to the beginning, read in chunks so that few are in memory."""
-    store, session = window.store, window.session
     if not newest_first:
         yield from store.read(session, start or 1)
         return

@@ -2,8 +2,8 @@
 
 Messages are stored byte for byte as the provider wrote them. `append` checks a message, counts it once, and stores it
 before it returns. `Session` has the calls most programs need; the rest is grouped in `session.memory`,
-`session.checkpoints`, `session.health`, `session.usage`, `session.work` and `session.window`. The store and the
-tokenizer are passed in, and the window decides what the model sees.
+`session.checkpoints`, `session.health`, `session.usage`, `session.transcript`, `session.work` and `session.window`. The
+store and the tokenizer are passed in, and the window decides what the model sees.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from recto.engine.monitor import Monitor
     from recto.engine.prompt_builder import Prompt
     from recto.engine.verification import Verification
+    from recto.engine.views.models import GrepPage, OutlinePage
     from recto.engine.window import SentPrompt, Window
     from recto.formats.message import Message
     from recto.health.metrics import Alert, PromptComposition
@@ -101,6 +102,8 @@ class Session:
         """How turns go: reports, alerts, fidelity."""
         self.usage = SessionUsage(self)
         """What providers reported for earlier prompts."""
+        self.transcript = SessionTranscript(self)
+        """The stored messages, searched and listed like files."""
         self.work = SessionWork(store, self.key)
         """What was done: the history of files, commands, errors and numbers."""
         self._clock = clock
@@ -710,6 +713,51 @@ class SessionHealth:
                 low = {"score": result.score, "alarm": FIDELITY_ALARM, "policy": "judge"}
                 self._session.record(FIDELITY_LOW, low)
         return result
+
+
+class SessionTranscript:
+    """`session.transcript`: the stored messages, searched and listed like files."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def grep(
+        self,
+        pattern: str,
+        start: int | None = None,
+        *,
+        stop: int | None = None,
+        regex: bool = False,
+        case: bool = False,
+        context: int = 0,
+        newest_first: bool = True,
+        limit: int = 50,
+    ) -> GrepPage:
+        """Searches the lines of stored messages for a text or a regular expression, from an entry on up to `stop`.
+
+        Case is ignored without `case`. `context` is the number of lines before and after a match, at most 10. A regular
+        expression knows no back-references and no look-around, so that no pattern can take long.
+        """
+        from recto.engine.transcript_search import grep  # noqa: PLC0415  # start-up
+        from recto.text.line_pattern import LinePattern  # noqa: PLC0415  # start-up
+
+        compiled = LinePattern(pattern, regex=regex, case=case)
+        return grep(
+            self._session.store,
+            self._session.key,
+            compiled,
+            start,
+            stop=stop,
+            newest_first=newest_first,
+            context=context,
+            limit=limit,
+        )
+
+    def outline(self, start: int | None = None, *, limit: int = 50, newest_first: bool = False) -> OutlinePage:
+        """A page of entries from one on: role, size and first line of each."""
+        from recto.engine.transcript_search import list_entries  # noqa: PLC0415  # start-up
+
+        return list_entries(self._session.store, self._session.key, start, limit=limit, newest_first=newest_first)
 
 
 class SessionUsage:

@@ -67,12 +67,12 @@ class McpContext:
         """Sessions by name, from the first one after `after`."""
         return self.store.sessions(self.store.prefix + after, limit)
 
-    def read_pointer(self, pointer: str, around: int = 0) -> tuple[str, int, list[Entry]]:
-        """The stored key and the number that a pointer names, and that entry with its neighbours."""
+    def read_pointer(self, pointer: str, around: int = 0, more: int = 0) -> tuple[str, int, list[Entry]]:
+        """The stored key and the number that a pointer names, and that entry with its neighbours and `more` after."""
         session, seq = parse_pointer(pointer)
         for key in (session, self._key_in_tenant(session)):
             if key and self.store.owns(key):
-                entries = list(self.store.read(key, max(seq - around, 1), seq + around))
+                entries = list(self.store.read(key, max(seq - around, 1), seq + max(around, more)))
                 if any(entry.seq == seq for entry in entries):
                     return key, seq, entries
         message = "there is nothing at this pointer; the tool 'recall' gives pointers to what there is"

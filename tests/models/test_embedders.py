@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recto.errors import EmbedderFailed, SettingsError
 from recto.models import embedders, weights
-from recto.models.embedders import ARCTIC, ARCTIC_NAME, EmbedderChoice, embedder_for, known_embedder
+from recto.models.embedders import ARCTIC, ARCTIC_NAME, MULTILINGUAL, EmbedderChoice, embedder_for, known_embedder
 from recto.models.embedders.onnx import OnnxEmbedder
 from recto.recall.protocols import Embedder
 
@@ -59,6 +59,23 @@ def folder(arctic, tmp_path) -> Path:
     (tmp_path / "mine" / "onnx" / "model.onnx").symlink_to(arctic.folder / "model.onnx")
     (tmp_path / "mine" / "tokenizer.json").symlink_to(arctic.folder / "tokenizer.json")
     return tmp_path / "mine"
+
+
+def test_the_multilingual_embedder_is_made_of_its_weights_and_named_where_they_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SettingsError, match=f"recto models get {MULTILINGUAL}"):
+        embedder_for(EmbedderChoice(use="multilingual"))
+    folder = weights.folder_of(MULTILINGUAL)
+    folder.mkdir(parents=True)
+    for file in weights.known(MULTILINGUAL).files:
+        with (folder / file.to).open("wb") as stream:
+            stream.truncate(file.size)
+    made = embedder_for(EmbedderChoice(use="multilingual"))
+    assert isinstance(made, OnnxEmbedder)
+    assert (made.pooling, made.query_prefix, made.document_prefix, made.dims) == ("mean", "query: ", "passage: ", 384)
+    assert known_embedder(made.name).name == made.name
+    with pytest.raises(EmbedderFailed, match="is not what it should be"):
+        made.query("Wo ist die Rechnung?")
 
 
 def test_every_text_gets_a_row_of_length_1(embedder):

@@ -206,13 +206,15 @@ def models(settings: Settings) -> Iterator[CheckFinding]:
     """Checks that local models are complete, and that remote ones are configured."""
     from recto.models import weights  # noqa: PLC0415
     from recto.models.chat import SMALL  # noqa: PLC0415
-    from recto.models.embedders import ARCTIC  # noqa: PLC0415
+    from recto.models.embedders import ARCTIC, MULTILINGUAL  # noqa: PLC0415
 
     required = {}
     embedder, writer = settings.recall.embedder, settings.compress.model
     named = embedder.use == "arctic" and not embedder.path
     if named or (embedder.use == "auto" and weights.find(ARCTIC) is not None):
         required[ARCTIC] = "recall.embedder.use"
+    if embedder.use == "multilingual":
+        required[MULTILINGUAL] = "recall.embedder.use"
     if writer.use == "embedded" and not writer.path:
         required[writer.model or SMALL] = "compress.model.use"
     for name, setting in required.items():

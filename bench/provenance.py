@@ -31,6 +31,14 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "health": ("src/recto/health", "src/recto/engine/monitor.py"),
     "prefix": (*_ENGINE, *_WINDOW),
     "action_support": (*_ENGINE, *_WINDOW, "src/recto/context/record.py", "src/recto/context/facts"),
+    "trial": (
+        *_ENGINE,
+        *_WINDOW,
+        "src/recto/context/record.py",
+        "src/recto/context/facts",
+        "src/recto/lab/moments.py",
+        "src/recto/lab/action_support.py",
+    ),
     "replay": ("src/recto/lab/replay.py", "src/recto/lab/backtest.py"),
     "choosing": ("src/recto/lab/comparison.py", "src/recto/lab/backtest.py", *_WINDOW, "src/recto/context/record.py"),
     "embedding": ("src/recto/models/embedders",),
@@ -67,7 +75,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 }
 """What each section measures, beside its own script: files, or folders with everything below."""
 _SCRIPTS = {"gateway_memory": "bench/gateway.py", "embedding_quality": "bench/embedding.py"}
-_KEPT = {"likelihood": "bench/likelihood.json"}
+_KEPT = {"likelihood": "bench/likelihood.json", "trial": "bench/trial.json"}
 """Sections whose figures are kept in a file, with the commit, the day and the digests that they were measured of."""
 _UNKNOWN = "Older than the code it measures: it was measured before commits were noted here."
 _BLOCK = re.compile(r"<!-- measured (\w+): begin -->\n(.*?)<!-- measured \1: end -->", re.DOTALL)

@@ -90,7 +90,7 @@ def test_the_check_fails_while_a_page_hides_the_age_of_its_figures(tmp_path):
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"))
     (tmp_path / "docs").unlink()
     (tmp_path / "docs").mkdir()
-    for page in (pages.PAGE, pages.PEERS_PAGE, pages.CHOOSING):
+    for page in (pages.PAGE, pages.PEERS_PAGE, pages.CHOOSING, pages.TRIAL):
         (tmp_path / page).write_text((ROOT / page).read_text(encoding="utf-8"))
     pages_of = [sys.executable, "-m", "bench", "--stale"]
     check = [sys.executable, str(ROOT / "tools" / "check_bench.py")]

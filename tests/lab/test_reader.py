@@ -12,7 +12,14 @@ from recto.config import Settings
 from recto.context.compaction.protocols import ModelReply
 from recto.errors import InputError, ModelFailed
 from recto.lab.moments import EQUAL, SEARCH, WHOLE, Choice
-from recto.lab.question_sets import AnswerValue, numbers_in, read_questions, value_of
+from recto.lab.question_sets import (
+    AnswerValue,
+    QuestionedConversation,
+    ValueQuestion,
+    numbers_in,
+    read_questions,
+    value_of,
+)
 from recto.lab.reader import Answered, ask_reader, summarize_answers
 from recto.lab.variants import MODES
 
@@ -167,6 +174,18 @@ def test_a_prompt_that_the_reader_refuses_is_counted_and_left_out(tmp_path):
     answers, failures = ask_reader(Refuses(), list(read_questions(tmp_path)), Settings(), CHOICE, model="gpt-4o")
     assert WHOLE not in {answer.arm for answer in answers}
     assert failures == {"too long": 1}
+
+
+def test_a_refused_prompt_answers_nothing_and_the_reader_is_not_asked():
+    value = AnswerValue(kind="number", text="8731")
+    asked = ValueQuestion(ask="Which port? " + "other words " * 9_000, value=value)
+    said = (("system", "The port is 8731. " + "other words " * 9_000),)
+    conversation = QuestionedConversation(name="a", messages=said, questions=(asked,))
+    reader = Repeats()
+    answers, _ = ask_reader(reader, [conversation], Settings(), CHOICE, model="gpt-4o")
+    right = {answer.arm: answer.right for answer in answers}
+    assert (right[WHOLE], right[MODES[0]]) == (True, False)
+    assert len(reader.asked) == len(answers) - 1
 
 
 def test_answers_are_compared_with_trimming_by_conversation():

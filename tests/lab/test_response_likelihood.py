@@ -12,7 +12,7 @@ from tests.models.serving import Server, serving
 
 from recto.config import load
 from recto.errors import InputError, ModelFailed, SettingsError
-from recto.lab.likelihood import KeptScores, Score, chatml, echoed_losses, make_scorer, score_key
+from recto.lab.likelihood import KeptScores, Score, echoed_losses, make_scorer, score_key
 from recto.lab.moments import EQUAL, WHOLE, ArmPrompt, Moment, PromptMessage
 from recto.lab.trial import loss_differences, score_moments, summarize_trial
 
@@ -23,15 +23,13 @@ TARGET = "cat src/part_0.py"
 def echo(handler, body):
     """Answers as a server with echo and logprobs: a token that occurs earlier in the prompt is likelier."""
     seen: set[str] = set()
-    tokens, offsets, values = [], [], []
+    tokens, values = ["<s>"], [None]  # some tokenizers put a token before the prompt
     for found in TOKEN.finditer(body["prompt"]):
         word = found[0].strip()
         tokens.append(found[0])
-        offsets.append(found.start())
-        values.append((-0.5 if word in seen else -3.0) if values else None)
+        values.append(-0.5 if word in seen else -3.0)
         seen.add(word)
-    tokens, offsets, values = [*tokens, " ok"], [*offsets, len(body["prompt"])], [*values, -0.1]
-    logprobs = {"tokens": tokens, "text_offset": offsets, "token_logprobs": values}
+    logprobs = {"tokens": [*tokens, " ok"], "text_offset": "not used", "token_logprobs": [*values, -0.1]}
     handler.give({"choices": [{"text": body["prompt"] + " ok", "logprobs": logprobs}]})
 
 
@@ -147,9 +145,6 @@ def test_a_kept_score_that_cannot_be_true_is_refused(tmp_path, changed):
         KeptScores(file)
 
 
-LONG = len(chatml([PromptMessage("user", "Look at src/part_0.py "), PromptMessage("tool", "done")]))
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -158,18 +153,19 @@ LONG = len(chatml([PromptMessage("user", "Look at src/part_0.py "), PromptMessag
         (lambda handler, body: handler.give({"choices": [{"text": "x", "logprobs": None}]}), "no log-probabilities"),
         (lambda handler, body: handler.give({"choices": "x"}), "no log-probabilities"),
         (lambda handler, body: handler.give({"error": {"message": "no \x1b[31m echo"}}, 400), "no  ?.*echo"),
-        (answering(text_offset=[0], token_logprobs=[None, -1.0]), "same number"),
-        (answering(text_offset=["0", "1"], token_logprobs=[None, -1.0]), "not in order"),
-        (answering(text_offset=[True, 5], token_logprobs=[None, -1.0]), "not in order"),
-        (answering(text_offset=[9, 3], token_logprobs=[None, -1.0]), "not in order"),
-        (answering(text_offset=[], token_logprobs=[]), "did not echo"),
-        (answering(text_offset=[0, 2], token_logprobs=[None, -1.0]), "did not echo"),
-        (answering(text_offset=[0, LONG + 999], token_logprobs=[None, -1.0]), "nothing of the response"),
-        (answering(text_offset=[0, LONG], token_logprobs=[None, None]), "one of its log-probabilities"),
-        (answering(text_offset=[0, LONG], token_logprobs=[None, 0.7]), "one of its log-probabilities"),
-        (answering(text_offset=[0, LONG], token_logprobs=[None, float("nan")]), "one of its log-probabilities"),
-        (answering(text_offset=[0, LONG], token_logprobs=[None, float("-inf")]), "one of its log-probabilities"),
-        (answering(text_offset=[0, LONG], token_logprobs=[None, "-1"]), "one of its log-probabilities"),
+        (answering(tokens=["a"], token_logprobs=[None, -1.0]), "not as many tokens"),
+        (answering(tokens=None, token_logprobs=[None, -1.0]), "not as many tokens"),
+        (answering(tokens=["a", 1], token_logprobs=[None, -1.0]), "no texts"),
+        (answering(tokens=[], token_logprobs=[]), "do not spell"),
+        (answering(tokens=[" ok"], token_logprobs=[-1.0]), "do not spell"),
+        (answering(tokens=["x", TARGET[1:], "."], token_logprobs=[None, -1.0, -1.0]), "do not spell"),
+        (answering(tokens=[TARGET, "."], token_logprobs=[-1.0, -1.0]), "did not echo the prompt"),
+        (answering(tokens=["x" + TARGET, "."], token_logprobs=[-1.0, -1.0]), "did not echo the prompt"),
+        (answering(tokens=["x", TARGET, "."], token_logprobs=[None, None, -1.0]), "one of its log-probabilities"),
+        (answering(tokens=["x", TARGET, "."], token_logprobs=[None, 0.7, -1.0]), "one of its log-probabilities"),
+        (answering(tokens=["x", TARGET], token_logprobs=[None, float("nan")]), "one of its log-probabilities"),
+        (answering(tokens=["x", TARGET], token_logprobs=[None, float("-inf")]), "one of its log-probabilities"),
+        (answering(tokens=["x", TARGET], token_logprobs=[None, "-1"]), "one of its log-probabilities"),
     ],
 )
 def test_a_hostile_answer_is_no_score(server, scorer_of, tmp_path, answer, reason):
@@ -223,8 +219,9 @@ def test_a_model_without_log_probabilities_is_refused_with_the_setting(use):
         make_scorer(replace(settings, compress=replace(settings.compress, model=model)))
 
 
-def test_tokens_that_begin_before_the_response_are_not_counted():
-    logprobs = {"text_offset": [0, 3, 8, 12], "token_logprobs": [None, -1.0, -2.0, -4.0]}
-    answer = {"choices": [{"logprobs": logprobs}]}
-    assert echoed_losses(answer, 5, 12) == [2.0]
-    assert echoed_losses(answer, 3, 13) == [1.0, 2.0, 4.0]
+def test_tokens_that_begin_before_the_response_are_not_counted_nor_what_was_generated():
+    values = [None, -1.0, -2.0, -4.0]
+    answer = {"choices": [{"logprobs": {"tokens": ["<s>", "ab", "cd", "ef"], "token_logprobs": values}}]}
+    assert echoed_losses(answer, "bcd") == [2.0]
+    assert echoed_losses(answer, "cd") == [2.0]
+    assert echoed_losses(answer, "cdef") == [2.0, 4.0]

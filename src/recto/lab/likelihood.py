@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,10 +74,9 @@ class CompletionsScorer:
 
     def losses(self, prompt: Sequence[PromptMessage], target: str) -> list[float]:
         """Returns the negative log-likelihood of each token of the target. Raises `ModelFailed`."""
-        before = chatml(prompt)
         body = {
             "model": self.name,
-            "prompt": before + target,
+            "prompt": chatml(prompt) + target,
             "max_tokens": 1,
             "temperature": 0,
             "echo": True,
@@ -86,7 +86,7 @@ class CompletionsScorer:
         if not isinstance(answer, bytes):
             raise ModelFailed(self.name, answer.reason)
         try:
-            return echoed_losses(parsed(answer), len(before), len(before) + len(target))
+            return echoed_losses(parsed(answer), target)
         except ValueError as error:
             detail = self.endpoint.complaint(answer)
             raise ModelFailed(self.name, f"{error} ({detail})" if detail else str(error)) from None
@@ -124,8 +124,10 @@ def chatml(prompt: Sequence[PromptMessage]) -> str:
     return f"{said}<|im_start|>assistant\n"
 
 
-def echoed_losses(answer: object, start: int, end: int) -> list[float]:
-    """Reads the losses of the tokens between two characters of an echoed prompt.
+def echoed_losses(answer: object, target: str) -> list[float]:
+    """Reads the losses of the tokens that spell the end of an echoed prompt.
+
+    Offsets are not used: servers count a token that they put before the prompt, and half a character, in several ways.
 
     Raises:
         ValueError: The answer has no log-probabilities, or none that can be true.
@@ -135,16 +137,21 @@ def echoed_losses(answer: object, start: int, end: int) -> list[float]:
     logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
     if not isinstance(logprobs, dict):
         raise ValueError("the answer has no log-probabilities; the server must support echo with logprobs")
-    offsets, values = logprobs.get("text_offset"), logprobs.get("token_logprobs")
-    if not isinstance(offsets, list) or not isinstance(values, list) or len(offsets) != len(values):
-        raise ValueError("its log-probabilities have no offsets of the same number")
-    if not all(type(offset) is int for offset in offsets) or offsets != sorted(offsets):
-        raise ValueError("its offsets are not in order")
-    if not offsets or offsets[-1] < start or offsets[0] >= start:
-        raise ValueError("it did not echo the prompt")
-    losses = [_loss(value) for offset, value in zip(offsets, values, strict=True) if start <= offset < end]
-    if not losses:
-        raise ValueError("it echoed nothing of the response")
+    tokens, values = logprobs.get("tokens"), logprobs.get("token_logprobs")
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        raise ValueError("it has not as many tokens as log-probabilities")
+    if not all(isinstance(token, str) for token in tokens):
+        raise ValueError("its tokens are no texts")
+    # one token may have been generated behind the prompt
+    spelled = next((some for some in (tokens[:-1], tokens) if "".join(some).endswith(target)), None)
+    if spelled is None:
+        raise ValueError("the tokens that it echoed do not spell the response")
+    ends = list(accumulate(map(len, spelled)))
+    start = ends[-1] - len(target)
+    begins = [0, *ends[:-1]]
+    losses = [_loss(value) for begin, value in zip(begins, values, strict=False) if begin >= start]
+    if not losses or not start:
+        raise ValueError("it did not echo the prompt before the response")
     return losses
 
 

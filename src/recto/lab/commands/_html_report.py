@@ -103,13 +103,14 @@ def intervals(title: str, rows: Sequence[IntervalRow], *, margin: float = 0.0) -
     def x_of(value: float) -> float:
         return 50 + 50 * min(max(value / reach, -1.0), 1.0)
 
-    lines = "".join(
-        f'<line class="{kind}" x1="{x_of(at):.2f}%" x2="{x_of(at):.2f}%" y1="16" y2="{height}"/>'
-        for kind, at in (("zero", 0.0), *((("margin", margin), ("margin", -margin)) if margin else ()))
-    )
+    scale = (("zero", 0.0), *((("margin", margin), ("margin", -margin)) if margin else ()))
     rendered = []
     for place, row in enumerate(rows):
         top, left, right = place * _ROW, x_of(row.low), x_of(row.high)
+        rendered += [
+            f'<line class="{kind}" x1="{x_of(at):.2f}%" x2="{x_of(at):.2f}%" y1="{top + 18}" y2="{top + 40}"/>'
+            for kind, at in scale
+        ]
         rendered.append(
             f'<text class="name" x="0" y="{top + 14}">{html_text(row.name, 34)}</text>'
             f'<text class="says" x="100%" y="{top + 14}" text-anchor="end">{html_text(row.label)}</text>'
@@ -120,7 +121,7 @@ def intervals(title: str, rows: Sequence[IntervalRow], *, margin: float = 0.0) -
     description = "; ".join(f"{row.name}: {row.label}" for row in rows)
     return (
         f'<svg class="bars" role="img" width="100%" height="{height}" aria-label="{html_text(title)}">'
-        f"<title>{html_text(title)}</title><desc>{html_text(description, 2_000)}</desc>{lines}{''.join(rendered)}</svg>"
+        f"<title>{html_text(title)}</title><desc>{html_text(description, 2_000)}</desc>{''.join(rendered)}</svg>"
     )
 
 

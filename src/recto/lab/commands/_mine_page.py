@@ -77,7 +77,7 @@ def _facts(windows: Sequence[WindowResult]) -> str:
         best = result.best
         name, value = ("no mode", UNKNOWN) if best is None else (best.way.name, cost_text(best.result, result.whole)[1])
         facts.append(
-            f"<div><dt>{html_text(f'window of {result.window:,}: cost of the mode that fits')}</dt>"
+            f"<div><dt>{html_text(f'window of {result.window:,}: cost against the whole history')}</dt>"
             f'<dd class="value">{html_text(value)}</dd><dd>{html_text(name)}</dd></div>'
         )
     return f'<dl class="facts">{"".join(facts)}</dl>' if facts else ""

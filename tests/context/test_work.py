@@ -131,12 +131,26 @@ def test_results_of_parallel_calls_in_one_message_belong_to_their_own_calls():
             {"command": "apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: src/parser.py\n*** End Patch\nEOF"},
             "delete",
         ),
+        ({"command": "python - <<'EOF'\ntext = 'x'\nopen('src/parser.py', 'w').write(text)\nEOF"}, "edit"),
+        ({"command": """python -c "Path('src/parser.py').write_text('x')" """}, "edit"),
         ({"command": ["bash", "-lc", "sed -i s/a/b/ src/parser.py"]}, "edit"),
     ],
 )
 def test_what_a_shell_command_does_to_a_file_is_known(arguments, change):
     with worked("openai.chat", [("So.", "shell", arguments, "ok")]) as session:
         assert [event.change for event in session.work.file("src/parser.py").events] == [change]
+
+
+def test_a_script_that_is_only_written_to_a_file_has_changed_nothing_yet():
+    command = "cat > fix_python.py <<'EOF'\nopen('src/parser.py', 'w').write('x')\nEOF"
+    with worked("openai.chat", [("So.", "shell", {"command": command}, "ok")]) as session:
+        assert session.work.file("src/parser.py").events == ()
+        assert [event.change for event in session.work.file("fix_python.py").events] == ["create"]
+
+
+def test_a_run_that_passes_after_one_that_passed_has_no_failures_before_it():
+    with worked("openai.chat", (*STEPS, STEPS[6])) as session:
+        assert [run.failures for run in session.work.command("pytest tests").runs] == [0, 2, 0, 0]
 
 
 def test_a_failed_edit_is_listed_and_makes_no_version():

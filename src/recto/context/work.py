@@ -49,6 +49,10 @@ _MAX_WORDS = 40
 _MAX_SEARCHED_LINE = 4_000
 """Characters of a line that are compared with a question."""
 _TEXTS = ("text", "result")
+_PYTHON = lazy_re(r"(?<![\w.])python[\d.]*(?=\s)")
+_OPENED = lazy_re(
+    r"open\(\s{0,4}['\"]([^'\"\n]{1,300})['\"]\s{0,4},\s{0,4}['\"][wa]|Path\(['\"]([^'\"\n]{1,300})['\"]\)\.write_"
+)
 _HERE_DOCUMENT = lazy_re(r"<<-?[ \t]*['\"]?(\w{1,40})")
 _FENCE = lazy_re(r"\s{0,9}(?:```[\w-]{0,20}|<[\w=]{1,30}>|(?:Action|Calling tools):)\s{0,9}\Z")
 """The opening of a command that is written as text."""
@@ -571,8 +575,25 @@ def _lines_run(command: str) -> Iterator[str]:
 
 def _touches(run: _Run) -> list[_Touch]:
     """The files that a run reads or changes."""
-    uses = ((use.path, use.effect or use.action) for use in file_uses(run.call) if use.path)
-    return [_Touch(run, path, effect) for path, effect in uses if effect != "name"]
+    uses = {use.path: use.effect or use.action for use in file_uses(run.call) if use.path}
+    uses |= dict.fromkeys(_script_edits(shell_command(run.call)), "edit")
+    return [_Touch(run, path, effect) for path, effect in uses.items() if effect != "name"]
+
+
+def _script_edits(command: str) -> list[str]:
+    """The files that a Python script within a command opens for writing."""
+    if not _PYTHON.search(command[:_MAX_OUTPUT_CHARS]):
+        return []
+    found: list[str] = []
+    end, is_script = "", True
+    for line in command[:_MAX_OUTPUT_CHARS].splitlines():
+        if end and line.strip() == end:
+            end, is_script = "", True
+        elif is_script:
+            found += (normalize_path(match[1] or match[2]) for match in _OPENED.finditer(line[:_MAX_SEARCHED_LINE]))
+        if not end and (opening := _HERE_DOCUMENT.search(line[:_MAX_SEARCHED_LINE])):
+            end, is_script = opening[1], _PYTHON.search(line) is not None  # else it is the content of a file
+    return [path for path in found if path]
 
 
 def _changes_something(run: _Run) -> bool:

@@ -194,7 +194,8 @@ def languages_of(counts: Mapping[str, int]) -> tuple[str, ...]:
     others, english = _OTHER_WORDS.intersection(sample), len(_ENGLISH_WORDS.intersection(sample))
     if len(others) <= english:
         return ()  # no other language can have more words
-    said = {name: [word for word in others if word.lower() in FUNCTION_WORDS[name]] for name in _FOUND_BY_WORDS}
+    words = [(word, word.lower()) for word in others]
+    said = {name: [word for word, plain in words if plain in FUNCTION_WORDS[name]] for name in _FOUND_BY_WORDS}
     most = max(map(len, said.values()))
     best = tuple(name for name, found in said.items() if len(found) == most)
     if most <= english or len(best) > _MOST_LANGUAGES:

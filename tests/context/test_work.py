@@ -142,7 +142,7 @@ def test_what_a_shell_command_does_to_a_file_is_known(arguments, change):
 
 
 def test_a_script_that_is_only_written_to_a_file_has_changed_nothing_yet():
-    command = "cat > fix_python.py <<'EOF'\nopen('src/parser.py', 'w').write('x')\nEOF"
+    command = "cat > fix_python.py <<'EOF'\nopen('src/parser.py', 'w').write('x')\nEOF\npython --version"
     with worked("openai.chat", [("So.", "shell", {"command": command}, "ok")]) as session:
         assert session.work.file("src/parser.py").events == ()
         assert [event.change for event in session.work.file("fix_python.py").events] == ["create"]

@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "recall": {"embedder": {"use": "none"}},
 }
 QUERIES = {"query": "which file does the rounding error come from", "seq": 1, "version": 1}
-VIEWS = ("chat", "overview", "transcript", "recall", "decisions", "compare", "memory", "health")
+VIEWS = ("window", "chat", "transcript", "recall", "decisions", "compare", "budget", "memory", "health")
 DRAWN = """() => {
   const main = document.querySelector('main h1');
   return main && !document.querySelector('main .waiting') ? performance.now() : 0;

@@ -74,7 +74,7 @@ def checked(run: subprocess.Popen[str]) -> int:
 
 def shown(address: str, key: str) -> str:
     """What is wrong with the page and the session on it; empty where nothing is."""
-    for path, holds in (("/", "<script"), ("/web/app.js", "overview"), ("/web/style.css", "{")):
+    for path, holds in (("/", "<script"), ("/web/app.js", "window"), ("/web/style.css", "{")):
         if holds not in fetched(f"{address}{path}", {"Accept": "text/html,*/*"}):
             return f"{path} is not what it should be"
     headers = {"Authorization": f"Bearer {key}"}

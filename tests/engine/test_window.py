@@ -228,6 +228,15 @@ def status_events(session):
             session.prompt()
 
 
+@pytest.mark.parametrize("count", [1_000, 1_030, 2_000])
+def test_of_a_long_session_that_fits_nothing_is_evicted(count):
+    large = {"gpt-4o": {"window": 900_000, "max_input": 900_000, "max_output": 1_000}}
+    with recto.open("memory:", model="gpt-4o", models=large, recall={"inject": False}) as session:
+        session.append_all([{"role": ("user", "assistant")[n % 2], "content": f"{n}."} for n in range(count)])
+        assert len(session.prompt().messages) == count
+        assert not session.report().left_messages
+
+
 def test_the_definitions_of_tools_are_no_growth():
     described = {"name": "look", "description": "word " * 4_000, "parameters": {"type": "object", "properties": {}}}
     with opened() as session:

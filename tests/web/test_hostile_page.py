@@ -31,7 +31,7 @@ NAMED = f"agent:default:<img src=x onerror={RUN}>"
 SEEN = f"<img src=x onerror={RUN}>"
 JOINERS = {"U+200C", "U+200D"}
 """They make letters and pictures of several scripts, and neither turn nor hide anything that a browser shows."""
-VIEWS = ("Chat", "Window", "Transcript", "Recall", "Decisions", "Compare", "Memory", "Health")
+VIEWS = ("Window", "Chat", "Transcript", "Recall", "Decisions", "Compare", "Budget", "Memory", "Health")
 MADE = """() => [...document.querySelectorAll('*')].filter(node =>
   (node.localName === 'script' && !node.src?.endsWith('/web/app.js')) ||
   ['iframe', 'object', 'embed', 'video', 'audio', 'base', 'marquee', 'style', 'animate', 'set', 'use', 'math',
@@ -128,8 +128,8 @@ def test_an_entry_a_proposal_and_the_audit_are_shown_whole_and_harmless(inside: 
 
 
 def test_the_tooltips_of_charts_are_drawn_and_not_made(inside: Visit):
-    page = at(inside, "overview")
-    expect(page.get_by_role("heading", level=1, name="Window")).to_be_visible()
+    page = at(inside, "budget")
+    expect(page.get_by_role("heading", level=1, name="Budget")).to_be_visible()
     expect(page.locator(".waiting")).to_have_count(0)
     for chart in page.locator("main").get_by_role("img").all():
         chart.scroll_into_view_if_needed()

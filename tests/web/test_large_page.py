@@ -27,7 +27,7 @@ LARGE = "agent:default:large"
 ENTRIES = {"small": 8_000, "ci": 100_000, "release": 100_000}[SCALE]
 BATCH = 2_000
 MOST_NODES = 5_000
-VIEWS = ("Chat", "Window", "Transcript", "Decisions", "Compare", "Health", "Recall")
+VIEWS = ("Window", "Chat", "Transcript", "Decisions", "Compare", "Budget", "Health", "Recall")
 UNINDEXED = {"recall": {"enabled": False}}
 """Taking so many entries into the index would cost more than all that is looked at here."""
 

@@ -146,7 +146,7 @@ def test_what_leaves_is_marked_in_chat_on_the_timeline_and_in_the_log_and_can_be
     assert fresh.happened("context_window_pruned") > before
     changing.shot("chat-pruned")
 
-    settled(changing.view("Window"))
+    settled(changing.view("Budget"))
     page.get_by_text(re.compile("Decisions as a table")).click()
     expect(page.get_by_role("button", name=f"Open decision {seq}")).to_be_visible()
     changing.shot("window-pruned")
@@ -182,7 +182,7 @@ MARKS = """canvas => {
 
 
 def test_a_mark_on_the_timeline_opens_its_decision_where_it_can_be_restored(changing: Visit, fresh: World):
-    page = settled(changing.enter(fresh.key, "overview", MAIN))
+    page = settled(changing.enter(fresh.key, "budget", MAIN))
     chart = page.get_by_role("img", name=re.compile("Tokens of the prompt over"))
     chart.scroll_into_view_if_needed()
     x, y, size = chart.locator("canvas").first.evaluate(MARKS)

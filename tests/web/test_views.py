@@ -14,12 +14,12 @@ from tests.web.worlds import MAIN, OTHER, World
 
 PLACES = {
     "in": "In the prompt",
-    "trimmed": re.compile("^Trimmed"),
-    "out": re.compile("^Out:"),
-    "recalled": re.compile("^Recalled"),
+    "trimmed": re.compile("^A shorter form"),
+    "out": re.compile("^Not in the prompt"),
+    "recalled": re.compile("^Evicted, and quoted"),
     "event": re.compile("^An event"),
 }
-TITLES = ("Chat", "Window", "Transcript", "Recall", "Decisions", "Compare", "Memory", "Health")
+TITLES = ("Window", "Chat", "Transcript", "Recall", "Decisions", "Compare", "Budget", "Memory", "Health")
 
 
 def asked(world: World, path: str, **query: object):
@@ -46,7 +46,7 @@ def filled_in(visit: Visit, title: str) -> Page:
 
 
 def test_the_gauge_says_what_the_api_says(looking: Visit, told: World):
-    page = settled(looking.enter(told.key, "overview", MAIN))
+    page = settled(looking.enter(told.key, "budget", MAIN))
     now = asked(told, "/session")
     meter = page.get_by_role("meter", name="Tokens in the prompt")
     expect(meter).to_have_attribute("aria-valuenow", str(now["reading"]["tokens"]))
@@ -54,11 +54,11 @@ def test_the_gauge_says_what_the_api_says(looking: Visit, told: World):
     banner = page.get_by_role("banner")
     expect(banner).to_contain_text(f"{now['reading']['tokens']:,} of {now['reading']['room']:,} tokens")
     expect(banner).to_contain_text(now["reading"]["zone"])
-    expect(banner).to_contain_text(f"{now['left_messages']:,} left")
+    expect(banner).to_contain_text(f"{now['left_messages']:,} evicted")
 
 
 def test_the_window_shows_each_component_the_timeline_and_where_the_tokens_go(looking: Visit, told: World):
-    page = settled(looking.enter(told.key, "overview", MAIN))
+    page = settled(looking.enter(told.key, "budget", MAIN))
     for heading in ("What is in the window", "Tokens over time", "Where the tokens go"):
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
     report = asked(told, "/session/context")
@@ -151,7 +151,7 @@ def test_health_shows_turns_trends_and_alerts(looking: Visit, told: World):
 
 def test_a_session_that_is_not_there_is_told_and_breaks_nothing(looking: Visit, told: World):
     looking.expected = ("404",)
-    page = looking.enter(told.key, "overview", "agent:default:nothing")
+    page = looking.enter(told.key, "budget", "agent:default:nothing")
     for title in TITLES:
         looking.view(title)
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -210,6 +210,23 @@ export interface DecisionSummary {
   scores: Record<string, Record<string, number>>;
 }
 
+/** A decision about an entry. */
+export interface EntryDecision {
+  action: "evicted" | "trimmed";
+  decision: DecisionSummary;
+  utilization: number;
+  ceiling: number;
+  tokens_before: number;
+  tokens_after: number;
+}
+
+/** What became of an entry: where it is now, and the decisions that evicted or shortened it, newest first. */
+export interface EntryHistory {
+  entry: EntryView;
+  decisions: Array<EntryDecision>;
+  more: boolean;
+}
+
 /** An entry in a list: its size and its first line. */
 export interface EntryOutline {
   pointer: string;
@@ -227,6 +244,13 @@ export interface EntryOutline {
 export interface EntryPage {
   entries: Array<EntryView>;
   next: number | null;
+}
+
+/** Entries one after another that are in the same place. */
+export interface EntrySpan {
+  first: number;
+  last: number;
+  place: "event" | "evicted" | "in" | "pinned" | "protected" | "recalled" | "summarized" | "trimmed";
 }
 
 /** An entry on a page. */
@@ -506,6 +530,19 @@ export interface PressureReading {
   gain: number;
   turn: number;
   source: "counted" | "estimated" | "reported" | "warning";
+}
+
+/** One block of a prompt. */
+export interface PromptBlock {
+  what: "frame" | "handoff" | "instructions" | "marker" | "message" | "notes" | "placeholder" | "recalled" | "record" | "summary" | "tools";
+  seq: number | null;
+  role: string;
+  text: string;
+  cut: boolean;
+  tokens: number;
+  stored_tokens: number;
+  reason: "answered" | "client" | "fits" | "kind" | "marked" | "pinned" | "question" | "recent" | "system" | "task" | "tool" | "unanswered" | "written";
+  sources: Array<number>;
 }
 
 /** One piece of one of two prompts, or of both. */
@@ -804,6 +841,23 @@ export interface TurnPoint {
   messages: number;
   left: number;
   decisions: Array<DecisionMark>;
+}
+
+/** The window after one entry. */
+export interface WindowView {
+  at: number;
+  last: number;
+  turn: number;
+  tokens: number;
+  counted: number;
+  room: number;
+  utilization: number;
+  zone: "green" | "orange" | "red" | "yellow";
+  messages: number;
+  evicted: number;
+  blocks: Array<PromptBlock>;
+  more: number;
+  spans: Array<EntrySpan>;
 }
 
 /** One call of the agent and how it ended. */

@@ -1,4 +1,4 @@
-// One line about the prompt: how full it is, in which zone, for how long, what left and what came back.
+// One line about the prompt: how full it is, in which zone, for how long, what was evicted and what came back.
 import type { Report } from "./answers";
 import { many, percent, whole } from "./format";
 import { useAsked, useOn } from "./on";
@@ -31,7 +31,7 @@ export function Gauge() {
         <ZoneBadge zone={zone} />
         <span>turn {whole(turn)}</span>
         {turns_until_red !== null && zone !== "red" && <span>{many(turns_until_red, "turn")} until red</span>}
-        <span>{whole(now.left_messages)} left</span>
+        <span>{whole(now.left_messages)} evicted</span>
         <span>{whole(recalled)} recalled</span>
       </p>
     </div>

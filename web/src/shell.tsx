@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Caller } from "./answers";
 import type { Api, Refused } from "./api";
-import { safe } from "./format";
+import { line, safe } from "./format";
 import { Gauge } from "./gauge";
 import { Here, type On, useOn } from "./on";
 import { type Given, link, type Route, useRoute } from "./route";
@@ -16,6 +16,8 @@ import { Button, Empty, Refusal, Waiting } from "./widgets";
 const WITHOUT_SESSION = new Set(["chat", "memory"]);
 const narrow = matchMedia("(max-width: 60rem)");
 
+const viewNamed = (name: string): View | undefined => VIEWS.find((one) => one.name === name);
+
 export interface ShellProps {
   api: Api;
   asker: Caller;
@@ -24,9 +26,10 @@ export interface ShellProps {
 
 export function Shell({ api, asker, onLeave }: ShellProps) {
   const here = useRoute();
-  const view = VIEWS.find((one) => one.name === here.view) ?? VIEWS[0]!;
   const session = here.given.get("session") || asker.main;
   const watched = useWatched(api, session);
+  const view = viewNamed(here.view) ?? viewNamed(watched.missing ? "chat" : "window")!;
+  const unknown = here.view !== "" && here.view !== view.name;
   const [look, turnLook] = useLook();
   const on = useOnOf(api, asker, session, view, here, watched, look);
   const [open, setOpen] = useState(false);
@@ -57,8 +60,14 @@ export function Shell({ api, asker, onLeave }: ShellProps) {
             </p>
           )}
           <main ref={place} id="main" tabIndex={-1} class={`view view-${view.name}`}>
-            <h1>{view.title}</h1>
-            <Shown key={`${view.name} ${session}`} view={view} watched={watched} />
+            <h1>{unknown ? "Not found" : view.title}</h1>
+            {unknown ? (
+              <Empty title={`There is no view “${line(here.view, 40)}”.`}>
+                <a href={on.link("window")}>To the window</a>
+              </Empty>
+            ) : (
+              <Shown key={`${view.name} ${session}`} view={view} watched={watched} />
+            )}
           </main>
         </div>
       </div>

@@ -1,13 +1,14 @@
 // The views of the page, in the order of its menu. A view is one file; it draws what the inspection API answers.
 import type { FunctionComponent } from "preact";
+import { Budget } from "./views/budget";
 import { Chat } from "./views/chat";
 import { Compare } from "./views/compare";
 import { Decisions } from "./views/decisions";
 import { Health } from "./views/health";
 import { Memory } from "./views/memory";
-import { Overview } from "./views/overview";
 import { Recall } from "./views/recall";
 import { Transcript } from "./views/transcript";
+import { Window } from "./views/window";
 
 export interface View {
   name: string;
@@ -16,12 +17,13 @@ export interface View {
 }
 
 export const VIEWS: readonly View[] = [
+  { name: "window", title: "Window", show: Window },
   { name: "chat", title: "Chat", show: Chat },
-  { name: "overview", title: "Window", show: Overview },
   { name: "transcript", title: "Transcript", show: Transcript },
   { name: "recall", title: "Recall", show: Recall },
   { name: "decisions", title: "Decisions", show: Decisions },
   { name: "compare", title: "Compare", show: Compare },
+  { name: "budget", title: "Budget", show: Budget },
   { name: "memory", title: "Memory", show: Memory },
   { name: "health", title: "Health", show: Health },
 ];

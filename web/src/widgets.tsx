@@ -10,12 +10,12 @@ export * from "./fields";
 export type Place = "in" | "trimmed" | "out" | "recalled" | "event";
 export type Zone = "green" | "yellow" | "orange" | "red";
 
-const PLACES: Record<Place, [sign: string, says: string]> = {
-  in: ["●", "In the prompt"],
-  trimmed: ["◐", "Trimmed: a shorter form of it is in the prompt"],
-  out: ["○", "Out: it left the prompt and stays in the transcript"],
-  recalled: ["↺", "Recalled: out, and quoted for the question in flight"],
-  event: ["·", "An event, never part of the prompt"],
+const PLACES: Record<Place, [sign: string, label: string, says: string]> = {
+  in: ["●", "in the prompt", "In the prompt"],
+  trimmed: ["◐", "trimmed", "A shorter form of it is in the prompt"],
+  out: ["○", "evicted", "Not in the prompt; it stays in the transcript"],
+  recalled: ["↺", "recalled", "Evicted, and quoted for the current question"],
+  event: ["·", "event", "An event, never part of the prompt"],
 };
 const ZONES: Record<Zone, string> = { green: "●", yellow: "▲", orange: "◆", red: "■" };
 
@@ -30,10 +30,10 @@ export function Badge(props: { kind: string; sign?: string; says?: string; child
 }
 
 export function PlaceBadge({ place }: { place: Place }) {
-  const [sign, says] = PLACES[place];
+  const [sign, label, says] = PLACES[place];
   return (
     <Badge kind={`place-${place}`} sign={sign} says={says}>
-      {place}
+      {label}
     </Badge>
   );
 }

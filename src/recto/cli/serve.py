@@ -134,7 +134,7 @@ def _page(address: str, secret: str, session: str) -> str:
         return ""
     if not secret:
         return f"{address}/"
-    return f"{address}/#/overview?session={session}&key={secret}" if session else f"{address}/#key={secret}"
+    return f"{address}/#/window?session={session}&key={secret}" if session else f"{address}/#key={secret}"
 
 
 def _print_examples(address: str, secret: str, model: str) -> None:

@@ -352,6 +352,8 @@ class WindowProjection:
             page = list(self._store.read(self._session, max(start - SNAPSHOT_EVERY, _BEGINNING) + 1, start))
             spent += sum(entry.tokens for entry in page)
             start = page[0].seq - 1
+        if start <= _BEGINNING and spent <= self._input_budget:
+            return WindowState()  # all of it fits, or nearly: it is read from its beginning
         state.evicted_messages, state.last_evicted = start - len(state.messages), start
         state.first_evicted = next(seq for seq in range(1, start + 2) if seq not in state.messages)
         state.seq = start

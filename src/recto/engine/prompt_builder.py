@@ -60,7 +60,7 @@ _MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _MARKER_LINE = WindowMessage(seq=MARKER, id="", role="user", tokens=0)
 _NOTE_CHARS = 2_400
 """Characters of notes in a prompt."""
-_NOTES_HEADING = "[Notes written down on the way, for reference; a number in parentheses is the entry of a note:]"
+NOTES_HEADING = "[Notes written down on the way, for reference; a number in parentheses is the entry of a note:]"
 RECORD_HEADING = "[Working record of what is not shown, for reference; a number in parentheses is an entry:]"
 """The line before the working record in a prompt."""
 _MERGED_HEADING = "[Of these, some are said again below, where they are shown; numbers are entries:]"
@@ -729,7 +729,7 @@ class PromptBuilder:
             return []
         wire = self.wire_of(state)
         texts = [
-            (question, "\n".join([_NOTES_HEADING, *render_notes(notes, MAX_NOTES_CHARS)]))
+            (question, "\n".join([NOTES_HEADING, *render_notes(notes, MAX_NOTES_CHARS)]))
             for question, notes in new_notes(state.notes, state.shown_notes, state.question).items()
             if question in state.messages
         ]
@@ -1018,7 +1018,7 @@ def render_marker(state: WindowState, reader: str = "") -> str:
     if state.record is not None and state.record.text:
         lines += [RECORD_HEADING, state.record.text]
     notes = render_notes(state.shown_notes, _NOTE_CHARS)
-    lines += [_NOTES_HEADING, *notes] if notes else []
+    lines += [NOTES_HEADING, *notes] if notes else []
     lines += [state.summary.text] if state.summary else []
     return "\n".join(lines)
 

@@ -24,6 +24,7 @@ from recto.formats import format_named
 from recto.formats.entry_text import entry_text
 from recto.recall.documents import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
+from recto.transcript.entries import Entry
 from recto.transcript.session_keys import parse_pointer, reach_of
 
 MAX_LINES = 1_000
@@ -90,7 +91,7 @@ _EMPTY_PIECE = _Piece(what="frame", role="", text="", tokens=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PastPrompt:
+class PastPrompt:
     """A session as of an entry, with the builder of its prompt."""
 
     state: WindowState
@@ -101,13 +102,13 @@ class _PastPrompt:
 def prompt_after(window: Window, seq: int) -> BuiltPrompt:
     """Return the prompt as of an entry, with the decisions and recalls up to it."""
     with window.lock:
-        return _rebuild(window, seq).built
+        return rebuild_prompt(window, seq).built
 
 
 def compare(window: Window, first: int, second: int) -> Comparison:
     """Compare the prompts as of two entries."""
     with window.lock:
-        earlier, later = _rebuild(window, first), _rebuild(window, second)
+        earlier, later = rebuild_prompt(window, first), rebuild_prompt(window, second)
         lines = _merge_lines(dict(_pieces(earlier)), dict(_pieces(later)))
     visible = lines if len(lines) <= MAX_LINES else [line for line in lines if line.side != "both"][:MAX_LINES]
     return Comparison(
@@ -123,20 +124,20 @@ def compare(window: Window, first: int, second: int) -> Comparison:
     )
 
 
-def _rebuild(window: Window, seq: int) -> _PastPrompt:
+def rebuild_prompt(window: Window, seq: int) -> PastPrompt:
     """Rebuild the prompt as of an entry. As of the last entry it is the live window, including recalled text."""
     if seq == window.state.seq:
         builder = window.builder_for()
-        return _PastPrompt(state=window.state, builder=builder, built=builder.build(window.state))
+        return PastPrompt(state=window.state, builder=builder, built=builder.build(window.state))
     builder = copy_builder(window)
     projection = WindowProjection(window.store, window.session, builder.messages, window.budget.input_budget)
     state = WindowState()
     for _, folded in projection.states(_fold_start(window, seq), seq):
         state = folded
-    recalled = _recalled(window, state)
+    recalled = recalled_note(window, state)
     builder = builder.using(handoff=_handoff(window, builder, state), recalled=recalled)
     built = builder.build(state)
-    return _PastPrompt(state=state, builder=builder, built=_with_recorded_cost(built, recalled) if recalled else built)
+    return PastPrompt(state=state, builder=builder, built=_with_recorded_cost(built, recalled) if recalled else built)
 
 
 def _fold_start(window: Window, seq: int) -> int:
@@ -164,20 +165,24 @@ def _handoff(window: Window, builder: PromptBuilder, state: WindowState) -> Turn
     return TurnNote(question=question, text=text, tokens=builder.messages.cost_of_text(text, builder.wire_of(state)))
 
 
-def _recalled(window: Window, state: WindowState) -> TurnNote | None:
-    """What was recalled for the question, quoted from its pointers."""
+def recall_event(window: Window, state: WindowState) -> Entry | None:
+    """The event of what was recalled for the question of a state, if anything was."""
     question = state.question
-    if not question:
+    first = max(question, state.seq - _RECALL_LOOKBACK) + 1
+    later = list(window.store.read(window.session, first, state.seq)) if question else []
+    return next((entry for entry in reversed(later) if entry.kind == INJECTED), None)
+
+
+def recalled_note(window: Window, state: WindowState) -> TurnNote | None:
+    """What was recalled for the question, quoted from its pointers."""
+    entry = recall_event(window, state)
+    if entry is None:
         return None
-    for entry in reversed(
-        list(window.store.read(window.session, max(question, state.seq - _RECALL_LOOKBACK) + 1, state.seq))
-    ):
-        if entry.kind == INJECTED:
-            with suppress(KeyError, TypeError, ValueError, AttributeError, InputError):
-                payload = json.loads(entry.content)
-                tokens, pointers = int(payload["tokens"]), [str(hit["pointer"]) for hit in payload["hits"]]
-                text = render_quotation(list(_excerpts(window, pointers, tokens)))
-                return TurnNote(question=question, text=text, tokens=tokens)
+    with suppress(KeyError, TypeError, ValueError, AttributeError, InputError):
+        payload = json.loads(entry.content)
+        tokens, pointers = int(payload["tokens"]), [str(hit["pointer"]) for hit in payload["hits"]]
+        text = render_quotation(list(_excerpts(window, pointers, tokens)))
+        return TurnNote(question=state.question, text=text, tokens=tokens)
     return None
 
 
@@ -202,7 +207,7 @@ def _with_recorded_cost(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:
     return replace(built, costs=costs, tokens=built.tokens + recalled.tokens - built.costs[place])
 
 
-def _pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
+def _pieces(past: PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     """The pieces of a prompt by key, in order; their tokens add up to those of the prompt."""
     pieces = list(_message_pieces(past))
     rest = past.built.tokens - sum(piece.tokens for _, piece in pieces)
@@ -210,7 +215,7 @@ def _pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     yield from pieces
 
 
-def _message_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
+def _message_pieces(past: PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     state, builder = past.state, past.builder
     if builder.extras.foreword:
         cost = builder.foreword_cost(past.built.wire)
@@ -242,7 +247,7 @@ def _notes(extras: PromptExtras, seq: int) -> Iterator[tuple[_PieceKey, _Piece]]
             yield (what, seq), _Piece(what=what, role="user", text=text.text, tokens=text.tokens)
 
 
-def _marker_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
+def _marker_pieces(past: PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     state, builder = past.state, past.builder
     text = builder.marker_of(state)
     cost = builder.messages.cost_of_text(text, past.built.wire)

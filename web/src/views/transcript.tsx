@@ -12,7 +12,7 @@ const PLACES = [
   ["message", "Messages"],
   ["in", "● In the prompt"],
   ["trimmed", "◐ Trimmed"],
-  ["out", "○ Out"],
+  ["out", "○ Evicted"],
   ["recalled", "↺ Recalled"],
   ["event", "· Events"],
 ] as const;

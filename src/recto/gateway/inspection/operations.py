@@ -18,6 +18,7 @@ from recto.engine.timeline import MAX_ENTRIES, Timeline
 from recto.engine.transcript_search import MAX_CONTEXT
 from recto.engine.views import models
 from recto.engine.views.models import DecisionPage, EntryPage
+from recto.engine.window_view import EntryHistory, WindowView
 from recto.gateway.api_keys import Right
 from recto.gateway.inspection import _commands, queries
 from recto.gateway.inspection.params import (
@@ -241,6 +242,21 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         {"at": IntParam(description="An entry: the prompt as it stood after it; without it, what would be sent now.")},
         reads_history=_has_entry,
+    ),
+    _get(
+        "/session/window",
+        queries.window,
+        WindowView,
+        _SESSION,
+        {"at": IntParam(description="An entry: the window after it; without it, what would be sent now.")},
+        reads_history=_has_entry,
+    ),
+    _get(
+        "/session/entry/history",
+        queries.history,
+        EntryHistory,
+        _SESSION,
+        {"seq": IntParam(description="Its number.", required=True)},
     ),
     _get(
         "/session/compare",

@@ -49,6 +49,7 @@ from recto.engine.views.models import (
     session_kind,
     session_page,
 )
+from recto.engine.window_view import EntryHistory, WindowView, entry_history, window_view
 from recto.errors import InputError, RequestRefused
 from recto.gateway.api_keys import RIGHTS
 from recto.gateway.inspection.params import ParsedCall
@@ -182,6 +183,19 @@ def context(inspection: Inspection, call: ParsedCall) -> Report:
     """What the last prompt was made of, or that of an earlier run; the next one, and what would not be in it."""
     with inspection.open_session(call) as session:
         return replace(session.report(run=call.query["run"]), session=session_in(session.key))
+
+
+def window(inspection: Inspection, call: ParsedCall) -> WindowView:
+    """The window after an entry, or now: every block of the prompt and why it is there, and where the others are."""
+    at: int | None = call.query["at"]
+    with inspection.open_session(call) as session:
+        return window_view(session.window, None if at is None else inspection.require_entry(session, at).seq)
+
+
+def history(inspection: Inspection, call: ParsedCall) -> EntryHistory:
+    """What became of an entry: where it is now, and the decisions that evicted or shortened it."""
+    with inspection.open_session(call) as session:
+        return entry_history(session.window, inspection.require_entry(session, call.query["seq"]).seq)
 
 
 def timeline_of(inspection: Inspection, call: ParsedCall) -> Timeline:

@@ -1,4 +1,4 @@
-// The window: what the next prompt is made of, how it came to be so, and where the tokens go.
+// The budget: what each component of the prompt uses, how it came to be so, and where the tokens go.
 import { useMemo, useState } from "preact/hooks";
 import type {
   ComponentUsage,
@@ -18,7 +18,7 @@ import { dollars, line, many, percent, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
 import { AsTable, Badge, Empty, Facts, Pager, Panel, Refusal, Table, Waiting } from "../widgets";
 
-export function Overview() {
+export function Budget() {
   const { session } = useOn();
   const [from, setFrom] = useState<number>();
   const report = useAsked<Report>("/session/context", { session });
@@ -29,7 +29,7 @@ export function Overview() {
     [decisions.found],
   );
   return (
-    <div class="stack overview">
+    <div class="stack budget">
       <Refusal refused={report.refused} />
       {!report.found && report.loading && <Waiting kind="window" />}
       {report.found && <Now report={report.found} timeline={timeline.found} />}

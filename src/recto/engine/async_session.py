@@ -34,6 +34,7 @@ from recto.health.metrics import Alert
 from recto.health.protocols import HealthSink
 from recto.tokens.calibration import Calibration
 from recto.transcript.entries import Entry, Head
+from recto.transcript.session_keys import session_in
 
 if TYPE_CHECKING:
     from recto.engine.monitor import Monitor
@@ -228,6 +229,9 @@ class AsyncSession(AsyncFace[Session]):
         self.usage = AsyncSessionUsage(session.usage)
         self.transcript = AsyncSessionTranscript(session.transcript)
         self.work = AsyncSessionWork(session.work)
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {session_in(self.key)}>"
 
     @property
     def monitor(self) -> Monitor | None:

@@ -945,7 +945,7 @@ class PromptBuilder:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Prompt:
     """A prompt as `Session.prompt` returns it: what to send to the model now."""
 
@@ -986,6 +986,16 @@ class Prompt:
     def tokens(self) -> int:
         """The total cost, tools and frame included."""
         return self.built.tokens
+
+    def __repr__(self) -> str:
+        messages = f"{len(self.built.messages):,} messages"
+        return f"<Prompt: {messages}, {self.tokens:,} of {self.room:,} tokens, {self.built.wire}>"
+
+    def _repr_html_(self) -> str:
+        """The prompt as a notebook draws it."""
+        from recto.engine.notebook import prompt_html  # noqa: PLC0415  # start-up
+
+        return prompt_html(self)
 
 
 def _system_text(raw: bytes, wire: str) -> str:

@@ -26,7 +26,7 @@ from recto.formats.response import usage_in
 from recto.tokens.calibration import Calibration, prompt_tokens
 from recto.transcript.entries import MESSAGE, Draft, session_key
 from recto.transcript.events import event, new_ids, to_json
-from recto.transcript.session_keys import sibling_key
+from recto.transcript.session_keys import session_in, sibling_key
 
 if TYPE_CHECKING:
     from recto.context.compaction.fidelity import JudgedFidelity, Question
@@ -206,6 +206,9 @@ class Session:
 
     def __len__(self) -> int:
         return self.head.seq
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {session_in(self.key)}>"
 
     def verify(self, head: Head | None = None) -> Verification:
         """Recomputes the hash chain and compares it with the head kept outside the store, and with `head`."""

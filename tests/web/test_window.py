@@ -99,3 +99,16 @@ def test_an_address_that_names_no_view_says_so(looking: Visit, told: World):
     expect(page.get_by_text("There is no view “windows”.")).to_be_visible()
     page.get_by_role("link", name="To the window").click()
     expect(page.get_by_role("heading", level=1, name="Window")).to_be_visible()
+
+
+def test_a_decision_opens_with_its_messages_and_leads_to_the_window_after_it(looking: Visit, told: World):
+    decision = asked(told, "/session/decisions")["decisions"][0]["seq"]
+    view = asked(told, "/session/decision", seq=decision)
+    page = settled(looking.enter(told.key, "decisions", MAIN))
+    page.get_by_role("button", name=f"Messages of decision {decision}").click()
+    messages = page.get_by_role("list", name=f"Messages of decision {decision}")
+    expect(messages.get_by_role("listitem")).to_have_count(len(view["messages"]))
+    expect(messages.get_by_role("listitem").first).to_contain_text(view["messages"][0]["text"][:30])
+    looking.shot("decision-messages")
+    page.get_by_role("link", name=f"Window after decision {decision}").click()
+    expect(page.get_by_text(f"After entry {decision:,}")).to_be_visible()

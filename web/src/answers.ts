@@ -182,6 +182,19 @@ export interface Compression {
   undone: boolean;
 }
 
+/** A message that a decision evicted or shortened. */
+export interface DecidedMessage {
+  seq: number;
+  role: string;
+  action: "cleared" | "evicted" | "trimmed";
+  text: string;
+  cut: boolean;
+  tokens: number;
+  shorter: string;
+  shorter_tokens: number;
+  scores: Record<string, number>;
+}
+
 /** A decision, or the undoing of one, and where it happened. */
 export interface DecisionMark {
   seq: number;
@@ -208,6 +221,19 @@ export interface DecisionSummary {
   frees: number;
   undone: boolean;
   scores: Record<string, Record<string, number>>;
+}
+
+/** A decision, with its messages. */
+export interface DecisionView {
+  decision: DecisionSummary;
+  tokens_before: number;
+  tokens_after: number;
+  room: number;
+  utilization: number;
+  ceiling: number;
+  messages: Array<DecidedMessage>;
+  more: number;
+  summary: string;
 }
 
 /** A decision about an entry. */

@@ -89,10 +89,15 @@ def decision_page(window: Window, start: int | None = None, *, limit: int = 50, 
         elif entry.kind == RESTORED:
             undone.add(json.loads(entry.content)["decision"])
     if decisions and start is not None:
-        later = window.store.read(window.session, max(start, window.store.head(window.session).seq - _MAX_UNDO_SCANNED))
-        undone |= {json.loads(entry.content)["decision"] for entry in later if entry.kind == RESTORED}
+        undone |= undone_decisions(window, start)
     summaries = (summarize_decision(entry, undone=entry.seq in undone, scores=scores) for entry in decisions)
     return DecisionPage(decisions=tuple(summaries), next=next_seq)
+
+
+def undone_decisions(window: Window, after: int) -> set[int]:
+    """The decisions that were undone behind an entry, as far as the newest entries tell."""
+    later = window.store.read(window.session, max(after, window.store.head(window.session).seq - _MAX_UNDO_SCANNED))
+    return {json.loads(entry.content)["decision"] for entry in later if entry.kind == RESTORED}
 
 
 def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[Entry]:

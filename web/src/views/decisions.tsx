@@ -1,15 +1,16 @@
-// The decisions of a session: what left the prompt or shrank, why, and how much that freed; each can be undone and
+// The decisions of a session: what was evicted or shortened, why, and how much that freed; each can be undone and
 // done again. Beside it the audit: whatever was done, at whose word.
 import { useMemo, useState } from "preact/hooks";
 import type { Api } from "../api";
 import type { AuditPage, DecisionPage, DecisionSummary, StoredEvent } from "../answers";
 import { Audit } from "../decisions/audit";
 import { Compact } from "../decisions/compact";
+import { Messages } from "../decisions/messages";
 import { many, safe, when, whole, words } from "../format";
-import { useAsked, useOn } from "../on";
+import { useOn } from "../on";
 import { Restore } from "../restore";
 import { useWalk, type Walk } from "../walking";
-import { Badge, Button, Empty, Pager, Panel, Refusal, Table, Tabs, useDoing, Waiting } from "../widgets";
+import { Badge, Button, Empty, Pager, Panel, Refusal, Tabs, useDoing, Waiting } from "../widgets";
 
 const TABS = [
   ["decisions", "Decisions"],
@@ -56,7 +57,7 @@ function Log() {
     useMemo(() => listing(api, session), [api, session]),
   );
   return (
-    <Panel title="Decisions" note="Newest first. Restore brings back what a decision let go; nothing is ever lost.">
+    <Panel title="Decisions" note="Newest first. Restore brings back what a decision evicted; nothing is ever lost.">
       <Refusal refused={found.refused} />
       {found.busy && !found.rows.length && <Waiting kind="tall" />}
       {found.busy && found.reached !== null && (
@@ -68,9 +69,9 @@ function Log() {
         </p>
       )}
       {!found.busy && !found.refused && !found.rows.length && (
-        <Empty title={found.next === null ? "Nothing has left the prompt." : "No decision so far back."}>
+        <Empty title={found.next === null ? "Nothing was evicted so far." : "No decision so far back."}>
           {found.next === null && (
-            <p>When the prompt grows too large for its window, what is done about it stands here.</p>
+            <p>When the prompt grows too large for its window, what is done about it is listed here.</p>
           )}
         </Empty>
       )}
@@ -94,20 +95,23 @@ function Log() {
 
 function Line({ one }: { one: DecisionSummary }) {
   const on = useOn();
-  const [scores, show] = useState(false);
+  const [open, show] = useState(false);
   return (
     <li class={one.undone ? "decision undone" : "decision"} aria-label={`Decision ${one.seq}`}>
       <Head one={one} />
       <p>{safe(one.reason)}</p>
       <div class="decision-foot">
         <span>
-          <strong>{many(one.messages, "message")}</strong> left or shrank, <strong>{many(one.frees, "token")}</strong>{" "}
-          freed
+          <strong>{many(one.messages, "message")}</strong> evicted or shortened,{" "}
+          <strong>{many(one.frees, "token")}</strong> freed
         </span>
         <span class="actions">
-          <Button kind="quiet" label={`Scores of decision ${one.seq}`} pressed={scores} onClick={() => show(!scores)}>
-            Scores
+          <Button kind="quiet" label={`Messages of decision ${one.seq}`} pressed={open} onClick={() => show(!open)}>
+            Messages
           </Button>
+          <a class="button quiet" href={on.link("window", { at: one.seq })} aria-label={`Window after decision ${one.seq}`}>
+            Window
+          </a>
           <a
             class="button quiet"
             href={on.link("compare", { first: one.seq - 1, second: one.seq })}
@@ -118,7 +122,7 @@ function Line({ one }: { one: DecisionSummary }) {
           {one.undone ? <Redo seq={one.seq} /> : <Restore seq={one.seq} undone={false} />}
         </span>
       </div>
-      {scores && <Scores seq={one.seq} />}
+      {open && <Messages seq={one.seq} />}
     </li>
   );
 }
@@ -161,31 +165,5 @@ function Redo({ seq }: { seq: number }) {
       </Button>
       <Refusal refused={refused} />
     </>
-  );
-}
-
-function Scores({ seq }: { seq: number }) {
-  const { session } = useOn();
-  const { found, refused } = useAsked<DecisionPage>("/session/decisions", {
-    session,
-    from: seq,
-    limit: 1,
-    scores: true,
-  });
-  if (refused) return <Refusal refused={refused} />;
-  if (!found) return <Waiting kind="rows" />;
-  const rows = Object.entries(found.decisions[0]?.scores ?? {});
-  const parts = [...new Set(rows.flatMap(([, scores]) => Object.keys(scores)))];
-  const columns = [
-    { title: "Unit of entry", show: ([unit]: (typeof rows)[0]) => safe(unit), number: true },
-    ...parts.map((part) => ({
-      title: words(safe(part)),
-      show: ([, scores]: (typeof rows)[0]) => scores[part]?.toFixed(3) ?? "",
-      number: true,
-    })),
-  ];
-  const empty = "Nothing was weighed for this decision: its policy goes by order alone.";
-  return (
-    <Table label={`Scores of decision ${seq}`} columns={columns} rows={rows} id={([unit]) => unit} empty={empty} />
   );
 }

@@ -13,6 +13,7 @@ from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS
 from recto.context.window.report import Report
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint
+from recto.engine.decision_view import DecisionView
 from recto.engine.prompt_diff import Comparison
 from recto.engine.timeline import MAX_ENTRIES, Timeline
 from recto.engine.transcript_search import MAX_CONTEXT
@@ -288,6 +289,14 @@ OPERATIONS: tuple[Operation, ...] = (
         _FROM_NEWEST,
         _limit(50, 200),
         {"scores": FlagParam(description="With every score that went into them.")},
+        reads_history=_always,
+    ),
+    _get(
+        "/session/decision",
+        queries.decision,
+        DecisionView,
+        _SESSION,
+        {"seq": IntParam(description="Its entry.", required=True)},
         reads_history=_always,
     ),
     _get(

@@ -18,8 +18,9 @@ from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories
 from recto.engine.audit import audit_page
+from recto.engine.decision_view import DecisionView, decision_view
 from recto.engine.pagination import EntryPositions, decision_page, entry_page
-from recto.engine.projection import CHECKPOINT, checkpoint_key
+from recto.engine.projection import CHECKPOINT, DECISIONS, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
 from recto.engine.report import current_reading, preview
 from recto.engine.runs import last_model
@@ -209,6 +210,15 @@ def decisions(inspection: Inspection, call: ParsedCall) -> DecisionPage:
     query = call.query
     with inspection.open_session(call) as session:
         return decision_page(session.window, query["from"], limit=query["limit"], scores=query["scores"])
+
+
+def decision(inspection: Inspection, call: ParsedCall) -> DecisionView:
+    """One decision, with the messages that it evicted or shortened."""
+    with inspection.open_session(call) as session:
+        entry = inspection.require_entry(session, call.query["seq"])
+        if entry.kind not in DECISIONS:
+            raise not_found("decision", "GET /api/v1/session/decisions")
+        return decision_view(session.window, entry.seq)
 
 
 def recall(inspection: Inspection, call: ParsedCall) -> RecallResult:

@@ -995,7 +995,10 @@ class Prompt:
         """The prompt as a notebook draws it."""
         from recto.engine.notebook import prompt_html  # noqa: PLC0415  # start-up
 
-        return prompt_html(self)
+        built = self.built
+        return prompt_html(
+            built.messages, built.costs, built.wire, tokens=self.tokens, room=self.room, recalled=len(self.recalled)
+        )
 
 
 def _system_text(raw: bytes, wire: str) -> str:

@@ -267,7 +267,8 @@ def _show(results: Sequence[ArmResult], outcome: TrialOutcome) -> None:
     elif not outcome.answers:
         out.print("Nothing was answered: every conversation fits these windows, or the model failed.")
     for reason, count in outcome.failures.most_common():
-        out.print(Text(f"{count:,} prompts were not scored: {one_line(reason, 200)}", "yellow"), soft_wrap=True)
+        prompts = "1 prompt was" if count == 1 else f"{count:,} prompts were"
+        out.print(Text(f"{prompts} not scored: {one_line(reason, 200)}", "yellow"), soft_wrap=True)
 
 
 def _answers_table(window: int, results: Sequence[ReaderResult]) -> Table:
@@ -313,7 +314,7 @@ def _table(window: int, results: Sequence[ArmResult]) -> Table:
     table = Table(
         Column("arm"),
         *(Column(title, justify="right") for title in titles),
-        title=f"window of {window:,}, {moments:,} moments",
+        title=f"window of {window:,}, {moments:,} {'moment' if moments == 1 else 'moments'}",
         title_justify="left",
         title_style="bold",
     )

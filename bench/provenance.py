@@ -45,6 +45,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "embedding_quality": ("src/recto/recall", "src/recto/models/embedders"),
     "exits": ("src/recto/concurrency.py", "src/recto/recall/vector_worker.py", "src/recto/models/embedders"),
     "recall": ("src/recto/recall", "src/recto/text/analyzer.py", "src/recto/text/languages.py"),
+    "recall_ablation": ("src/recto/recall", "src/recto/text/analyzer.py", "src/recto/text/languages.py"),
     "languages": (
         "src/recto/recall",
         "src/recto/text/analyzer.py",

@@ -37,7 +37,7 @@ from bench.recall_data import (
     share,
 )
 from recto.formats.openai_chat import CHAT
-from recto.models.embedders import EmbedderChoice, embedder_for
+from recto.models.embedders import ARCTIC_WEIGHT, EmbedderChoice, embedder_for
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Embedder
@@ -288,7 +288,7 @@ def _ranked_groups(ranking: Ranking, numbers: np.ndarray, whole: Mapping[str, fl
     lexical = np.array([whole.get(name[0], 0.0) + _decayed(words[of]) for name, of in members.items()])
     near = np.array([_group_likeness(likeness[of]) for of in members.values()])
     known = ~np.isnan(near)
-    share = 0.6 if known.any() else 0.0
+    share = ARCTIC_WEIGHT if known.any() else 0.0
     meaning = np.zeros(len(members))
     meaning[known] = standardized(near[known])
     scores = (1 - share) * standardized(lexical) + share * meaning

@@ -623,13 +623,14 @@ def test_only_the_given_entries_are_looked_at(index, exact):
     assert len(lane.nearest(MAIN, query, 0).seqs) == len(lane.nearest("none", query, 5).seqs) == 0
 
 
-def test_nine_of_ten_and_more_are_found_by_signs(tmp_path):
+@pytest.mark.parametrize("exhaustive", [1000, 65_536], ids=["codes on disk", "codes in memory"])
+def test_nine_of_ten_and_more_are_found_by_signs(tmp_path, exhaustive):
     rng = np.random.default_rng(4)
     topics = unit(rng, 40, 384)
     there = [(seq, unit_near(rng, topics[rng.integers(0, 40, 2)])) for seq in range(1, 5001)]
     with SqliteIndex(tmp_path / "recall") as index:
         lane, exact = VectorIndex(index, "vectors", 384), VectorIndex(index, "vectors", 384)
-        lane.max_exhaustive = 1000
+        lane.max_exhaustive, exact.rescored = exhaustive, 10_000
         for at in range(0, 5000, 500):
             add_vectors(lane, there[at : at + 500])
         hits = 0

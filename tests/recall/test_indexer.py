@@ -284,7 +284,7 @@ def test_messages_get_one_vector_of_their_beginning_and_tool_results_none():
             return super().documents(texts)
 
     long = ("A sentence about gardens. " * 200).strip()
-    said = [("user", long), ("tool", "tool result " * 300), ("assistant", "short"), ("user", " ")]
+    said = [("assistant", long), ("tool", "tool result " * 300), ("assistant", "short"), ("user", " ")]
     store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(said, 1)])
     indexer = indexing(store, embedder=Noting())
     assert indexer.catch_up(S)
@@ -296,6 +296,35 @@ def test_messages_get_one_vector_of_their_beginning_and_tool_results_none():
     assert len(asked) == 3 + 3 + 1
     assert asked[2] == long[-len(asked[2]) :], "of several passages the last one is among them"
     assert any(text.startswith("tool result") for text in asked)
+
+
+def test_what_a_user_mentions_in_passing_has_a_vector_of_its_own():
+    passing = (
+        "Zebras are what we saw in Nairobi last week, from a small bus with an open roof and a very patient guide."
+    )
+    asked = (
+        "Apples keep well in a cellar, people say, but ours is damp and warm, so what else can one do with forty kilos?"
+    )
+    store = MemoryStore()
+    said = [("user", f"{asked} {passing}"), ("assistant", f"{asked} {passing}"), ("user", "Bees.")]
+    store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(said, 1)])
+    indexer = indexing(store, embedder=Steady())
+    assert indexer.catch_up(S)
+    vectors = indexer.vector_index(indexer.embedders[0]).of(S, [1, 2, 3])
+    assert {seq: len(matrix) for seq, matrix in vectors.items()} == {1: 3, 2: 1, 3: 1}
+    assert found(indexer, "zoo")[0] == 1, "no word in common, only the meaning of the second sentence"
+
+
+def test_messages_that_have_one_vector_of_an_earlier_version_keep_it_and_are_found():
+    store, embedder = filled(2), Steady()
+    indexer = indexing(store, embedder=embedder)
+    last = list(store.read(S))[-1]
+    rows = [(1, embedder.documents(["apple"])), (2, embedder.documents(["berry"]))]
+    indexer.vector_index(indexer.embedders[0]).add(S, rows, CoveredRange(1, 2, last.hash))
+    store.append(S, [message(3, "cherry " * 40)])
+    assert indexer.catch_up(S)
+    assert embedder.calls == 3, "only the new message was embedded"
+    assert found(indexer, "another")[0] == 1
 
 
 def test_only_so_many_threads_wait_for_an_embedder_that_hangs():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recto.models.embedders import ARCTIC_WEIGHT
 from recto.recall._message_rows import shared_terms, similarities
 from recto.recall.ranking import (
     ASSISTANT_WEIGHT,
@@ -159,6 +160,12 @@ def test_a_message_without_a_vector_is_neither_near_nor_far():
     assert far < unknown == 0.0 < near
 
 
+def test_a_message_without_a_vector_is_compared_by_words_alone():
+    found = columns(said(1, cosines=np.nan, bm25=9.0), said(2, bm25=9.0), said(3, bm25=1.0), said(4, bm25=1.0))
+    parts = score_candidates(found, RankingWeights().with_meaning(0.7), ARCTIC).parts["words"].tolist()
+    assert parts == pytest.approx([1.0, 0.3, -0.3, -0.3])
+
+
 def test_the_share_of_meaning_is_the_embedders():
     words, meaning = said(1, bm25=9.0, cosines=0.1), said(2, bm25=1.0, cosines=0.9)
     assert order(words, meaning, weights=RankingWeights().with_meaning(0.1))[0] == 1
@@ -196,7 +203,7 @@ def test_the_weights_in_the_documentation_are_those_that_count():
     assert {name: float(told[name]) for name in ("date", "task")} == {"date": weights.date, "task": weights.task}
     assert f"counts {ASSISTANT_WEIGHT}" in page
     assert replace(weights, meaning=0.5) == weights
-    assert "the share is 0.5" in page
+    assert f"the share is {ARCTIC_WEIGHT} with the embedded model and 0.5 with others" in page
 
 
 def test_messages_are_compared_by_the_share_of_their_terms():

@@ -278,7 +278,8 @@ class EmbedderSettings:
     cpu_share: float = 0.1
     """Share of one core that background embedding may use on average; 1: no limit. `recto index` has none."""
     passages: int = 1
-    """Passages of a message that get vectors: the first ones and, of two or more, the last."""
+    """Passages of a message that get vectors: the first ones and, of two or more, the last. In user messages, every
+    sentence or two of a passage gets a vector."""
     characters: int = 512
     """Characters of a passage that are embedded, at most 1000."""
     tool_results: bool = False

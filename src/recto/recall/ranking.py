@@ -73,6 +73,8 @@ class RankingWeights:
 
     meaning: float = 0.5
     """Share of vectors in the similarity; words have the rest."""
+    words_alone: float = 1.0
+    """Share of words in the similarity of a message without a vector, such as a tool result."""
     date: float = 1.0
     task: float = 0.2
     superseded: float = -1.0
@@ -110,7 +112,7 @@ class RelevanceCalibration:
 WORDS_ONLY = RelevanceCalibration(base=-2.75, strength=10.0, matched=1 / 6)
 """For candidates without a cosine, or with one of an embedder that has no calibration."""
 CALIBRATIONS: Mapping[str, RelevanceCalibration] = MappingProxyType(
-    {"arctic-embed-s": RelevanceCalibration(base=-7.2, strength=7.5, likeness=9.0)}
+    {"arctic-embed-s": RelevanceCalibration(base=-7.3, strength=7.5, likeness=9.0)}
 )
 """By prefix of the embedder's name: the scale of a cosine depends on the model."""
 
@@ -155,7 +157,8 @@ def score_candidates(candidates: Candidates, weights: RankingWeights, curve: Rel
     meaning = np.zeros(len(candidates))
     if share:
         meaning[known] = standardized(candidates.likeness[known])
-    parts = {"words": (1 - share) * standardized(candidates.words), "meaning": share * meaning}
+    words = np.where(known, 1 - share, weights.words_alone if share else 1.0) * standardized(candidates.words)
+    parts = {"words": words, "meaning": share * meaning}
     if candidates.in_span.any():
         # The query names these days, so they count whatever the relevance.
         parts["date"] = weights.date * candidates.in_span.astype(np.float64)

@@ -129,7 +129,9 @@ class RecallService:
             if not self.indexer.has_vectors(self.session, embedder):
                 return EntryVectors()
             index = self.indexer.vector_index(embedder, self.rules.query_seconds)
-            entries = index.of(self.session, seqs)
+            # Messages are compared whole. The pieces of a user message come after its passages.
+            passages = self.indexer.vectors.rules.passages
+            entries = {seq: rows[:passages] for seq, rows in index.of(self.session, seqs).items()}
         except Exception:  # noqa: BLE001  # relief never fails the turn: words are compared instead
             _log.warning("vectors of %s could not be read, words are compared instead", self.session, exc_info=True)
             return EntryVectors()

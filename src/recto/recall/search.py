@@ -49,6 +49,9 @@ MAX_RANKED = 50
 """Best candidates that are compared with the task and with each other."""
 _MAX_TASK_CHARACTERS = 4000
 _TERMS_PER_PASSAGE, _MAX_PASSAGES = 90, 6
+_TERMS_PER_STATEMENT, _MAX_STATEMENTS = 17, 4
+"""The same for user messages, whose sentences have vectors of their own; see `STATEMENT_CHARACTERS`."""
+_USER = ROLES.index("user")
 CONTEXT_WEIGHT = 0.3
 """Weight of a term that occurs only in the context of a query."""
 
@@ -389,7 +392,9 @@ def _session_columns(number: int, session: SearchedSession, spans: Sequence[Date
     in_span = np.zeros(len(at), np.bool)
     for span in spans:
         in_span |= (ts >= span.start) & (ts < span.end)
-    passages = np.clip(-(-table.lengths[at].astype(np.int64) // _TERMS_PER_PASSAGE), 1, _MAX_PASSAGES)
+    lengths, is_user = table.lengths[at].astype(np.int64), table.roles[at] == _USER
+    passages = np.clip(-(-lengths // _TERMS_PER_PASSAGE), 1, _MAX_PASSAGES)
+    passages[is_user] = np.clip(-(-lengths[is_user] // _TERMS_PER_STATEMENT), 1, _MAX_STATEMENTS)
     return {
         "sessions": np.full(len(at), number, np.intp),
         "seqs": seqs,

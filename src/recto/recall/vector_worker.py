@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 _PAGE_ENTRIES = 256
 _PAGE_MESSAGES = 16
 """Messages embedded between two checks of the deadline; at most these are lost when the process ends."""
+STATEMENT_CHARACTERS = 200
+"""Size of the pieces of a user message that get a vector each, after that of the whole: a sentence or two.
+
+People mention things in passing ("…; by the way, I moved to Oslo in May"), and one vector of the whole message is near
+to its main subject only.
+"""
 _LOCKS = 16
 """Sessions that are embedded at the same time at most."""
 
@@ -47,11 +53,15 @@ class EmbeddingRules:
     """Share of one core that background embedding may use on average; 1: no limit."""
 
     def passages_of(self, entry: Entry) -> list[str]:
-        """Return the passages to embed; none for events and recaps."""
+        """Return the passages to embed, then the pieces of those a user said; none for events and recaps."""
         if (entry.role == "tool" and not self.tool_results) or not is_original_message(entry):
             return []
         found = passages(entry_text(entry), limit=max(self.passages, 2))
-        return [passage[: self.characters] for passage in found[: self.passages]]
+        chosen = [passage[: self.characters] for passage in found[: self.passages]]
+        if entry.role != "user":
+            return chosen
+        pieces = [piece for passage in chosen for piece in passages(passage, STATEMENT_CHARACTERS) if piece.strip()]
+        return [*chosen, *pieces] if len(pieces) > len(chosen) else chosen
 
 
 class VectorWriter:

@@ -67,8 +67,11 @@ class BaseView(Screen[None]):
         return ""
 
     def on_screen_resume(self) -> None:
-        """Reloads if something changed since the last load."""
-        self.query_one(WindowGauge).refresh()
+        """Reloads if something changed since the last load. Before the screen is composed there is nothing to reload."""
+        gauges = self.query(WindowGauge)
+        if not gauges:
+            return
+        gauges.refresh()
         if self._loaded_revision != (self.state.session, self.state.revision):
             self._loaded_revision = self.state.session, self.state.revision
             self.action_look()

@@ -67,7 +67,7 @@ def test_what_forms_keys_for_every_tenant_is_used_by_operators_alone():
         "record_key": {"engine/erasure.py"},
         "operator_key": {
             *(f"cli/{name}.py" for name in ("audit", "checkpoint", "compact", "health", "sessions", "store")),
-            "lab/commands/compare.py",
+            "lab/commands/_sessions.py",
         },
         "operator_sees": {"cli/recall.py"},
         "tenant_key": {"cli/grep.py", "cli/memory.py", "cli/recall.py"},

@@ -15,14 +15,19 @@ from recto.transcript.entries import Entry
 from recto.transcript.tenancy import operator_key
 
 
+def stored_session(settings: Settings, name: str) -> tuple[str, tuple[Entry, ...]]:
+    """A session of the store, by the name that an operator gives it: its key and its entries."""
+    with closing(open_store(settings, create=False)) as store:
+        key = resolve_session(store, operator_key(name, settings.tenant))
+        return key, tuple(store.read(key))
+
+
 def load_sessions(settings: Settings, names: Sequence[str]) -> Iterator[tuple[str, tuple[Entry, ...]]]:
     """Yields each session with a name: of a file its name, numbered where it holds several; of the store its key."""
     for name in names:
         file = Path(name)
         if not file.is_file():
-            with closing(open_store(settings, create=False)) as store:
-                key = resolve_session(store, operator_key(name, settings.tenant))
-                yield key, tuple(store.read(key))
+            yield stored_session(settings, name)
             continue
         sessions = list(iter_sessions(isolated(settings), file))
         for number, entries in enumerate(sessions, 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from rich.text import Text
 
 from recto.cli.completion import complete_models
 from recto.cli.console import one_line, out, progress, safe
-from recto.cli.sessions import resolve_session
 from recto.config import Settings
-from recto.config.factory import open_store
+from recto.lab.commands._sessions import stored_session
 from recto.lab.commands.mine import mine_command
 from recto.lab.commands.replay import Size
 from recto.lab.commands.trial import trial_command
@@ -24,7 +22,6 @@ from recto.lab.comparison import MEASURES, MeasureName, Share, WayMeasures, comp
 from recto.lab.isolation import isolated, read_sessions
 from recto.lab.variants import MODES, Variant, variants
 from recto.transcript.entries import Entry, session_key
-from recto.transcript.tenancy import operator_key
 
 TRIM = "trim"
 WAYS = (*MODES, TRIM)
@@ -90,8 +87,7 @@ def _entries(settings: Settings, name: str, key: str | None) -> list[Entry]:
     """The entries of a session in a file, or in the store."""
     file = Path(name)
     if not file.is_file():
-        with closing(open_store(settings, create=False)) as store:
-            return list(store.read(resolve_session(store, operator_key(name, settings.tenant))))
+        return list(stored_session(settings, name)[1])
     sessions = read_sessions(isolated(settings), file)
     if key is None and len(sessions) == 1:
         return next(iter(sessions.values()))

@@ -159,9 +159,9 @@ def _show(windows: Sequence[WindowResult], content: Sequence[tuple[str, WindowRe
     for result in windows:
         out.print(_table(result))
         best = result.best
-        fits = "no mode fits: each refused a prompt" if best is None else f"fits: {best.way.name}"
+        fits = "no mode fits: each refused a prompt" if best is None else f"the mode that fits: {best.way.name}"
         out.print(Text(fits, "bold"))
-    out.print(f"fits: {FITS[0].lower()}{FITS[1:]}", soft_wrap=True)
+    out.print(f"The mode that fits: {FITS[0].lower()}{FITS[1:]}", soft_wrap=True)
     if any(result.whole.picodollars is None for result in windows):
         out.print("dollars: name a model whose prices are known with --model NAME", style="yellow")
     for name, result in content:

@@ -67,7 +67,7 @@ class BaseView(Screen[None]):
         return ""
 
     def on_screen_resume(self) -> None:
-        """Reloads if something changed since the last load. Before the screen is composed there is nothing to reload."""
+        """Reloads if something changed since the last load; nothing before the screen is composed."""
         gauges = self.query(WindowGauge)
         if not gauges:
             return

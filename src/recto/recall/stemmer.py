@@ -33,7 +33,7 @@ _MAX_CACHED_CHARS = 200
 STOP_WORDS = FUNCTION_WORDS[ENGLISH]
 """Words that occur in nearly every English message and say nothing about its subject."""
 _PROSE = lazy_re(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
-"""A word as it stands in a sentence, not a path or a name with digits or underscores."""
+"""A plain word of a sentence, not a path or a name with digits or underscores."""
 _JOINTS = lazy_re("['-]")
 _PUNCTUATION = "_.\\@:/',+#-"
 """What may remain at the ends of a chunk."""

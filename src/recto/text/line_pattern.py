@@ -204,7 +204,7 @@ class _State:
 
 _MATCHED = _State(frozenset(), "matched")
 _END = ""
-"""Stands for the end of a line."""
+"""The end of a line, as a symbol."""
 
 
 class LinePattern:

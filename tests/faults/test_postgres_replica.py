@@ -21,7 +21,7 @@ import yaml
 from own_postgres import Server, own_server, replica_of
 from tests.cli.calling import called_at, own_file
 from tests.gateway.gateways import Running, gateway
-from tests.gateway.inspecting import example
+from tests.gateway.inspecting import SMALL, example
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.errors import StoreReadOnly
@@ -40,8 +40,8 @@ REPLICA, STORE = True, False
 """Who has answered."""
 PAST = {
     "/sessions", "/session/transcript", "/session/entry", "/session/compare", "/session/timeline", "/session/decisions",
-    "/session/audit", "/session/checkpoints", "/session/checkpoint", "/session/outline", "/session/grep",
-    "/session/work/file", "/session/work/command", "/session/work/error", "/session/work/number",
+    "/session/decision", "/session/audit", "/session/checkpoints", "/session/checkpoint", "/session/outline",
+    "/session/grep", "/session/work/file", "/session/work/command", "/session/work/error", "/session/work/number",
 }  # fmt: skip
 """What a replica may answer; a prompt too, where it is one of the past."""
 
@@ -157,6 +157,7 @@ def opened(pair, upstream, tmp_path):
     def made(most: float = LONG, *, url: str = "") -> Iterator[Place]:
         more = {
             "store": pair.url,
+            "models": SMALL,
             "replica": {"url": url or pair.copy, "staleness_seconds": most},
             "recall": {"embedder": {"use": "none"}},
             "memory": {"folder": str(tmp_path / "memory")},
@@ -171,17 +172,20 @@ def opened(pair, upstream, tmp_path):
 
 def test_what_is_told_of_the_past_comes_from_the_replica_and_all_else_from_the_store(pair, opened):
     with opened() as place:
-        place.turn("The ship is called Ada.")
-        place.ask("POST", "/session/checkpoints", {"session": place.session}, {"goal": "sail"})
+        named = {"session": place.session}
+        for number in range(8):  # enough that something is not protected
+            place.turn(f"Ship {number} is called Ada. " + "It sails far. " * 200)
+        decision = place.ask("POST", "/session/compact", named, {}).json()["decisions"][0]["seq"]
+        place.ask("POST", "/session/checkpoints", named, {"goal": "sail"})
         pair.caught_up()
         until(lambda: place.replica.age(place.session) is not None)
         before = pair.looked_up()
         for one in OPERATIONS:
             if one.method == "GET":
-                answer = place.ask("GET", one.path, example(one, place.session)[0])
+                more = {"seq": decision} if one.path == "/session/decision" else {}
+                answer = place.ask("GET", one.path, example(one, place.session, **more)[0])
                 assert (STALENESS in answer.headers) == (one.path in PAST), one.path
                 assert 0 <= float(answer.headers.get(STALENESS, 0)) < LONG
-        named = {"session": place.session}
         assert STALENESS in place.ask("GET", "/session/prompt", {**named, "at": 2}).headers
         assert STALENESS not in place.ask("POST", "/session/recall", named, {"query": "ship"}).headers
         assert re.search(r"^recto_replica_behind_seconds \d", place.client.get("/metrics").text, re.MULTILINE)

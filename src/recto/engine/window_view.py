@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from recto.context.policies.planner import plan_relief
 from recto.context.window.pressure import Zone
 from recto.context.window.report import DecisionSummary
-from recto.context.window.state import Protection, WindowState, in_flight
+from recto.context.window.state import Protection, ProtectionReason, WindowState, protection_reasons
 from recto.engine.gauge import prompt_size
 from recto.engine.pagination import EntryPositions
 from recto.engine.projection import DECISIONS, RESTORED
@@ -47,13 +46,9 @@ BlockKind = Literal[
 ]  # fmt: skip
 """The kind of a block. `placeholder`: a result that the format requires and that was never stored. `marker`: the notice
 of evicted messages. `frame`: what the format adds."""
-BlockReason = Literal[
-    "system", "task", "pinned", "question", "answered", "unanswered", "recent", "tool", "kind", "marked", "fits",
-    "written", "client",
-]  # fmt: skip
-"""Why a block is in the prompt. `answered`: the message that the current question answers. `unanswered`: the model has
-not answered it yet. `tool`, `kind`: protected by the settings. `fits`: nothing evicted it so far. `written`: Recto
-wrote it. `client`: it comes with every request."""
+BlockReason = Literal[ProtectionReason, "fits", "written", "client"]
+"""Why a block is in the prompt: the reason why it is protected, or: `fits`, nothing evicted it so far; `written`, Recto
+wrote it; `client`, it comes with every request."""
 SpanPlace = Literal["in", "trimmed", "pinned", "protected", "summarized", "evicted", "recalled", "event"]
 """Where entries are: in the prompt (whole, trimmed, pinned, protected), evicted (with or without a summary), or evicted
 and quoted in the prompt. `event`: no message."""
@@ -318,25 +313,12 @@ def _written(what: BlockKind, text: str, tokens: int, reason: BlockReason = "wri
     )
 
 
-_Reasons: TypeAlias = tuple[BlockReason, Iterable[int]]
-
-
 def _reasons(state: WindowState, protection: Protection) -> dict[int, BlockReason]:
     """Why messages are protected; the strongest reason of each."""
-    messages = state.messages.values()
-    reasons: list[_Reasons] = [
-        ("recent", islice(reversed(state.messages), protection.min_recent_messages)),
-        ("kind", [line.seq for line in messages if line.acts_as in protection.kinds and not line.is_injected]),
-        ("tool", [line.seq for line in messages if protection.tools.intersection(line.tools)]),
-        ("marked", state.kept),
-        ("unanswered", in_flight(state)),
-        ("answered", [state.answered] if protection.answered else ()),
-        ("task", [state.task_seq] if protection.task else ()),
-        ("question", [state.question]),
-        ("pinned", state.pins),
-        ("system", [line.seq for line in messages if line.role == "system"]),
-    ]
-    return {seq: reason for reason, seqs in reasons for seq in seqs if seq in state.messages}
+    reasons: dict[int, BlockReason] = {}
+    for reason, seqs in protection_reasons(state, protection):
+        reasons.update(dict.fromkeys(seqs, reason))
+    return reasons
 
 
 def _spans(past: PastPrompt, protection: Protection, recalled: frozenset[int]) -> Iterator[EntrySpan]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
@@ -562,19 +562,42 @@ def in_flight(state: WindowState) -> frozenset[int]:
     return frozenset(latest_step | ({state.question} if state.question else set()))
 
 
-def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
-    protected = (state.pins & state.messages.keys()) | in_flight(state) | state.kept
-    if protection.task and state.task_seq:
-        protected.add(state.task_seq)
-    if protection.answered and state.answered:  # "yes" means nothing without the question it answers
-        protected.add(state.answered)
-    protected.update(islice(reversed(state.messages), protection.min_recent_messages))
-    if protection.tools:
-        protected.update(
-            [message.seq for message in state.messages.values() if protection.tools.intersection(message.tools)]
-        )
+ProtectionReason = Literal[
+    "system", "task", "pinned", "question", "answered", "unanswered", "recent", "tool", "kind", "marked"
+]
+"""Why a message is protected. `answered`: the current user message answers it. `unanswered`: the model has not answered
+it yet. `tool`, `kind`: by the settings. `marked`: it carries the protecting mark."""
+
+
+def protection_reasons(state: WindowState, protection: Protection) -> list[tuple[ProtectionReason, Iterable[int]]]:
+    """The protected messages by why they are protected, the strongest reason last. Some may be evicted already."""
+    reasons: list[tuple[ProtectionReason, Iterable[int]]] = [
+        ("recent", islice(reversed(state.messages), protection.min_recent_messages)),
+        ("marked", state.kept),
+        ("unanswered", in_flight(state)),
+    ]
+    messages = state.messages.values()
     if protection.kinds:
-        protected.update([message.seq for message in state.messages.values() if _is_of(message, protection.kinds)])
+        reasons.append(("kind", [message.seq for message in messages if _is_of(message, protection.kinds)]))
+    if protection.tools:
+        reasons.append(("tool", [message.seq for message in messages if protection.tools.intersection(message.tools)]))
+    if protection.answered and state.answered:  # "yes" means nothing without the question it answers
+        reasons.append(("answered", (state.answered,)))
+    if protection.task and state.task_seq:
+        reasons.append(("task", (state.task_seq,)))
+    if state.question:
+        reasons.append(("question", (state.question,)))
+    reasons.append(("pinned", state.pins & state.messages.keys()))
+    reasons.append(
+        ("system", [seq for seq in state.kept if seq in state.messages and state.messages[seq].role == "system"])
+    )
+    return reasons
+
+
+def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
+    protected: set[int] = set()
+    for _, seqs in protection_reasons(state, protection):
+        protected.update(seqs)
     return protected
 
 

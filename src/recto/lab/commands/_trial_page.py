@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from recto.lab.commands._html_report import (
     Bar,
@@ -66,29 +66,22 @@ def trial_page(
     return document("Trial: prompts against the whole history", subtitle, parts, command="recto lab trial")
 
 
+def _share_bars(shares: Iterable[tuple[str, float | None]], kind: str) -> list[Bar]:
+    """A bar for each arm that has a share."""
+    return [
+        Bar(
+            name=arm,
+            label=percent(share),
+            segments=[Segment(value=share, kind=kind, label=f"{percent(share)} in the prompt")],
+        )
+        for arm, share in shares
+        if share is not None
+    ]
+
+
 def _window(window: int, results: Sequence[ArmResult]) -> str:
-    shares = [
-        Bar(
-            name=result.arm,
-            label=percent(result.support.all),
-            segments=[
-                Segment(value=result.support.all, kind="there", label=f"{percent(result.support.all)} in the prompt")
-            ],
-        )
-        for result in results
-        if result.support.all is not None
-    ]
-    old = [
-        Bar(
-            name=result.arm,
-            label=percent(result.support.old),
-            segments=[
-                Segment(value=result.support.old, kind="cached", label=f"{percent(result.support.old)} in the prompt")
-            ],
-        )
-        for result in results
-        if result.support.old is not None
-    ]
+    shares = _share_bars(((result.arm, result.support.all) for result in results), "there")
+    old = _share_bars(((result.arm, result.support.old) for result in results), "cached")
     plots = f"<div><h3>Support</h3>{bars('Support, by arm', shares, full=1.0)}</div>"
     plots += (
         f"<div><h3>Support, old</h3>{bars('Support of what trimming lost, by arm', old, full=1.0)}</div>" if old else ""

@@ -302,4 +302,4 @@ def test_the_screens_packages_are_named_where_they_are_missing(reached, tmp_path
 
     monkeypatch.setattr(_common, "find_spec", lambda name: None)
     for command in ("chat", "tui"):
-        assert "pip install 'recto[screens,gateway]'" in called_at(tmp_path, command, code=2)
+        assert "pip install 'recto-ai[screens,gateway]'" in called_at(tmp_path, command, code=2)

@@ -102,7 +102,7 @@ def test_what_cannot_be_asked_is_told_at_once(recorded, arguments, says):
 
 def test_without_the_package_the_line_that_installs_it_is_told(recorded, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "pip install 'recto[tune]'" in called_at(recorded, "tune", "00.json", code=2)
+    assert "pip install 'recto-ai[tune]'" in called_at(recorded, "tune", "00.json", code=2)
 
 
 def test_what_sessions_come_to_does_not_depend_on_the_processes(recorded, tmp_path):

@@ -140,4 +140,4 @@ def test_without_the_packages_there_is_no_path_and_the_command_says_what_to_inst
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "pip install 'recto[mcp]'" in done.stderr
+    assert "pip install 'recto-ai[mcp]'" in done.stderr

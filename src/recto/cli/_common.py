@@ -16,6 +16,7 @@ from recto.config import Settings
 from recto.config.factory import open_replica, open_store
 from recto.errors import SettingsError
 from recto.transcript.protocols import TranscriptStore
+from recto.version import install_command
 
 GATEWAY_PACKAGES = ("starlette", "uvicorn", "httpx2", "prometheus_client")
 """Packages of a gateway in this process."""
@@ -35,7 +36,7 @@ def require_packages(feature: str, packages: Iterable[str], extra: str) -> None:
     """
     for package in packages:
         if find_spec(package) is None:
-            reason = f"the package {package} is missing; install it with: pip install 'recto[{extra}]'"
+            reason = f"the package {package} is missing; install it with: {install_command(extra)}"
             raise SettingsError(feature, reason)
 
 

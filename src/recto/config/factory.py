@@ -30,6 +30,7 @@ from recto.errors import IndexFailed, ProposalRefused, SettingsError
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
 from recto.transcript.tenancy import TenantStore, store_behind
+from recto.version import install_command
 
 if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel, Dispatcher
@@ -569,7 +570,7 @@ def _postgres_driver(settings: Settings) -> ModuleType:
     try:
         return import_module("recto.stores.postgres")
     except ModuleNotFoundError as missing:
-        reason = f"the package {missing.name} is missing; install it with: pip install 'recto[postgres]'"
+        reason = f"the package {missing.name} is missing; install it with: {install_command('postgres')}"
         raise SettingsError("store", reason) from None
 
 
@@ -777,11 +778,11 @@ def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
 
 def memory_folder(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
     """Return the memory folder of a session's agent and tenant; None if the settings name none and the store is not a
-    file."""
+    file, or where the system has no such folders (Windows)."""
     from recto.continuity.memory.files import MemoryFolder  # noqa: PLC0415
 
     path = _memory_path(settings, store, key)
-    return MemoryFolder(path) if path else None
+    return MemoryFolder(path) if path and MemoryFolder.is_supported() else None
 
 
 def _memory_path(settings: Settings, store: TranscriptStore, key: str) -> Path | None:
@@ -889,7 +890,7 @@ def make_sinks(settings: Settings) -> list[HealthSink]:
         try:
             from recto.health.exporters.opentelemetry import Telemetry  # noqa: PLC0415
         except ImportError:
-            raise SettingsError("health.telemetry", "needs a package: pip install 'recto[telemetry]'") from None
+            raise SettingsError("health.telemetry", f"needs a package: {install_command('telemetry')}") from None
         registry = model_registry(settings.models)
         sinks.append(
             Telemetry(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from recto.continuity.checkpoints.rules import HANDOFF_FILE
-from recto.continuity.folders import make_private_folder
+from recto.continuity.folders import O_NOFOLLOW, make_private_folder
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _STALE_SECONDS = 3600
@@ -54,7 +54,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     make_private_folder(path.parent)
     _remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW, 0o600)
     try:
         try:
             remaining = memoryview(content)
@@ -72,8 +72,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the new name to disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Sync the new name to disk, where folders can be synced: not on Windows."""
+    directory = getattr(os, "O_DIRECTORY", None)
+    if directory is None:
+        return
+    handle = os.open(folder, os.O_RDONLY | directory)
     try:
         os.fsync(handle)
     finally:

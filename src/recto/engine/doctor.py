@@ -14,6 +14,7 @@ from recto.recall.documents import is_original_message
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
 from recto.transcript.entries import Entry
+from recto.version import install_command
 
 __all__ = ["CheckFinding", "Doctor"]
 
@@ -52,7 +53,7 @@ class Doctor:
     def _check_embedder(self) -> Iterator[CheckFinding]:
         embedder = self._indexer.embedder
         if embedder is None:
-            cure = "pip install 'recto[recall]' && recto models get arctic-embed-s"
+            cure = f"{install_command('recall')} && recto models get arctic-embed-s"
             yield CheckFinding(grade="note", about="embedder", says="none: recall goes by words alone", cure=cure)
             return
         try:

@@ -21,6 +21,7 @@ from recto.concurrency import BackgroundCall
 from recto.errors import RectoError
 from recto.transcript.entries import SessionSummary
 from recto.transcript.protocols import Clock
+from recto.version import install_command
 
 Grade = Literal["fine", "note", "problem"]
 _ORDER: Sequence[Grade] = ("problem", "note", "fine")
@@ -199,7 +200,7 @@ def _connection_error(address: Address) -> str:
     try:
         import httpx2  # noqa: PLC0415  # optional dependency
     except ImportError:
-        return "the package httpx2 is missing; install it with: pip install httpx2"
+        return f"the package httpx2 is missing; install it with: {install_command('recall')}"
     parts = urlsplit(address.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "it is no address such as https://api.example.com/v1"

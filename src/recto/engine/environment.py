@@ -23,6 +23,7 @@ from pathlib import Path
 from recto.continuity.checkpoints.builder import address_in
 from recto.continuity.checkpoints.checkpoint import Environment, FileState, Service
 from recto.continuity.checkpoints.rules import LOOPBACK
+from recto.continuity.folders import O_NOFOLLOW, O_NONBLOCK
 from recto.errors import InputError
 
 _MAX_HASHED_BYTES = 1_000_000
@@ -216,7 +217,7 @@ def _dirty_files(output: bytes) -> tuple[str, ...]:
 def _text_in(path: Path, most: int = 10_000) -> str:
     """Return the text of a regular file, up to so many bytes; empty where there is none."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | O_NONBLOCK)
     except (OSError, ValueError):
         return ""
     try:
@@ -247,7 +248,7 @@ def _file_states(root: Path, paths: Sequence[str]) -> tuple[tuple[FileState, ...
 def _file_state(path: Path, name: str) -> FileState | None:
     try:
         # Without O_NONBLOCK, opening a named pipe would block until another process writes to it.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
     except (OSError, ValueError):
         return None
     try:

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from recto.context.compaction.protocols import Cancelled
 from recto.errors import SettingsError
+from recto.version import install_command
 
 if TYPE_CHECKING:
     import httpx2
@@ -150,7 +151,7 @@ class Endpoint:
                 client.close()
             return Trouble(reason=NO_LONGER_WANTED if call.unwanted else call.too_late)
         except ImportError:
-            return Trouble(reason="the package httpx2 is missing; install it with: pip install httpx2")
+            return Trouble(reason=f"the package httpx2 is missing; install it with: {install_command('recall')}")
         except RuntimeError as error:
             return Trouble(reason=f"no thread could be started ({error})")
 

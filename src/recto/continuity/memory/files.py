@@ -8,7 +8,6 @@ reported and left alone.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import stat
@@ -19,7 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recto.continuity.folders import make_private_folder
+try:
+    import fcntl
+except ImportError:  # Windows: `MemoryFolder.is_supported` is false there
+    fcntl = None  # type: ignore[assignment]
+
+from recto.continuity.folders import O_NOFOLLOW, O_NONBLOCK, make_private_folder
 from recto.continuity.memory import KINDS
 from recto.continuity.memory.folder_names import PAGES, UNSAFE
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
@@ -43,10 +47,11 @@ _LOCK_TIMEOUT, _LOCK_RETRY = 30.0, 0.005
 _MAX_LOG_BYTES = 16 << 20
 """Bytes of the log that are read, from its end."""
 _MAX_JOURNAL_BYTES = 4 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
+_FOLDER = os.O_RDONLY | _DIRECTORY | O_NOFOLLOW
+_READ = os.O_RDONLY | O_NOFOLLOW | O_NONBLOCK
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | O_NOFOLLOW | O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +94,18 @@ class MemoryFolder:
         self._seen: dict[str, tuple[tuple[int, ...], MarkdownPage]] = {}
         """Parsed pages, each with the file status at that time."""
 
+    @staticmethod
+    def is_supported() -> bool:
+        """Whether this system can open files relative to an open folder, which keeps writes inside it. Not Windows."""
+        return fcntl is not None and os.open in os.supports_dir_fd
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the write lock across processes; removes what a dead writer left behind first."""
         with _translate_errors(str(self.root)):
             make_private_folder(self.root)
             with self._at() as root:
-                lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root)
+                lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | O_NOFOLLOW, 0o600, dir_fd=root)
         try:
             self._lock(lock)
             self._remove_temporary()
@@ -290,7 +300,7 @@ class MemoryFolder:
     @contextmanager
     def _at(self, *parts: str, create: bool = False) -> Iterator[int]:
         """Open a folder below the root step by step, so that no component is a link."""
-        handles = [os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        handles = [os.open(self.root, os.O_RDONLY | _DIRECTORY)]
         try:
             for part in parts:
                 if create:

@@ -35,7 +35,7 @@ _EVENT_LEVELS = {
 }
 _SKIPPED_EVENTS = frozenset({"window_snapshot"})
 """Bookkeeping events that say nothing about health."""
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class JsonLog(Exporter):

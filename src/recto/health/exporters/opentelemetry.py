@@ -1,6 +1,6 @@
 """OpenTelemetry spans and metrics, named after the GenAI semantic conventions.
 
-Needs `opentelemetry-api` (`recto[telemetry]`); without an SDK configured by the application it does nothing. A turn is
+Needs `opentelemetry-api` (extra `telemetry`); without an SDK configured by the application it does nothing. A turn is
 known only when it is over, so its span begins and ends with its answer; the caller of the model reports durations with
 `took`. No message text is exported.
 """

@@ -1,6 +1,6 @@
 """Prometheus metrics: one registry, base units, few labels, no session ids.
 
-Needs `prometheus_client`, which comes with `recto[metrics]` and `recto[gateway]`. Programs may add metrics of their own
+Needs `prometheus_client`, which comes with the extras `metrics` and `gateway`. Programs may add metrics of their own
 to `Metrics.registry`.
 """
 

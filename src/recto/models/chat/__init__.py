@@ -19,6 +19,7 @@ from recto.models.chat.gguf import trained_context
 from recto.models.chat.http import HostedModel
 from recto.models.chat.llama_cpp import USUAL_CONTEXT, EmbeddedModel
 from recto.models.http import Endpoint
+from recto.version import install_command
 
 if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel
@@ -86,7 +87,7 @@ def _hosted(
 ) -> ChatModel:
     if not choice.model:
         raise SettingsError(f"{GROUP}.model", "an endpoint needs the name of its model")
-    _needs("httpx2", "an endpoint", "httpx2")
+    _needs("httpx2", "an endpoint", "recall")
     return HostedModel(
         name=choice.model, window=choice.context, seconds=choice.seconds, endpoint=endpoint, dialect=dialect
     )
@@ -94,7 +95,7 @@ def _hosted(
 
 def embedded_model_for(choice: ChatChoice) -> EmbeddedModel:
     """Create an embedded model. Raises `SettingsError` with the fix."""
-    _needs("xllamacpp", "a model in this process", "'recto[local]'")
+    _needs("xllamacpp", "a model in this process", "local")
     if choice.path:
         file = Path(choice.path).expanduser().absolute()
         if not file.is_file():
@@ -122,8 +123,8 @@ def _from_file(choice: ChatChoice, file: Path, name: str, prepare: Callable[[], 
     )
 
 
-def _needs(package: str, what: str, install: str) -> None:
+def _needs(package: str, what: str, extra: str) -> None:
     if find_spec(package) is None:
         raise SettingsError(
-            f"{GROUP}.use", f"{what} needs the package {package}; install it with: pip install {install}"
+            f"{GROUP}.use", f"{what} needs the package {package}; install it with: {install_command(extra)}"
         )

@@ -16,6 +16,7 @@ from recto.errors import SettingsError
 from recto.models import weights
 from recto.models.embedders.http import EndpointEmbedder
 from recto.models.embedders.onnx import TOKENIZER_FILE, OnnxEmbedder, Pooling, fingerprint, model_file
+from recto.version import install_command
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Embedder
@@ -33,7 +34,7 @@ MULTILINGUAL = "multilingual-e5-small"
 """Name of its weights."""
 MULTILINGUAL_NAME = "multilingual-e5-small-int8/1"
 """Name stored with its vectors."""
-_EXTRA = "install it with: pip install 'recto[recall]'"
+_EXTRA = f"install it with: {install_command('recall')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

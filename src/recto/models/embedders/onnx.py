@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from recto.concurrency import stop_at_exit
 from recto.errors import EmbedderFailed, RectoError
 from recto.tokens.estimates import replace_surrogates
+from recto.version import install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -191,7 +192,7 @@ class OnnxEmbedder:
         try:
             runtime = importlib.import_module("onnxruntime")
         except ImportError:
-            reason = "the package onnxruntime is missing; install it with: pip install 'recto[recall]'"
+            reason = f"the package onnxruntime is missing; install it with: {install_command('recall')}"
             raise EmbedderFailed(self.name, reason) from None
         runtime.disable_telemetry_events()
         return runtime

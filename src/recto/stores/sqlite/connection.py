@@ -95,7 +95,7 @@ def _make_private(path: Path) -> None:
     Only a new file is opened here: closing one that SQLite has open would drop its POSIX locks.
     """
     with suppress(OSError):  # SQLite itself says why it cannot be made
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def guard(connection: apsw.Connection) -> apsw.Connection:

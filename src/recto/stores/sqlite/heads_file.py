@@ -106,7 +106,7 @@ class HeadsFile:
     def create(self, *, late: bool) -> bool:
         """Create the file if it is missing, and return whether it was. `late` records that there were entries."""
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             return False
         try:
@@ -178,7 +178,7 @@ class HeadsFile:
 
     def _opened(self) -> int:
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            self._file = os.open(self._path, os.O_RDWR)
         return self._file
 
     def _header(self) -> tuple[bytes, int, int]:

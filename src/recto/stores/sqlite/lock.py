@@ -53,7 +53,7 @@ class SideLock:
 
     def _opened(self) -> int:
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         return self._file
 
     def close(self) -> None:

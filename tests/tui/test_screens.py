@@ -9,6 +9,7 @@ from tests.tui.driving import MAIN, compared, drawn, driven, photographed, press
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
+from recto.tui.formatting import COMPONENTS
 from recto.tui.widgets.entry_list import EntryList
 from recto.tui.widgets.header import PLACES, MenuItem, WindowGauge
 
@@ -28,7 +29,11 @@ def test_every_screen_looks_as_it_did(shown):
             found += compared(pilot, "recall-found")
             await press(pilot, "question_mark")
             found += compared(pilot, "help")
-            await press(pilot, "escape", "8", "t")
+            await press(pilot, "escape", "4", "left", "left", "left")
+            found += compared(pilot, "window-past")
+            await press(pilot, "end", "t")
+            found += compared(pilot, "window-budget")
+            await press(pilot, "8", "t")
             found += compared(pilot, "health-turns")
             await press(pilot, "9", "a")
             found += compared(pilot, "memory-sure")
@@ -95,11 +100,11 @@ def test_a_screen_says_what_the_gateway_answers_in_words_and_not_in_colours_alon
             assert f"{now['reading']['utilization'] * 100:.0f} % {now['reading']['zone']}" in drawn(pilot)
             report = await client.get("/session/context", session=MAIN)
             await press(pilot, "escape", "4")
-            assert "R results" in drawn(pilot)
+            await press(pilot, "t")
             assert "over its limit" in drawn(pilot)
             assert f"{report['tokens']:,} of {report['room']:,} tokens" in drawn(pilot)
             for one in report["components"]:
-                assert f"{one['component']:<11}{one['used']:>9,}" in drawn(pilot)
+                assert f"{COMPONENTS[one['component']]:<15}{one['used']:>9,}" in drawn(pilot)
             told = (await client.get("/session/timeline", session=MAIN))["points"][-1]
             await press(pilot, "3")
             assert all(f" {zone}" in drawn(pilot) for zone in ("green", "yellow", "orange", "red"))
@@ -123,7 +128,7 @@ def test_the_transcript_is_searched_and_jumped_in_and_shows_all_of_an_entry(show
             assert entries.chosen is not None
             assert entries.chosen.seq == 4
             await press(pilot, "enter")
-            assert "Entry 4: tool, ○ out" in drawn(pilot)
+            assert "Entry 4: tool, ○ evicted" in drawn(pilot)
             await press(pilot, "c")
             assert '{"role":"tool"' in drawn(pilot)
             await press(pilot, "left")

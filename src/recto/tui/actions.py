@@ -14,7 +14,7 @@ async def pin_or_unpin(state: TuiState, seq: int, *, pinned: bool) -> str:
     """Pins or unpins an entry and returns a message about it."""
     if pinned:
         await state.client.delete("/session/pins", session=state.session, seq=seq)
-        return f"entry {seq} may leave the prompt again"
+        return f"entry {seq} is no longer pinned: it may be evicted"
     await state.post_to_session(StoredEvent, "pins", {"entries": [seq]})
     return f"entry {seq} is pinned: it stays in the prompt"
 
@@ -34,7 +34,7 @@ class Undoing(BaseView):
 
     async def _undo(self, decision: int) -> None:
         await self.state.post_to_session(StoredEvent, "restore", {"decision": decision})
-        self.notify(f"decision {decision} is undone: what left is in again", markup=False)
+        self.notify(f"decision {decision} is undone: its messages are in the prompt again", markup=False)
         self.app.post_message(Changed())
 
     async def _redo(self, decision: int) -> None:

@@ -28,7 +28,7 @@ from recto.tui.screens.recall import RecallView
 from recto.tui.screens.sessions import SessionsView
 from recto.tui.screens.timeline import TimelineView
 from recto.tui.screens.transcript import TranscriptView
-from recto.tui.screens.window import WindowView
+from recto.tui.screens.window import WindowScreen
 from recto.tui.state import Changed, GoTo, OpenSession, ShowEntry, TuiState
 from recto.tui.widgets.header import PLACES
 from recto.tui.workers import run_exclusive
@@ -36,7 +36,7 @@ from recto.tui.workers import run_exclusive
 _VIEWS: Mapping[str, Callable[[TuiState], BaseView]] = {
     view.PLACE: view
     for view in (
-        ChatView, SessionsView, TimelineView, WindowView, TranscriptView, RecallView, DecisionsView, HealthView,
+        ChatView, SessionsView, TimelineView, WindowScreen, TranscriptView, RecallView, DecisionsView, HealthView,
         MemoryView, NotesView,
     )
 }  # fmt: skip
@@ -139,7 +139,7 @@ class RectoApp(App[None]):
 
     def on_open_session(self, event: OpenSession) -> None:
         """Opens another session."""
-        self.state.session, self.state.now, self.state.chosen_model = event.session, None, ""
+        self.state.open(event.session)
         run_exclusive(self, self._load_session, "gauge")
 
     async def _load_session(self) -> None:

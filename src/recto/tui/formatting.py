@@ -10,10 +10,13 @@ from textual.content import Content
 from recto.context.window.pressure import PressureReading
 from recto.text.unicode import one_line, safe
 
-PLACES = {"in": "●", "trimmed": "◐", "out": "○", "recalled": "↺", "event": "·"}
-"""Signs for where an entry is, shown next to the word."""
-COMPONENTS = {"system": "S", "tools": "T", "history": "H", "results": "R", "memory": "M", "reserve": "▒"}
-"""Letters of the prompt's components on the map."""
+PLACES = {"in": "● in", "trimmed": "◐ trimmed", "out": "○ evicted", "recalled": "↺ recalled", "event": "· event"}
+"""Where an entry is: a sign and the word."""
+COMPONENTS = {
+    "system": "System", "tools": "Tools", "history": "History", "results": "Tool results", "memory": "Memory",
+    "reserve": "Output reserve", "free": "Free",
+}  # fmt: skip
+"""Names of the parts of the context window."""
 GRADES = {"critical": "✗", "degradation": "▲", "anomaly": "•"}
 DIRECTIONS = {"rising": "↑", "falling": "↓", "steady": "→"}
 

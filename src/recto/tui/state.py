@@ -24,6 +24,8 @@ class TuiState:
         self.caller: Caller | None = None
         self.now: SessionOverview | None = None
         """Overview of the session; None before it was loaded, and while nothing is stored in it."""
+        self.is_loaded = False
+        """Whether the overview was loaded once, so that None means an empty session."""
         self.models: tuple[str, ...] = ()
         self.chosen_model = ""
         """The model that the user chose."""
@@ -38,6 +40,10 @@ class TuiState:
         known = (self.now.model if self.now else "", self.caller.model if self.caller else "")
         offered = next((name for name in known if name in self.models), "")
         return offered or next((name for name in (*self.models, *known) if name), "")
+
+    def open(self, session: str) -> None:
+        """Opens another session; it is loaded by the next `load_session`."""
+        self.session, self.now, self.is_loaded, self.chosen_model = session, None, False, ""
 
     def has_right(self, right: Right) -> bool:
         """Returns whether the key has a right."""
@@ -58,7 +64,7 @@ class TuiState:
                 raise
             overview = None
         if session == self.session:
-            self.now = overview
+            self.now, self.is_loaded = overview, True
         return self.now
 
     async def get(self, kind: type[T], path: str, **query: Any) -> T:  # noqa: ANN401  # parameters

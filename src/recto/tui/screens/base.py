@@ -42,6 +42,8 @@ class BaseView(Screen[None]):
         self._loaded_revision: tuple[str, int] | None = None
         self._load_failed = False
         """Whether the message is about the last load; the next successful one removes it."""
+        self._loaded_session = ""
+        """The session whose content is shown; while another one is loaded, the screen says so."""
 
     def compose(self) -> ComposeResult:
         """Yields the frame and the body."""
@@ -49,6 +51,7 @@ class BaseView(Screen[None]):
         yield WindowGauge(self.state)
         with Container(id="body"):
             yield from self.compose_body()
+            yield Static("Loading …", id="loading", markup=False)
         yield Static(id="trouble", markup=False)
         yield Footer()
 
@@ -78,6 +81,7 @@ class BaseView(Screen[None]):
 
     def action_look(self) -> None:
         """Reloads."""
+        self.query_one("#loading").display = not self._loaded_session or self._loaded_session != self.state.session
         self.run_in_background(self._load_safely, "look")
 
     def action_leave(self) -> None:
@@ -113,6 +117,7 @@ class BaseView(Screen[None]):
         """Shows that the gateway cannot be reached, until it can."""
         self.show_message(text)
         self._load_failed = True
+        self.query_one("#loading").display = False
 
     async def _load_safely(self) -> None:
         if not self.state.session:
@@ -128,6 +133,8 @@ class BaseView(Screen[None]):
         else:
             if self._load_failed:
                 self.show_message("")
+        self._loaded_session = self.state.session
+        self.query_one("#loading").display = False
 
     async def _report_errors(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
@@ -136,3 +143,4 @@ class BaseView(Screen[None]):
             if self.is_attached:
                 self.show_message(str(error))
                 self._load_failed = job == self._load_safely
+                self.query_one("#loading").display = False

@@ -111,7 +111,7 @@ def _make_line(entry: EntryView) -> Static | None:
             text = f"{text[:_RESULT_CHARACTERS]}…"
         elif entry.cut:
             text += "…"
-        where = f"#{entry.seq} {PLACES[entry.place]} {entry.place}" if entry.place != "in" else f"#{entry.seq}"
+        where = f"#{entry.seq} {PLACES[entry.place]}" if entry.place != "in" else f"#{entry.seq}"
         return ChatLine(entry.role, text, sign=where)
     if entry.kind == CUT and (text := _partial(entry.text)):
         return ChatLine("assistant", text, sign=f"#{entry.seq} · cut off: it is kept, and not in the prompt")

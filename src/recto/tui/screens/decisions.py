@@ -133,7 +133,7 @@ def _row(decision: DecisionSummary) -> TableRow:
 
 def _describe(decision: DecisionSummary) -> Content:
     state = "  ↺ undone: y makes it again" if decision.undone else "  u undoes it"
-    freed = f"{plural(decision.messages, 'message')} left or shrank, {full_number(decision.frees)} tokens freed"
+    freed = f"{plural(decision.messages, 'message')} evicted or trimmed, {full_number(decision.frees)} tokens freed"
     lines = [
         Content.assemble((f"decision {decision.seq}", "bold"), f"  {format_time(decision.ts)} UTC  {freed}{state}"),
         safe_content(decision.reason),

@@ -110,14 +110,14 @@ class HealthView(BaseView):
 def _state(report: HealthReport) -> Content:
     last = report.last
     if last is None:
-        return Content("No turn of this session was measured: nobody asked Recto for its prompts.")
+        return Content("No turn of this session was measured: no prompt was built for it.")
     lines = [_alert(alert) for alert in report.alerts]
     if not lines:
         lines = [Content.styled("✓ nothing is the matter", "$zone-green")]
     ahead = f"; {report.forecast.says}" if report.forecast else ""
     lines.append(safe_content(f"{reading_line(report.reading)}{ahead}" if report.reading else ahead))
     if report.sinks_failed:
-        lines.append(Content(f"▲ somebody who was to be told failed {plural(report.sinks_failed, 'time')}"))
+        lines.append(Content(f"▲ an alert exporter failed {plural(report.sinks_failed, 'time')}"))
     return Content("\n").join(lines)
 
 

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Input, OptionList, Static, TextArea
 
-from recto.tui.formatting import PLACES as SIGNS
+from recto.tui.formatting import PLACES as WHERE
 from recto.tui.widgets.header import PLACES
 
 _COMMON_KEYS = (
@@ -74,7 +74,7 @@ class HelpScreen(ModalScreen[None]):
             Content.assemble((f"{item.key} F{number}".ljust(10), "bold"), f"{item.title}: {item.description}")
             for number, item in enumerate(PLACES, 1)
         ]
-        signs = "   ".join(f"{sign} {word}" for word, sign in SIGNS.items())
+        signs = "   ".join(WHERE.values())
         return [
             *own,
             Content(""),

@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Input, Static
 
 from recto.engine.views.models import RecallHit, RecallResult
 from recto.text.unicode import safe
-from recto.tui.formatting import format_time, full_number, plural, right_aligned, safe_content
+from recto.tui.formatting import PLACES, format_time, full_number, plural, right_aligned, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
 from recto.tui.widgets.table import Rows, TableRow
@@ -116,12 +116,12 @@ class RecallView(BaseView):
         if hit is not None and hit.session == self.state.session:
             self.app.post_message(ShowEntry(hit.seq))
         elif hit is not None:
-            self.show_message(f"It stands in {hit.session}; open that session first.", bad=False)
+            self.show_message(f"It is in {hit.session}; open that session first.", bad=False)
 
 
 def _row(hit: RecallHit) -> TableRow:
     numbers = right_aligned(f"{hit.score:.3f}"), right_aligned(f"{hit.chance:.2f}")
-    where = "● in" if hit.in_prompt else "○ out"
+    where = PLACES["in" if hit.in_prompt else "out"]
     return TableRow(key=hit.pointer, cells=(f"{hit.seq:,}", *numbers, where, hit.role, hit.text[:200]))
 
 

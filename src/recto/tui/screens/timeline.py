@@ -99,7 +99,7 @@ def _describe(point: TurnPoint) -> Content:
         ),
         Content(
             f"{full_number(point.tokens)} tokens at its end{recalled}; {full_number(point.peak)} at most; "
-            f"{plural(point.messages, 'message')} in, {full_number(point.left)} left"
+            f"{plural(point.messages, 'message')} in the prompt, {full_number(point.left)} evicted"
         ),
         *(_mark(mark) for mark in point.decisions),
     ]

@@ -224,7 +224,8 @@ class EntryList(ScrollView, can_focus=True):
         style = self.rich_style + self.get_component_rich_style(f"entry-list--{entry.place}")
         pin = self.rich_style + self.get_component_rich_style("entry-list--pinned")
         wide = width >= _WIDE_COLUMNS
-        head = f" {entry.seq:>7} {PLACES[entry.place]} " + (f"{entry.place:<9}" if wide else "")
+        where = PLACES[entry.place]
+        head = f" {entry.seq:>7} " + (f"{where:<11}" if wide else f"{where[0]} ")
         if entry.kind != MESSAGE:  # an event has no tokens, and a long kind
             kind = f"{one_line(entry.kind, 16 if wide else 9):<{17 if wide else 10}}"
         else:

@@ -31,7 +31,9 @@ PLACES = (
     MenuItem(
         key="3", name="timeline", title="Timeline", brief="Time", description="Tokens over time, zones, decisions"
     ),
-    MenuItem(key="4", name="window", title="Window", brief="Window", description="What the prompt is made of"),
+    MenuItem(
+        key="4", name="window", title="Window", brief="Window", description="The prompt at any turn, block by block"
+    ),
     MenuItem(
         key="5", name="transcript", title="Transcript", brief="Entries", description="Every entry, and where it is now"
     ),
@@ -43,7 +45,11 @@ PLACES = (
         description="Search what was said, and see why it is found",
     ),
     MenuItem(
-        key="7", name="decisions", title="Decisions", brief="Decisions", description="What left and why; undo and redo"
+        key="7",
+        name="decisions",
+        title="Decisions",
+        brief="Decisions",
+        description="What was evicted and why; undo and redo",
     ),
     MenuItem(key="8", name="health", title="Health", brief="Health", description="Alerts, trends, forecast"),
     MenuItem(
@@ -96,7 +102,8 @@ class WindowGauge(Widget, can_focus=False):
         width, now = self.size.width, self._state.now
         name = one_line(self._state.session, max(width // 3, 12))
         if now is None:
-            return Content.assemble((name, "bold"), "  nothing was said in it yet")
+            what = "nothing was said in it yet" if self._state.is_loaded else "loading …"
+            return Content.assemble((name, "bold"), f"  {what}")
         parts = _parts(now)
         while len(parts) > 1 and len(name) + 4 + _MIN_BAR + _width(parts) > width:
             parts.pop()
@@ -112,7 +119,7 @@ def _parts(now: SessionOverview) -> list[Content]:
         Content.assemble((f"{percent(reading.utilization)} {reading.zone}", f"bold $zone-{reading.zone}")),
         Content(f"{short_number(reading.tokens)}/{short_number(reading.room)}"),
         Content(red_forecast(reading.turns_until_red)),
-        Content(f"{plural(now.left_messages, 'message')} left" if now.left_messages else "all in"),
+        Content(f"{plural(now.left_messages, 'message')} evicted" if now.left_messages else "nothing evicted"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The prompt as a map: every cell is a part of the window, with the colour and letter of its component."""
+"""The context window as a map: every cell is a part of it, with the colour and the name of its component."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from recto.context.window.budget import ComponentUsage
 from recto.context.window.report import Report
 from recto.tui.formatting import COMPONENTS, full_number
 
-_FREE = "·"
 _STYLES = {"free": "$part-free", "reserve": "$part-reserve"}
-"""Cells without text have no background."""
+"""Cells without text of the prompt have no background."""
+_FILLS = {"free": "·", "reserve": "▒"}
 
 
 class PromptMap(Widget, can_focus=False):
@@ -36,23 +36,28 @@ class PromptMap(Widget, can_focus=False):
         cells = width * self.size.height
         if report is None or not cells:
             return Content("")
-        runs = _runs(report.components, report.window, cells)
         lines: list[Content] = []
         line, available = Content(""), width
-        for name, count in runs:
-            remaining = count
-            while remaining:
-                take = min(remaining, available)
-                line = Content.assemble(line, (_letter(name) * take, _STYLES.get(name, f"$background on $part-{name}")))
-                remaining, available = remaining - take, available - take
+        for name, count in _runs(report.components, report.window, cells):
+            drawn = _named(name, count, available)
+            while drawn:
+                part, drawn = drawn[:available], drawn[available:]
+                line = Content.assemble(line, (part, _STYLES.get(name, f"$background on $part-{name}")))
+                available -= len(part)
                 if not available:
                     lines.append(line)
                     line, available = Content(""), width
         return Content("\n").join(lines)
 
 
-def _letter(name: str) -> str:
-    return COMPONENTS.get(name, _FREE)
+def _named(name: str, count: int, available: int) -> str:
+    """The cells of a component: its name on the first line on which it fits, and what fills the rest."""
+    fill, label = _FILLS.get(name, " "), f"▏{COMPONENTS[name]} "
+    if len(label) <= min(available, count):
+        return label + fill * (count - len(label))
+    if len(label) <= count - available:  # the name begins on the next line
+        return f"▏{fill * (available - 1)}{label[1:]}".ljust(count, fill)[:count]
+    return f"▏{fill * count}"[:count]
 
 
 def _runs(components: Sequence[ComponentUsage], window: int, cells: int) -> list[tuple[str, int]]:

@@ -275,6 +275,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "replay": [("replay", "odd.jsonl", "--window", "16k"), ("replay", "chat.json", "--window", "16k")],
     "restore": [("restore", "1"), ("restore", "999999")],
     "resume": [("resume",), ("resume", NAMED)],
+    "run": [("run", TERMINAL[8].replace("\x00", ""))],
     "sessions": [("sessions",), ("sessions", "--limit", "1"), ("sessions", "--after", TERMINAL[8])],
     "show": [("show",), ("show", "--last", "1000"), ("show", "--from", "1", "--full"), ("show", NAMED, "--full")],
     "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],

@@ -13,12 +13,14 @@ import pytest
 from gateways import Running, gateway
 from upstream import Says, ScriptedUpstream, running
 
+from recto.config import load
 from recto.config.settings import GatewaySettings
-from recto.errors import RequestRefused, SettingsError
+from recto.errors import RequestRefused, SettingsError, UpstreamsWrong
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.middleware.auth import API_ROOTS
 from recto.gateway.server import refuse_public
 from recto.gateway.targets import Targets
+from recto.gateway.upstreams.http import make_upstreams
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 
@@ -171,3 +173,16 @@ def test_it_serves_loopback_only():
         refuse_public(replace(local, host="0.0.0.0", hosts=("gateway.example.com",)), keys)
     with pytest.raises(SettingsError, match="targets"):
         _targets("https://user@host/path")
+
+
+def test_a_gateway_for_this_machine_starts_without_the_embedded_model_and_says_so_when_it_is_asked(tmp_path):
+    settings = load(environ={}, arguments={"store": str(tmp_path / "a.db"), "gateway": {"local": True}})
+
+    def missing():
+        raise SettingsError("model", "the weights are not here")
+
+    upstreams = make_upstreams(settings, missing)
+    with pytest.raises(UpstreamsWrong, match="the weights are not here"):
+        upstreams.for_model("gpt-4o", Key(name="any"))
+    with pytest.raises(SettingsError):
+        make_upstreams(replace(settings, gateway=replace(settings.gateway, local=False)), missing)

@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("recto.lab.commands.replay", "Run recorded sessions again under other policies."),
     "restore": ("recto.cli.compact", "Undo a decision: evicted messages return to the prompt."),
     "resume": ("recto.cli.checkpoint", "Show the first page of a new window for a session."),
+    "run": ("recto.cli.run", "Run an agent with its prompts inside the window."),
     "serve": ("recto.cli.serve", "Start the gateway; point a client's base_url at it."),
     "sessions": ("recto.cli.sessions", "List the sessions of the store."),
     "show": ("recto.cli.sessions", "Show the entries of a session."),

@@ -7,8 +7,10 @@ import gc
 import html
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import webbrowser
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -44,6 +46,8 @@ _LOCAL = (
 )
 
 
+LISTENS, PAGE = "Recto listens on ", "Page: "
+"""How the lines begin that name the gateway's address and its page; `recto run` reads them."""
 _FIRST = "It has every right. Make keys for agents with 'recto keys add NAME'; 'recto keys revoke {id}' ends this one."
 
 
@@ -61,6 +65,7 @@ _FIRST = "It has every right. Make keys for agents with 'recto keys add NAME'; '
 @click.option("--first-key", is_flag=True, help="Make a key if the store never had one, and print it, this once.")
 @click.option("--sample", is_flag=True, help="Store a long session to look at, if it is not there yet.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is a screen.")
+@click.option("--until-input-ends", is_flag=True, help="Stop when standard input ends: for programs that start it.")
 @click.pass_obj
 def serve_command(
     settings: Settings,
@@ -72,6 +77,7 @@ def serve_command(
     first_key: bool,
     sample: bool,
     open_page: bool,
+    until_input_ends: bool,
     **place: Any,  # noqa: ANN401  # host and port
 ) -> None:
     """Starts the gateway: point a client's base_url at it, and its prompts stay within the window.
@@ -108,9 +114,9 @@ def serve_command(
 
         def ready(address: str) -> None:
             page = _page(address, secret, SESSION if sample else "")
-            _print_lines(f"Recto listens on {address}", f"Transcripts: {store.location}")
+            _print_lines(f"{LISTENS}{address}", f"Transcripts: {store.location}")
             if page:
-                _print_lines(f"Page: {page}")
+                _print_lines(f"{PAGE}{page}")
             if options.local:
                 _print_lines(*(line.format(url=address) for line in _LOCAL))
             if secret:
@@ -119,11 +125,20 @@ def serve_command(
             if open_page and page:
                 _open_browser(page)
 
+        if until_input_ends:
+            threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
         gc.collect()
         gc.freeze()  # what is loaded now lives as long as the process: no collection has to look at it again
         serve(gateway.asgi, settings.gateway, gateway.keys, ready=ready, draining=gateway.drain)
         err.print("stopped", markup=False)
     sys.stdout.flush()
+
+
+def _stop_at_end_of_input() -> None:
+    """Stops this process, as a signal does, when the process that started it is gone."""
+    while sys.stdin.buffer.read(4096):
+        pass
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _page(address: str, secret: str, session: str) -> str:

@@ -22,7 +22,7 @@ _Node = TypeVar("_Node", bound="DataclassInstance")
 Origin = Literal["default", "file", "environment", "argument"]
 """The layer a value comes from."""
 _PREFIX = "RECTO_"
-_NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_KEY", "RECTO_TEST_")
+_NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_KEY", "RECTO_TEST_", "RECTO_URL")
 """Variables with the prefix that are not settings: the settings file, a client's gateway key, tests."""
 FILES = (f"~/.recto/{SETTINGS_FILE}", SETTINGS_FILE)
 """Default locations of settings files: the user's own, and the working folder's, which overrides it and may set only

@@ -326,10 +326,16 @@ class Upstreams:
 
 
 def make_upstreams(settings: Settings, embedded: Callable[[], Upstream]) -> Upstreams:
-    """Build the upstreams of the settings; without any, the model in this process."""
+    """Build the upstreams of the settings; without any, the model in this process. A gateway for this machine alone
+    needs none: its clients name addresses."""
     configured = settings.gateway.upstreams
     if not configured:
-        only = embedded()
+        try:
+            only = embedded()
+        except SettingsError as error:
+            if not settings.gateway.local:
+                raise
+            return Upstreams(by_name={}, patterns=[("*", "embedded")], disabled={"embedded": str(error)})
         return Upstreams(by_name={only.name: only}, patterns=[("*", only.name)])
     by_name: dict[str, Upstream] = {}
     disabled: dict[str, str] = {}

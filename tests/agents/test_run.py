@@ -1,0 +1,157 @@
+"""`recto run` with real agents: each works through a gateway of its own, ends, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.agents.agents import _CLAUDE, _NOWHERE
+from tests.agents.installing import NODE, packages
+from tests.agents.scripts import ANSWER, TASK, Script
+from tests.gateway.upstream import ScriptedUpstream, running
+
+from recto.stores.sqlite import SqliteStore
+
+ROOT = Path(__file__).parent.parent.parent
+SETTINGS = ("config.toml", "auth.json", "settings.json", "opencode.json", "models.json", ".claude.json", "config.json")
+"""Names of files in which agents keep settings."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """An agent as `recto run` starts it."""
+
+    name: str
+    package: str
+    arguments: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    base: tuple[str, str] = ("OPENAI_BASE_URL", "/v1")
+    """The variable with which the caller points it at a provider, and the path behind the provider's address."""
+    submits: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+    """Files of the user's own below the home folder."""
+
+
+LAUNCHED = (
+    Launched(
+        "claude",
+        "claude-code",
+        ("-p", "--model", _CLAUDE, "--dangerously-skip-permissions", "--tools=Bash", TASK),
+        (("ANTHROPIC_API_KEY", "sk-own"), ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"), ("IS_SANDBOX", "1")),
+        ("ANTHROPIC_BASE_URL", ""),
+    ),
+    Launched(
+        "codex",
+        "codex",
+        ("-m", "gpt-4o", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK),
+        (("OPENAI_API_KEY", "sk-own"),),
+    ),
+    Launched(
+        "opencode",
+        "opencode",
+        ("run", "--model", "openai/gpt-4o", TASK),
+        (
+            ("OPENAI_API_KEY", "sk-own"),
+            ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+            ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+            ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
+        ),
+    ),
+    Launched(
+        "pi",
+        "pi",
+        ("--print", "--provider", "openai", "--model", "gpt-4o", TASK),
+        (("OPENAI_API_KEY", "sk-own"), ("PI_OFFLINE", "1"), ("PI_TELEMETRY", "0")),
+    ),
+    Launched(
+        "qwen",
+        "qwen-code",
+        ("--auth-type", "openai", "--yolo", "--model", "gpt-4o", "--prompt", TASK),
+        (("OPENAI_API_KEY", "sk-own"),),
+    ),
+    Launched(
+        "gemini",
+        "gemini-cli",
+        ("--yolo", "--model", "gemini-3.8-flash", "--prompt", TASK),
+        (("GEMINI_API_KEY", "sk-own"), ("GEMINI_CLI_TRUST_WORKSPACE", "true")),
+        ("GOOGLE_GEMINI_BASE_URL", ""),
+        settings=((".gemini/settings.json", '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'),),
+    ),
+    Launched(
+        "mini",
+        "mini-swe-agent",
+        ("-y", "--exit-immediately", "-m", "openai/gpt-4o", "-t", TASK, "-o", "trajectory.json"),
+        (
+            ("OPENAI_API_KEY", "sk-own"),
+            ("MSWEA_CONFIGURED", "true"),
+            ("MSWEA_COST_TRACKING", "ignore_errors"),
+            ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+        ),
+        submits=True,
+    ),
+)
+
+
+@pytest.mark.parametrize("agent", LAUNCHED, ids=lambda agent: agent.name)
+def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_left_in_its_settings(agent, tmp_path):
+    package = packages()[agent.package]
+    if not package.ready:
+        pytest.skip(package.reason.read_text() if package.reason.exists() else f"no {package.what}: make test-agents")
+    home, work, store = tmp_path / "home", tmp_path / "work", tmp_path / "transcript.db"
+    home.mkdir()
+    work.mkdir()
+    for name, text in agent.settings:
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_text(text)
+    script = Script(steps=3, lines=20, submits=agent.submits)
+    with running(ScriptedUpstream(script)) as upstream:
+        variable, path = agent.base
+        programs = os.pathsep.join([str(NODE), str(package.program.parent), os.environ["PATH"]])
+        environment = {
+            "HOME": str(home), "PATH": programs, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT / "src"),
+            "HTTP_PROXY": _NOWHERE, "HTTPS_PROXY": _NOWHERE, "http_proxy": _NOWHERE, "https_proxy": _NOWHERE,
+            variable: upstream.url + path, **dict(agent.environment),
+        }  # fmt: skip
+        ended = subprocess.run(
+            [sys.executable, "-m", "recto", "--store", str(store), "run", agent.name, "--", *agent.arguments],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr[-3_000:]
+        assert script.said == script.turns
+    gateway = next(line for line in ended.stderr.splitlines() if line.startswith("Recto: http://"))
+    address = gateway.removeprefix("Recto: ").partition("/#")[0]
+    assert all("sk-own" in json.dumps(asked.headers) for asked in upstream.asked), "its own key is passed on"
+    with closing(SqliteStore(store, create=False)) as stored:
+        texts = [
+            entry.content.decode()
+            for session in stored.sessions()
+            for entry in stored.read(session.session)
+            if entry.kind == "message"
+        ]
+    assert any(TASK in text for text in texts)
+    assert any(ANSWER in text for text in texts)
+    assert sum("the tide came in" in text for text in texts) >= script.steps
+    left = [file for folder in (home, work) for file in folder.rglob("*") if file.is_file() and file.name in SETTINGS]
+    assert [file for file in left if address in file.read_text(errors="replace")] == []
+    assert [(name, (home / name).read_text()) for name, _ in agent.settings] == list(agent.settings)
+    assert not _listens(address)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex((host, int(port))) == 0

@@ -22,6 +22,7 @@ from recto.transcript.entries import MAX_NAME, Draft, Entry, Head, SessionSummar
 from recto.transcript.hash_chain import EMPTY_HEAD, GENESIS, entry_hash, verify_chain
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore
+from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES
 
 STORES: dict[str, Callable[[Path], TranscriptStore]] = {
     "memory": lambda folder: MemoryStore(),
@@ -233,6 +234,24 @@ def test_sessions_are_listed_by_key_a_page_at_a_time(store):
     assert [summary.session for summary in store.sessions(limit=2)] == ["a", "b"]
     assert [summary.session for summary in store.sessions(after="b", limit=1)] == ["c"]
     assert store.sessions(after="ü") == store.sessions(limit=0) == []
+
+
+def test_a_session_is_titled_by_its_first_user_messages_or_by_its_newest_rename(store):
+    large = b"x" * (OPENING_BYTES + 1)
+    opening = [draft("s", role="system"), draft("large", large), *drafts("1", "2", "3", "4", "5")]
+    first = store.append("a", opening)
+    far = [draft(f"{n}", role="assistant") for n in range(OPENING_ENTRIES)]
+    store.append("b", [*far, draft("too late"), draft("no message", kind="note")])
+    renames = [draft(name, role="event", kind="session_renamed", key=f"title/{name}") for name in ("z", "a")]
+    renamed = store.append("c", [draft("q"), *renames, draft("other", key="titles")])
+    assert store.title_entries(["c", "a", "a", "b", "none"]) == [renamed[2], *first[2 : 2 + OPENING_MESSAGES]]
+    assert store.title_entries([]) == []
+
+
+def test_sessions_of_several_tenants_are_titled_at_once(store):
+    ours = store.append("tenant:acme/a", drafts("1"))
+    theirs = store.append("b", drafts("2"))
+    assert store.title_entries(["tenant:acme/a", "b"]) == [*ours, *theirs]
 
 
 def test_heads_are_kept_outside_the_transcript(store):

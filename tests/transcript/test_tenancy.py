@@ -128,6 +128,7 @@ def test_a_view_never_reads_or_writes_what_is_not_its_tenants(store, tenant, key
         lambda: view.tail(key, 1),
         lambda: view.get(key, "one"),
         lambda: view.find(key, "key-one"),
+        lambda: view.title_entries([key]),
         lambda: view.erase(key),
         lambda: view.scrub([key]),
         lambda: view.name(key),

@@ -253,7 +253,7 @@ def test_an_address_that_is_opened_while_the_page_is_being_drawn_is_gone_to(chan
     )
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="Chat")).to_be_visible()
-    expect(page.locator(".session-name")).to_have_text(OTHER)
+    expect(page.locator(".session-key")).to_contain_text(OTHER)
 
 
 def test_everything_is_done_by_the_keyboard_alone(changing: Visit, fresh: World):

@@ -28,6 +28,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     ),
     "auto_compact_warning": ("A compaction is near; checkpoint and handoff are written.", "compression.md#three-modes"),
     "branch": ("Where this session parted from another.", "library.md#other-ways-from-the-same-point"),
+    "session_renamed": ("The session has a new title.", "library.md#titles"),
     "budget_violation": ("A component has passed its budget.", "window.md#pressure-and-budget"),
     "budget_warning": ("A component has passed 80 % of its budget.", "window.md#pressure-and-budget"),
     "checkpoint_saved": ("Where the work stands, for programs.", "continuity.md#checkpoints"),

@@ -735,6 +735,7 @@ export interface Service {
 /** One session of a list. */
 export interface SessionListItem {
   session: string;
+  title: string;
   kind: "conversation" | "memory";
   entries: number;
   first_ts: number;
@@ -745,6 +746,7 @@ export interface SessionListItem {
 /** One session, in short. */
 export interface SessionOverview {
   session: string;
+  title: string;
   kind: "conversation" | "memory";
   entries: number;
   first_ts: number;

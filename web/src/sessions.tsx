@@ -1,4 +1,4 @@
-// The sessions of the key's tenant, by name: each with its size, its last time, and a small curve of its last turns.
+// The sessions of the key's tenant, by key: each with its title, size, last time, and a small curve of its last turns.
 // A curve is asked for where it is seen, a few at a time, and kept until the session has grown.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { SessionListItem, SessionPage, Timeline } from "./answers";
@@ -82,7 +82,8 @@ function Pages({ back, forward }: Pick<Walking<SessionListItem, string>, "back" 
 
 function listing(api: Api, wanted: string, kind: string): Walk<SessionListItem, string> {
   const filtered = Boolean(wanted || kind);
-  const fits = (line: SessionListItem) => (!kind || line.kind === kind) && line.session.toLowerCase().includes(wanted);
+  const fits = (line: SessionListItem) =>
+    (!kind || line.kind === kind) && `${line.title}\n${line.session}`.toLowerCase().includes(wanted);
   return {
     most: SHOWN,
     at: (_, before) => before.session,
@@ -122,9 +123,14 @@ function Line({ line }: { line: SessionListItem }) {
         href={on.link(on.view, { session: line.session })}
         aria-current={line.session === on.session ? "true" : undefined}
       >
-        <span class="session-line-name" title={safe(line.session)}>
-          {safe(line.session)}
+        <span class="session-line-name" title={safe(line.title || line.session)}>
+          {safe(line.title || line.session)}
         </span>
+        {line.title && (
+          <span class="session-line-key" title={safe(line.session)}>
+            {safe(line.session)}
+          </span>
+        )}
         <span class="session-line-about">
           <span>{many(line.entries, "entry", "entries")}</span>
           {line.kind === "memory" && <Badge kind="kind-memory">memory</Badge>}

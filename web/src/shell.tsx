@@ -36,8 +36,8 @@ export function Shell({ api, asker, onLeave }: ShellProps) {
   const place = useRef<HTMLElement>(null);
   useEffect(() => setOpen(false), [here]);
   useEffect(() => {
-    document.title = `${view.title} · ${safe(session)} · Recto`;
-  }, [view, session]);
+    document.title = `${view.title} · ${safe(watched.now?.title || session)} · Recto`;
+  }, [view, session, watched.now?.title]);
   useEffect(() => {
     if (watched.refused?.status === 401) onLeave(watched.refused);
   }, [watched.refused]);
@@ -124,10 +124,13 @@ function Top({ open, onMenu }: { open: boolean; onMenu: () => void }) {
         <span class="unseen">Menu</span>
       </button>
       <div class="top-name">
-        <p class="session-name" title={safe(session)}>
-          {safe(session)}
+        <p class="session-name" title={safe(now?.title || session)}>
+          {safe(now?.title || session)}
         </p>
-        <p class="muted small">{safe(now?.model ?? asker.model)}</p>
+        <p class="muted small session-key" title={safe(session)}>
+          {now?.title && `${safe(session)} · `}
+          {safe(now?.model ?? asker.model)}
+        </p>
       </div>
       <Gauge />
     </header>

@@ -44,7 +44,7 @@ from recto.errors import InputError, RequestRefused
 from recto.gateway.client import decode_result
 from recto.health.trends import HealthReport
 from recto.recall.types import Hit, SearchResult
-from recto.transcript.entries import Role, SessionSummary
+from recto.transcript.entries import Role
 from recto.transcript.session_keys import parse_pointer, session_in
 
 _MAX_LISTED = 50
@@ -249,13 +249,7 @@ async def _health(chat: ChatClient, argument: str) -> None:
 
 async def _sessions(chat: ChatClient, argument: str) -> None:
     page = await chat.get_value(SessionPage, "/sessions", session=None, limit=_MAX_LISTED, after=argument or None)
-    rows = [
-        SessionSummary(
-            session=summary.session, entries=summary.entries, first_ts=summary.first_ts, last_ts=summary.last_ts
-        )
-        for summary in page.sessions
-    ]
-    print_sessions(rows, chat.session)
+    print_sessions(page.sessions, chat.session)
     if page.next:
         out.print(f"There are more: /sessions {safe(page.next)}", markup=False, soft_wrap=True)
 

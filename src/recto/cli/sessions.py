@@ -19,15 +19,17 @@ from recto.cli.console import format_time, one_line, out, print_json, progress, 
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.engine.fork import fork
+from recto.engine.titles import titles_of
 from recto.engine.verification import Verification, verify
-from recto.engine.views.models import full_entry, session_item
+from recto.engine.views.models import SessionListItem, full_entry, session_item
 from recto.errors import MalformedFile, StoreError, UnknownSession
 from recto.formats.entry_text import entry_text, list_sessions
-from recto.transcript.entries import Entry, Head, SessionSummary, session_key
+from recto.transcript.entries import Entry, Head, session_key
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal
 from recto.transcript.tenancy import operator_key
 
+_TITLE_WIDTH = 62
 _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}
 
 
@@ -46,14 +48,16 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
     """
     with open_for_reading(settings) as store:
         summaries = list_sessions(store, after, limit + 1)
+        titles = titles_of(store, [summary.session for summary in summaries[:limit]])
+    items = [session_item(summary, titles.get(summary.session, ""), str) for summary in summaries[:limit]]
     if as_json:
-        for summary in summaries[:limit]:
-            print_json(session_item(summary, str))
+        for item in items:
+            print_json(item)
         return
-    if not summaries:
+    if not items:
         out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
         return
-    print_sessions(summaries[:limit])
+    print_sessions(items)
     if len(summaries) > limit:
         out.print(f"There are more: recto sessions --after '{safe(summaries[limit - 1].session)}'", markup=False)
 
@@ -160,12 +164,17 @@ def _bring_heads_forward(store: TranscriptStore, result: Verification) -> bool:
     return False
 
 
-def print_sessions(summaries: Sequence[SessionSummary], current: str = "") -> None:
+def print_sessions(items: Sequence[SessionListItem], current: str = "") -> None:
     """Prints a table of sessions and marks the current one."""
-    table = Table("session", Column("entries", justify="right"), "first", "last")
-    for summary in summaries:
-        name = Text(safe(summary.session)).append(" ◀" if summary.session == current else "")
-        table.add_row(name, f"{summary.entries:,}", format_time(summary.first_ts), format_time(summary.last_ts))
+    table = Table(
+        Column("title", overflow="ellipsis", no_wrap=True),
+        Column("session", overflow="fold"),
+        Column("entries", justify="right"),
+        "last",
+    )
+    for item in items:
+        name = Text(safe(item.session)).append(" ◀" if item.session == current else "")
+        table.add_row(Text(one_line(item.title, _TITLE_WIDTH)), name, f"{item.entries:,}", format_time(item.last_ts))
     out.print(table)
 
 

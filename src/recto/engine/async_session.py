@@ -267,6 +267,7 @@ class AsyncSession(AsyncFace[Session]):
     facts = awaited(Session.facts)
     delegate = awaited(Session.delegate)
     fork = awaited(Session.fork)
+    rename = awaited(Session.rename)
     close = awaited(Session.close)
 
     async def read(self, start: int = 1, stop: int | None = None) -> AsyncIterator[Entry]:
@@ -279,6 +280,10 @@ class AsyncSession(AsyncFace[Session]):
     async def head(self) -> Head:
         """See `Session.head`."""
         return await on_a_thread(lambda: self.session.head)
+
+    async def title(self) -> str:
+        """See `Session.title`."""
+        return await on_a_thread(lambda: self.session.title)
 
     async def notes(self) -> tuple[Note, ...]:
         """See `Session.notes`."""

@@ -39,6 +39,7 @@ from recto.transcript.audit import AuditClosing, AuditFilter, AuditLine, Detail,
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, reach_of
+from recto.transcript.titles import RENAMED
 
 _PAGE = 500
 _MAX_SCANNED = 10_000
@@ -82,7 +83,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         "upstream_failed",
     ),
     "session": (
-        *(BRANCH, IMPORTED, STANDING, DELEGATED, DELEGATED_FROM, "session_opened", "model_changed"),
+        *(BRANCH, RENAMED, IMPORTED, STANDING, DELEGATED, DELEGATED_FROM, "session_opened", "model_changed"),
         *("conversation_opened", "instructions_given", "tools_offered"),  # the gateway's
         *(ERASED, FINISHED),
     ),

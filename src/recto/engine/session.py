@@ -435,6 +435,22 @@ class Session:
         goal = self.window.messages.goal_of(self.window.state)
         return self._delegator.delegate(task, views, goal=goal, max_tokens=most)
 
+    @property
+    def title(self) -> str:
+        """What people call this session: its last `rename`, else the first words of the first user message."""
+        from recto.engine.titles import titles_of  # noqa: PLC0415  # start-up
+
+        return titles_of(self.store, [self.key]).get(self.key, "")
+
+    def rename(self, title: str) -> Entry:
+        """Gives this session a title, of at most 120 characters. Its key stays; earlier titles stay in the transcript.
+
+        Returns the event that holds the title.
+        """
+        from recto.engine.titles import rename_draft  # noqa: PLC0415  # start-up
+
+        return self._store([rename_draft(self._clock, title)])[0]
+
     def fork(self, name: str, *, at: int | str | None = None) -> Entry:
         """Copies this session into a new one, up to an entry or to its end; open that one to continue from there.
 

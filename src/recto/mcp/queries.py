@@ -9,6 +9,7 @@ from recto.context.window.report import DecisionSummary, PromptPiece, Report
 from recto.engine.pagination import decision_page
 from recto.engine.projection import checkpoint_key
 from recto.engine.session import Session
+from recto.engine.titles import titles_of
 from recto.engine.views.models import (
     ComponentBrief,
     ContextBrief,
@@ -50,7 +51,10 @@ _PAGE_ENTRIES = 10
 def sessions(context: McpContext, request: params.SessionsParams) -> SessionPage:
     """A page of sessions."""
     summaries = context.list_sessions(request.after, request.limit + 1)
-    return session_page(summaries, request.limit, context.default_session)
+    titles = titles_of(context.store, [summary.session for summary in summaries[: request.limit]])
+    return session_page(
+        summaries, {key: clean(title) for key, title in titles.items()}, request.limit, context.default_session
+    )
 
 
 def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:

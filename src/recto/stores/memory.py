@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
 from recto.errors import AppendConflict, IndexUnavailable, KeyReused, StoreUnavailable
 from recto.recall.index.rows import (
@@ -26,6 +27,7 @@ from recto.recall.index.rows import (
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.protocols import Records
+from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES, PAST_TITLE_KEYS, TITLE_KEY
 
 
 @dataclass(slots=True)
@@ -44,6 +46,18 @@ class _Transcript:
         self.by_id |= {entry.id: entry for entry in entries}
         self.by_key |= {entry.key: entry for entry in entries if entry.key is not None}
         self.terms |= {entry.seq: entry.terms for entry in entries if entry.terms}
+
+
+def _title_entries(transcript: _Transcript) -> list[Entry]:
+    renames = [entry for key, entry in transcript.by_key.items() if TITLE_KEY <= key < PAST_TITLE_KEYS]
+    if renames:
+        return [max(renames, key=lambda entry: entry.seq)]
+    messages = (
+        entry
+        for entry in transcript.entries[:OPENING_ENTRIES]
+        if entry.role == "user" and entry.kind == MESSAGE and len(entry.content) <= OPENING_BYTES
+    )
+    return list(islice(messages, OPENING_MESSAGES))
 
 
 class MemoryStore:
@@ -164,6 +178,12 @@ class MemoryStore:
             self._refuse_closed()
             names = sorted(name for name in self._transcripts if name > after)
             return [self._summary(name) for name in names[: None if limit is None else max(limit, 0)]]
+
+    def title_entries(self, sessions: Sequence[str]) -> list[Entry]:
+        """Return the entries that these sessions are titled by."""
+        with self._lock:
+            self._refuse_closed()
+            return [entry for session in dict.fromkeys(sessions) for entry in _title_entries(self._transcript(session))]
 
     def kept_heads(self) -> Mapping[str, Head]:
         """Return the heads that are stored separately from the transcripts."""

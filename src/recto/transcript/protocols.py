@@ -109,6 +109,14 @@ class TranscriptStore(Protocol):
         """Sessions by key, from the first after `after`."""
         ...
 
+    def title_entries(self, sessions: Sequence[str]) -> list[Entry]:
+        """The entries that these sessions are titled by, of each session together.
+
+        Of a renamed session that is the newest event whose key begins with `titles.TITLE_KEY`. Of any other session it
+        is the first user messages, oldest first, within the bounds of `titles`. Nothing else is read.
+        """
+        ...
+
     def kept_heads(self) -> Mapping[str, Head]:
         """The heads stored outside the transcript. They may lag behind it after a crash, never lead."""
         ...

@@ -144,6 +144,10 @@ class TenantStore:
                 at = PAST_TENANTS  # skip all tenants in one step
         return found[:limit]
 
+    def title_entries(self, sessions: Sequence[str]) -> list[Entry]:
+        """Read the entries that these sessions are titled by."""
+        return self._store.title_entries([self._checked(session) for session in sessions])
+
     def kept_heads(self) -> Mapping[str, Head]:
         """The heads of the tenant's sessions that were kept outside the transcript."""
         return {key: head for key, head in self._store.kept_heads().items() if self.owns(key)}

@@ -43,6 +43,8 @@ class SessionListItem:
     """One session of a list."""
 
     session: str
+    title: str
+    """As a person named it, else the first words of its first user message; empty where there are none."""
     kind: SessionKind
     """`memory` holds the decisions about an agent's memory; it is changed through the memory paths alone."""
     entries: int
@@ -68,6 +70,8 @@ class SessionOverview:
     """One session, in short."""
 
     session: str
+    title: str
+    """As a person named it, else the first words of its first user message; empty where there are none."""
     kind: SessionKind
     entries: int
     first_ts: int
@@ -106,10 +110,13 @@ class Caller:
     """Version of the gateway."""
 
 
-def session_item(summary: SessionSummary, session_name: Callable[[str], str] = session_in) -> SessionListItem:
+def session_item(
+    summary: SessionSummary, title: str, session_name: Callable[[str], str] = session_in
+) -> SessionListItem:
     """A session as a list shows it."""
     return SessionListItem(
         session=session_name(summary.session),
+        title=title,
         kind=session_kind(summary.session),
         entries=summary.entries,
         first_ts=summary.first_ts,
@@ -118,9 +125,9 @@ def session_item(summary: SessionSummary, session_name: Callable[[str], str] = s
     )
 
 
-def session_page(summaries: Sequence[SessionSummary], limit: int, own: str) -> SessionPage:
+def session_page(summaries: Sequence[SessionSummary], titles: Mapping[str, str], limit: int, own: str) -> SessionPage:
     """A page of at most `limit` sessions. One summary more than that means that there is another page."""
-    items = tuple(session_item(summary) for summary in summaries[:limit])
+    items = tuple(session_item(summary, titles.get(summary.session, "")) for summary in summaries[:limit])
     return SessionPage(own=own, sessions=items, next=items[-1].session if len(summaries) > limit else None)
 
 

@@ -26,6 +26,7 @@ from recto.engine.report import current_reading, preview
 from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.engine.timeline import Timeline, timeline
+from recto.engine.titles import titles_of
 from recto.engine.views.models import (
     AuditPage,
     Caller,
@@ -136,7 +137,8 @@ def sessions(inspection: Inspection, call: ParsedCall) -> SessionPage:
     limit: int = call.query["limit"]
     store = inspection.sessions.view(call.key)
     summaries = store.sessions(store.prefix + call.query["after"], limit + 1)
-    return session_page(summaries, limit, f"agent:{call.key.agent}:main")
+    titles = titles_of(store, [summary.session for summary in summaries[:limit]])
+    return session_page(summaries, titles, limit, f"agent:{call.key.agent}:main")
 
 
 def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
@@ -149,6 +151,7 @@ def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
         first, last = next(iter(opened.read(1, 1))), opened.tail(1)[-1]
         return SessionOverview(
             session=session_in(opened.key),
+            title=opened.title,
             kind=session_kind(opened.key),
             entries=last.seq,
             first_ts=first.ts,

@@ -90,6 +90,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "task_completed": ("checkpoint", "turns", "windows", "decisions"),
         "consolidation_due": ("since", "entries", "decision"),
         "branch": ("at",),
+        "session_renamed": (),
     }
 )
 """Exported fields by event kind."""

@@ -13,6 +13,7 @@ from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import Draft, Entry, Head, Role
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
+from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES, PAST_TITLE_KEYS, TITLE_KEY
 
 PAGE_ROWS = 256
 PAGE_TERMS = 1000
@@ -41,6 +42,22 @@ SUMMARIES = """
 SELECT session, seq, first_ts, last_ts FROM recto.heads
 WHERE session > %(after)s AND seq > 0 ORDER BY session LIMIT %(limit)s
 """
+
+TITLE_ENTRIES = f"""
+SELECT wanted.session, found.* FROM unnest(%(sessions)s::text[]) AS wanted(session) CROSS JOIN LATERAL (
+  (
+    SELECT {_COLUMNS} FROM recto.entries AS e WHERE e.session = wanted.session
+      AND key >= '{TITLE_KEY}'::bytea AND key < '{PAST_TITLE_KEYS}'::bytea ORDER BY seq DESC LIMIT 1
+  ) UNION ALL (
+    SELECT {_COLUMNS} FROM recto.entries AS e WHERE e.session = wanted.session
+      AND seq BETWEEN 1 AND {OPENING_ENTRIES} AND role = 'user' AND kind = 'message'::bytea
+      AND octet_length(content) <= {OPENING_BYTES} AND NOT EXISTS (
+        SELECT 1 FROM recto.entries AS named WHERE named.session = wanted.session
+          AND named.key >= '{TITLE_KEY}'::bytea AND named.key < '{PAST_TITLE_KEYS}'::bytea
+      ) ORDER BY seq LIMIT {OPENING_MESSAGES}
+  )
+) AS found
+"""  # noqa: S608  # of constants
 
 STATUS = """
 SELECT h.seq, h.hash, h.epoch, h.owner, h.lease_until > now(), k.seq, k.hash, e.hash

@@ -22,7 +22,7 @@ from recto.errors import AppendConflict, KeyReused, StoreCorrupt, StoreError, Ta
 from recto.stores.postgres import queries
 from recto.stores.postgres._index import PostgresIndex
 from recto.stores.postgres._leases import LEASE, Leases
-from recto.stores.postgres.codec import bigint, bigint_array, bytea_array
+from recto.stores.postgres.codec import bigint, bigint_array, bytea_array, text_array
 from recto.stores.postgres.errors import is_lost, redact_url, translate
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.stores.postgres.queries import SessionStatus, read_status
@@ -208,6 +208,15 @@ class PostgresStore:
             SessionSummary(session=session, entries=seq, first_ts=first, last_ts=last)
             for session, seq, first, last in found
         ]
+
+    def title_entries(self, sessions: Sequence[str]) -> list[Entry]:
+        """Return the entries that these sessions are titled by, with one query."""
+        wanted = list(dict.fromkeys(sessions))
+        tenants = {tenant_of(session) for session in wanted}
+        tenant = tenants.pop() if len(tenants) == 1 else EVERYBODY
+        parameters = {"sessions": text_array(wanted)}
+        rows = self._pool.run(lambda: self._pool.fetch_all(tenant, queries.TITLE_ENTRIES, parameters))
+        return [queries.entry_of(row[0], row[1:]) for row in rows]
 
     def kept_heads(self) -> Mapping[str, Head]:
         """Return the heads that are stored separately from the transcript."""

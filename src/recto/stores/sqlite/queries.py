@@ -10,6 +10,7 @@ import apsw
 
 from recto.transcript.entries import MAX_SEQ, Entry, Head, SessionSummary
 from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES, PAST_TITLE_KEYS, TITLE_KEY
 
 PAGE_ENTRIES = 500
 PAGE_TERMS = 4096
@@ -54,6 +55,14 @@ FROM (
 )
 WHERE last IS NOT NULL LIMIT ?
 """
+_NEWEST_TITLE = f"""
+SELECT {_COLUMNS} FROM entries INDEXED BY entries_by_key
+WHERE session_no = ? AND key >= '{TITLE_KEY}' AND key < '{PAST_TITLE_KEYS}' ORDER BY pos DESC LIMIT 1
+"""  # noqa: S608  # of constants
+_OPENING = f"""
+SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? AND role = 'user' AND kind = 'message'
+  AND length(content) <= {OPENING_BYTES} ORDER BY pos LIMIT {OPENING_MESSAGES}
+"""  # noqa: S608  # of constants
 _ALL_HEADS = """
 SELECT session_no, session, last & 4294967295, (SELECT hash FROM entries WHERE pos = last)
 FROM (
@@ -159,6 +168,16 @@ def summaries(connection: apsw.Connection, after: str, limit: int) -> list[Sessi
         SessionSummary(session=session, entries=last, first_ts=first_ts, last_ts=last_ts)
         for session, last, first_ts, last_ts in connection.execute(_SESSIONS, (after, limit))
     ]
+
+
+def title_entries(connection: apsw.Connection, session: str) -> list[Entry]:
+    """Return the newest rename of a session, else its first user messages."""
+    number = number_of(connection, session)
+    if number is None:
+        return []
+    renamed = connection.execute(_NEWEST_TITLE, (number,)).fetchall()
+    rows = renamed or connection.execute(_OPENING, _range(number, 1, OPENING_ENTRIES))
+    return [_entry(session, row) for row in rows]
 
 
 def all_heads(connection: apsw.Connection) -> Iterator[tuple[int, str, Head]]:

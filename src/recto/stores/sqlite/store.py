@@ -166,6 +166,13 @@ class SqliteStore:
         with self._reading() as (connection, _):
             return queries.summaries(connection, after, -1 if limit is None else max(limit, 0))
 
+    def title_entries(self, sessions: Sequence[str]) -> list[Entry]:
+        """Return the entries that these sessions are titled by."""
+        with self._reading() as (connection, _):
+            return [
+                entry for session in dict.fromkeys(sessions) for entry in queries.title_entries(connection, session)
+            ]
+
     def kept_heads(self) -> Mapping[str, Head]:
         """Return the heads stored in the heads file, including sessions that are no longer in the database."""
         found: dict[str, Head] = {}

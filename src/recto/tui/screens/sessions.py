@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
 from recto.engine.views.models import SessionListItem, SessionPage
+from recto.text.unicode import one_line
 from recto.tui.dialogs import TextDialog
 from recto.tui.formatting import format_time, full_number, right_aligned
 from recto.tui.screens.base import BaseView
@@ -17,6 +18,7 @@ from recto.tui.state import GoTo, OpenSession
 from recto.tui.widgets.table import Rows, TableRow
 
 _PAGE = 100
+_TITLE_WIDTH = 36
 
 
 class SessionsView(BaseView):
@@ -31,7 +33,7 @@ class SessionsView(BaseView):
 
     def compose_body(self) -> ComposeResult:
         """Yields the list."""
-        yield Rows("", "session", right_aligned("entries"), "last entry", "first entry", "kind", id="sessions")
+        yield Rows("", "title", right_aligned("entries"), "last entry", "session", "kind", id="sessions")
 
     def main_selector(self) -> str:
         """The list."""
@@ -71,7 +73,6 @@ class SessionsView(BaseView):
 
     def _row(self, item: SessionListItem) -> TableRow:
         mark = "▶" if item.session == self.state.session else ""
-        times = (format_time(item.last_ts)[:16], format_time(item.first_ts)[:16])
-        return TableRow(
-            key=item.session, cells=(mark, item.session, right_aligned(full_number(item.entries)), *times, item.kind)
-        )
+        entries, last = right_aligned(full_number(item.entries)), format_time(item.last_ts)[:16]
+        title = one_line(item.title or item.session, _TITLE_WIDTH)
+        return TableRow(key=item.session, cells=(mark, title, entries, last, item.session, item.kind))

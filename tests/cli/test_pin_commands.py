@@ -45,3 +45,11 @@ def test_a_decision_about_a_session_is_told_to_programs_too(home):
     copied = json.loads(called_at(home, "fork", "agent:me:main", "agent:me:copy", "--json"))
     assert noted["seq"] > 3
     assert copied["entries"] == noted["seq"]
+
+
+def test_a_recalled_message_is_judged_by_number_and_by_pointer(home):
+    made = json.loads(called_at(home, "judge", "2", "not_helpful", *KEY, "--json"))
+    assert made["seq"]
+    pointer = json.loads(called_at(home, "recall", "migrations", *KEY, "--json"))["hits"][0]["pointer"]
+    assert "judged helpful" in called_at(home, "judge", pointer, "helpful", *KEY)
+    assert "there is no message" in called_at(home, "judge", "99999", "helpful", *KEY, code=3)

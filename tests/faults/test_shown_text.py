@@ -262,6 +262,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
         ("lab", "mine", "odd.jsonl", "--window", "16k", "--mode", "zones", "--with-content"),
         ("lab", "mine", TERMINAL[8], "--with-content"),
     ],
+    "judge": [("judge", "2", "helpful"), ("judge", TERMINAL[8], "helpful"), ("judge", "2", TERMINAL[8])],
     "mcp": [("mcp", "--session", NAMED, "add", "cursor", "--print"), ("mcp", "add", TERMINAL[8])],
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],

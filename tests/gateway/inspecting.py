@@ -123,6 +123,7 @@ def example(one: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str,
         "session": session, "seq": 1, "first": 1, "second": 2, "version": 1, "entries": [1], "decision": 1,
         "restored": 1, "kind": "misc", "text": "a note", "query": "which shelf", "proposal": "0" * 16,
         "digest": "0" * 64, "pattern": "shelf", "file": "src/shelf.py",
+        "pointer": f"recto://{session}/1", "verdict": "helpful", "memory": "0" * 16,
     }  # fmt: skip
     usual |= more
     query = {name: usual[name] for name, kind in one.query.items() if kind.required}

@@ -479,6 +479,36 @@ def test_a_rejected_proposal_is_gone_for_good_and_the_reason_is_kept(fresh):
     assert (lines[0]["by"], lines[0]["reason"]) == (who_is(fresh), "only that week")
 
 
+def test_a_retired_memory_is_no_longer_listed_and_an_unknown_one_is_not_found(fresh):
+    propose(fresh, "Books go back on the 7th.")
+    shown = fresh.get("/memory/proposals")["proposals"][0]
+    approved = fresh.post("/memory/proposals/approve", {"proposal": shown["id"], "digest": shown["digest"]})
+    fresh.post("/memory/retire", {"memory": approved["memory"], "reason": "approval undone"})
+    assert fresh.get("/memory")["memories"] == []
+    lines = fresh.get("/session/audit", session="agent:books:memory", kind="memory_retired")["lines"]
+    assert (lines[0]["by"], lines[0]["reason"]) == (who_is(fresh), "approval undone")
+    assert fresh.ask("anna", "POST", "/memory/retire", body={"memory": "0" * 16}).status_code == 404
+
+
+def test_a_judged_hit_carries_its_verdict_and_ranks_by_it(fresh):
+    before = fresh.post("/session/recall", {"query": "which shelf", "most": 50}, session=MAIN)["hits"]
+    first = before[0]
+    assert first["reasons"]
+    assert first["verdict"] is None
+    judged = {"pointer": first["pointer"], "verdict": "not_helpful", "question": 1}
+    assert fresh.post("/session/recall/judge", judged, session=MAIN)["kind"] == "recall_judged"
+    after = {
+        hit["pointer"]: hit
+        for hit in fresh.post("/session/recall", {"query": "which shelf", "most": 50}, session=MAIN)["hits"]
+    }
+    assert after[first["pointer"]]["verdict"] == "not_helpful"
+    assert after[first["pointer"]]["score"] < first["score"]
+    nowhere = {"pointer": f"recto://{MAIN}/99999", "verdict": "helpful"}
+    assert fresh.ask("anna", "POST", "/session/recall/judge", body=nowhere, session=MAIN).status_code == 422
+    lines = fresh.get("/session/audit", session=MAIN, kind="recall_judged")["lines"]
+    assert [line["topic"] for line in lines] == ["recall"]
+
+
 def test_proposals_come_in_pages(fresh):
     made = {propose(fresh, f"Books of shelf {number} go back on the {number}th.").id for number in range(3, 8)}
     ids, after = [], ""

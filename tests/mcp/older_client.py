@@ -50,6 +50,7 @@ async def told(session):
     called = {"sessions": await tool("sessions"), "recall": await tool("recall", query="which port does kestrel use")}
     called["read"] = await tool("read", pointer=called["recall"]["told"]["hits"][0]["pointer"])
     called["note"] = await tool("note", text="asked by an older client", kind="misc")
+    called["judge"] = await tool("judge", pointer=called["recall"]["told"]["hits"][0]["pointer"], verdict="helpful")
     called["pin"] = await tool("pin", entries=[1])
     called["unpin"] = await tool("unpin", entries=[1])
     called["checkpoint"] = await tool("checkpoint", goal="the older client is served")

@@ -216,6 +216,13 @@ def test_a_message_is_pinned_and_let_go_again(client, fresh):
     assert "no such entry" in client.refused("pin", session=fresh, entries=[900_000])
 
 
+def test_a_recalled_message_is_judged(client, fresh):
+    client.told("judge", session=fresh, pointer=f"recto://{fresh}/1", verdict="not_helpful")
+    with opened(client.store, session=fresh) as session:
+        assert session.window.state.judged == {"1": False}
+    assert "no message" in client.refused("judge", session=fresh, pointer=f"recto://{fresh}/900", verdict="helpful")
+
+
 def test_a_checkpoint_is_written_and_told_again(client, fresh):
     doing, decided = ["watch the switch"], ["roll back after ten minutes"]
     before = client.told("resume", session=fresh)["version"]

@@ -89,7 +89,7 @@ def test_a_recalled_block_leads_to_its_source_by_a_curve_and_by_a_button(looking
     ][0]
     page = settled(looking.enter(told.key, "window", MAIN, at=at))
     expect(page.locator("path.curve").first).to_be_attached()
-    page.get_by_role("button", name=f"Open the source, entry {source}").click()
+    page.get_by_role("button", name=f"Open the source, entry {source}", exact=True).click()
     expect(page.get_by_role("dialog", name=f"Entry {source}")).to_be_visible()
     page.keyboard.press("Escape")
 

@@ -77,6 +77,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "pinned": ("Messages that stay in the prompt until they are unpinned.", "window.md#what-stays"),
     "recall_injected": ("What came back for a question, with scores.", "recall.md#events"),
     "recall_miss": ("Nothing came back for a question; how near the best was.", "recall.md#events"),
+    "recall_judged": ("Whether a person found a recalled message helpful.", "recall.md#judging-what-was-recalled"),
     "recall_used": ("Which recalled entries an answer made use of.", "recall.md#events"),
     "message_refused": ("The provider refused this message; it is out of the prompt.", "gateway.md#refused-messages"),
     "message_retried": ("The client sent a refused message again; it is in the prompt.", "gateway.md#refused-messages"),

@@ -569,6 +569,7 @@ export interface PromptBlock {
   stored_tokens: number;
   reason: "answered" | "client" | "fits" | "kind" | "marked" | "pinned" | "question" | "recent" | "system" | "task" | "tool" | "unanswered" | "written";
   sources: Array<number>;
+  quotes: Array<RecalledQuote>;
 }
 
 /** One piece of one of two prompts, or of both. */
@@ -654,6 +655,8 @@ export interface RecallHit {
   supersedes: Array<number>;
   note: string;
   context: Array<number>;
+  reasons: Array<string>;
+  verdict: "helpful" | "not_helpful" | "withdrawn" | null;
 }
 
 /** What recall found, the likeliest first. */
@@ -674,6 +677,17 @@ export interface RecalledMessage {
   chance: number;
   parts: Record<string, number>;
   superseded_by: number | null;
+}
+
+/** One quotation of a recalled block. */
+export interface RecalledQuote {
+  pointer: string;
+  seq: number | null;
+  heading: string;
+  text: string;
+  question: number;
+  reasons: Array<string>;
+  verdict: "helpful" | "not_helpful" | "withdrawn" | null;
 }
 
 /** What one policy of the next relief would take first, if it began now. */

@@ -6,8 +6,11 @@ import { line, safe } from "./format";
 import { Gauge } from "./gauge";
 import { Here, type On, useOn } from "./on";
 import { type Given, link, type Route, useRoute } from "./route";
+import { Palettes } from "./palette";
 import { Sessions } from "./sessions";
+import { COMMANDS } from "./shortcuts";
 import { useLook } from "./theme";
+import { Toasts } from "./toasts";
 import { VIEWS, type View } from "./views";
 import { useWatched, type Watched } from "./watch";
 import { Button, Empty, Refusal, Waiting } from "./widgets";
@@ -71,6 +74,8 @@ export function Shell({ api, asker, onLeave }: ShellProps) {
           </main>
         </div>
       </div>
+      <Toasts />
+      <Palettes turnLook={turnLook} onLeave={() => onLeave()} />
     </Here.Provider>
   );
 }
@@ -182,6 +187,9 @@ function Side({ open, onClose, turnLook, onLeave }: SideProps) {
           </p>
           <p class="muted small">Recto {safe(on.asker.version)}</p>
           <div class="actions">
+            <Button kind="quiet" label="Commands (Ctrl K)" onClick={() => dispatchEvent(new Event(COMMANDS))}>
+              Commands <kbd>Ctrl K</kbd>
+            </Button>
             <Button kind="quiet" onClick={turnLook}>
               {on.look === "dark" ? "Light colours" : "Dark colours"}
             </Button>

@@ -4,6 +4,7 @@ import { useEffect, useId, useRef, useState } from "preact/hooks";
 import type { Refused } from "./api";
 import { safe } from "./format";
 import { asRefused, hindrance, type Right, useOn } from "./on";
+import { Toasts } from "./toasts";
 
 export * from "./fields";
 
@@ -281,6 +282,7 @@ export function Dialog({ title, onClose, actions, wide, children }: DialogProps)
         {children}
         {actions && <footer class="actions">{actions}</footer>}
       </div>
+      <Toasts />
     </dialog>
   );
 }

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hook": ("recto.cli.hook", "Save what Claude Code and Codex lose when they compact."),
     "import": ("recto.cli.import_export", "Import session files of Claude Code, Codex or any chat."),
     "index": ("recto.cli.recall", "Build or complete the recall index."),
+    "judge": ("recto.cli.pin", "Say whether a recalled message was helpful."),
     "keys": ("recto.cli.keys", "Add, list and revoke keys of the gateway."),
     "lab": ("recto.lab.commands.compare", "Compare prompts on recorded sessions, by experiment."),
     "mcp": ("recto.cli.mcp", "Serve recall, notes and reports to an MCP client."),

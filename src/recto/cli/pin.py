@@ -1,4 +1,4 @@
-"""Commands that pin messages in the prompt: pin, unpin."""
+"""Commands for single messages: pin, unpin, judge."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from recto.config import Settings
 from recto.engine.session import Session
 from recto.engine.views.models import stored_event
 from recto.errors import InputError
+from recto.recall.types import VERDICTS, Verdict
 from recto.transcript.entries import MESSAGE, Entry
 
 _session_option = click.option(
@@ -61,6 +62,30 @@ def unpin_command(settings: Settings, entries: tuple[int, ...], session: str | N
             listed = ", ".join(map(str, sorted(pinned)[:20])) or "none"
             raise InputError(f"entry {unpinned[0]} is not pinned; pinned are: {listed}. Nothing was changed")
         _print_event(opened.unpin(*entries), entries, "unpinned", as_json)
+
+
+@click.command("judge")
+@click.argument("pointer", metavar="SEQ|POINTER")
+@click.argument("verdict", type=click.Choice(VERDICTS))
+@_session_option
+@_json_option
+@click.pass_obj
+def judge_command(settings: Settings, pointer: str, verdict: Verdict, session: str | None, as_json: bool) -> None:
+    """Stores whether a recalled message was helpful: later searches rank it higher or lower.
+
+    \b
+    Examples:
+      recto recall "which database did we choose"
+      recto judge 12 helpful
+      recto judge recto://agent:default:main/40 not_helpful
+      recto judge 12 withdrawn
+    """
+    with open_existing_session(settings, session) as opened:
+        event = opened.window.judge_recall(int(pointer) if pointer.isdecimal() else pointer, verdict)
+        if as_json:
+            print_json(stored_event(event, f"Judged: {verdict.replace('_', ' ')}.", str))
+        else:
+            err.print(f"judged {verdict.replace('_', ' ')} (entry {event.seq})", markup=False)
 
 
 def _require_message(session: Session, seq: int) -> None:

@@ -125,8 +125,9 @@ def _search(
             indexer.with_repair(lambda: _index_words(indexer, key))
             problem = _index_vectors(indexer, key, patience=settings.recall.index_seconds)
             session_settings = replace(settings, session=session_in(key), tenant=tenant_of(key))
-            in_prompt = open_session(session_settings, store, indexer).window.shown_entries()
-            request = Query(text=query, now=SystemClock().now())
+            window = open_session(session_settings, store, indexer).window
+            in_prompt = window.shown_entries()
+            request = Query(text=query, now=SystemClock().now(), judged=window.judged_entries())
             result = make_recall(session_settings, store, key, indexer).search(
                 request, limit=most, scope=scope, shown=in_prompt
             )

@@ -34,7 +34,7 @@ from recto.engine.recall_injection import INDEX_FAILED, INJECTED, MISSED
 from recto.engine.standing_context import STANDING
 from recto.engine.verification import verify
 from recto.errors import InputError
-from recto.recall.types import USED
+from recto.recall.types import JUDGED, USED
 from recto.transcript.audit import AuditClosing, AuditFilter, AuditLine, Detail, Ranges, Topic
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
@@ -61,7 +61,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         projection.HOST_COMPACTED,
         projection.TASK_COMPLETED,
     ),
-    "recall": (INJECTED, MISSED, USED),
+    "recall": (INJECTED, MISSED, USED, JUDGED),
     "pressure": (
         projection.ZONE,
         projection.SPIKE,
@@ -95,7 +95,7 @@ TOPICS: Mapping[str, Topic] = {kind: topic for topic, kinds in _KINDS.items() fo
 
 _NAME_FIELDS = frozenset(
     {"action", "after", "before", "component", "digest", "from", "hash", "how", "indexed", "level", "memory", "model",
-     "names", "pointer", "proposal", "receipt", "session", "to", "upstream"}
+     "names", "pointer", "proposal", "receipt", "session", "to", "upstream", "verdict"}
 )  # fmt: skip
 """Text fields of events that hold names, never text from a conversation."""
 _REASONED_EVENTS = frozenset({APPROVED, REJECTED, RETIRED, "reply_cut"})

@@ -24,6 +24,7 @@ from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
 from recto.errors import AppendConflict, KeyReused, RectoError
 from recto.formats.message import Message
+from recto.recall.types import JUDGED as RECALL_JUDGED
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head
 from recto.transcript.events import event, refused_key
 from recto.transcript.protocols import Clock, Records, TranscriptStore
@@ -46,7 +47,20 @@ WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
 DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED, CLEARED}) | WRITTEN
 
 _STATUS = frozenset(
-    {ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING, TOOLS_LEFT_OUT}
+    {
+        ZONE,
+        WARNING,
+        VIOLATION,
+        USAGE,
+        ANNOUNCED,
+        NOTE,
+        REPLAYED,
+        HANDOFF,
+        CHECKPOINT,
+        STANDING,
+        TOOLS_LEFT_OUT,
+        RECALL_JUDGED,
+    }
 )
 """Other events that change a state."""
 
@@ -531,6 +545,9 @@ def _apply_status(state: WindowState, entry: Entry) -> None:
         note = note_of(entry)
         if note is not None:
             state.note(note)
+    elif entry.kind == RECALL_JUDGED:
+        helpful = {"helpful": True, "not_helpful": False, "withdrawn": None}[payload["verdict"]]
+        state.judge(str(payload.get("pointer") or int(payload["entry"])), helpful=helpful)
     else:
         state.budget_levels[payload["component"]] = payload["level"]
         if entry.kind == VIOLATION and isinstance(payload.get("limit"), int):

@@ -134,7 +134,7 @@ def rebuild_prompt(window: Window, seq: int) -> PastPrompt:
     state = WindowState()
     for _, folded in projection.states(_fold_start(window, seq), seq):
         state = folded
-    recalled = recalled_note(window, state)
+    recalled = recalled_note(window, state, builder)
     builder = builder.using(handoff=_handoff(window, builder, state), recalled=recalled)
     built = builder.build(state)
     return PastPrompt(state=state, builder=builder, built=_with_recorded_cost(built, recalled) if recalled else built)
@@ -173,15 +173,15 @@ def recall_event(window: Window, state: WindowState) -> Entry | None:
     return next((entry for entry in reversed(later) if entry.kind == INJECTED), None)
 
 
-def recalled_note(window: Window, state: WindowState) -> TurnNote | None:
-    """What was recalled for the question, quoted from its pointers."""
+def recalled_note(window: Window, state: WindowState, builder: PromptBuilder) -> TurnNote | None:
+    """What was recalled for the question, as it was sent; quoted from its pointers where that is not possible."""
     entry = recall_event(window, state)
     if entry is None:
         return None
     with suppress(KeyError, TypeError, ValueError, AttributeError, InputError):
         payload = json.loads(entry.content)
         tokens, pointers = int(payload["tokens"]), [str(hit["pointer"]) for hit in payload["hits"]]
-        text = render_quotation(list(_excerpts(window, pointers, tokens)))
+        text = window.quote_again(entry, state, builder) or render_quotation(list(_excerpts(window, pointers, tokens)))
         return TurnNote(question=state.question, text=text, tokens=tokens)
     return None
 

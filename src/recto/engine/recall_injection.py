@@ -7,7 +7,8 @@ an event, from which the same quotation is made again after a restart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
@@ -18,9 +19,11 @@ from recto.context.window.state import WindowState
 from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
 from recto.engine.recall_query import TurnText, turn_text
+from recto.errors import InputError
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import parse_pointer
 
 if TYPE_CHECKING:
     from recto.recall.recall import RecallService
@@ -243,7 +246,7 @@ class RecallInjection:
         try:
             turn = turn_text(state, self._messages)
             injection, result = self.recall.build_injection(
-                self._query(turn, question, anchor),
+                self._query(turn, question, anchor, judged_entries(state, self.recall.session)),
                 budget=limit,
                 count=partial(self._messages.cost_of_text, wire=wire),
                 hidden=_hidden(state),
@@ -265,22 +268,28 @@ class RecallInjection:
         event = self._events.store.find(self._events.session, _event_key(anchor))
         if event is None:
             return None
-        payload, question, injection = json.loads(event.content), state.question, None
+        injection = None
         if event.kind == INJECTED:
-            try:
-                query = self._query(turn_text(state, self._messages), question, anchor)
-                count = partial(self._messages.cost_of_text, wire=wire)
-                hits = zip(payload["hits"], payload["excerpts"], strict=True)
-                recorded = [hit | excerpt for hit, excerpt in hits]
-                injection = self.recall.requote(query, recorded, count=count, hidden=_hidden(state))
-            except Exception:  # noqa: BLE001  # an event of an earlier version, or a store that cannot be read
-                return None
+            injection = self.quote_again(event, state, self._messages, wire)
             if injection is None or injection.tokens > limit:
                 return None
         self._reported = anchor
-        return _RecalledTurn(question=question, anchor=anchor, injection=injection)
+        return _RecalledTurn(question=state.question, anchor=anchor, injection=injection)
 
-    def _query(self, turn: TurnText, question: int, anchor: int) -> Query:
+    def quote_again(self, event: Entry, state: WindowState, messages: MessageCache, wire: str) -> Injection | None:
+        """The quotation that an event records, as it was sent; None where its messages cannot be quoted any more."""
+        try:
+            payload = json.loads(event.content)
+            query = self._query(turn_text(state, messages), state.question, state.question)
+            recorded = [hit | excerpt for hit, excerpt in zip(payload["hits"], payload["excerpts"], strict=True)]
+            count = partial(messages.cost_of_text, wire=wire)
+            return self.recall.requote(query, recorded, count=count, hidden=_hidden(state))
+        except Exception:  # noqa: BLE001  # an event of an earlier version, or a store that cannot be read
+            return None
+
+    def _query(
+        self, turn: TurnText, question: int, anchor: int, judged: Mapping[tuple[str, int], bool] | None = None
+    ) -> Query:
         asked_at = self._stored_at.get(question)
         if asked_at is None:
             asked_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
@@ -290,8 +299,18 @@ class RecallInjection:
             context=turn.context,
             now=asked_at,
             before=anchor,
+            judged=judged or {},
             seconds=self.recall.rules.query_seconds,
         )
+
+
+def judged_entries(state: WindowState, session: str) -> dict[tuple[str, int], bool]:
+    """The judged entries of a state, by session and number."""
+    judged = {}
+    for entry, helpful in state.judged.items():
+        with suppress(InputError):  # an imported file may hold anything
+            judged[(session, int(entry)) if entry.isdecimal() else parse_pointer(entry)] = helpful
+    return judged
 
 
 def _hidden(state: WindowState) -> Set[int]:

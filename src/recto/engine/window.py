@@ -57,7 +57,7 @@ from recto.engine.projection import (
     snapshot_key,
 )
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, Prompt, PromptBuilder, render_marker
-from recto.engine.recall_injection import RecallInjection, recalled_note
+from recto.engine.recall_injection import RecallInjection, judged_entries, recalled_note
 from recto.engine.runs import last_run
 from recto.engine.standing_context import STANDING, StandingContext, StandingText
 from recto.errors import AppendConflict, InputError, KeyReused
@@ -65,12 +65,12 @@ from recto.formats import DEFAULT_FORMAT, format_of_provider
 from recto.formats.message import Message
 from recto.formats.recto_tools import recall_tool_in
 from recto.health.metrics import PromptComposition
-from recto.recall.types import Query, SearchResult
+from recto.recall.types import JUDGED, VERDICTS, Query, SearchResult, Verdict
 from recto.tokens.meter import Meter
-from recto.transcript.entries import Entry
+from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.events import refused_key, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import Scope, pointer_to
+from recto.transcript.session_keys import Scope, parse_pointer, pointer_to, reach_of
 
 if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
@@ -391,8 +391,46 @@ class Window:
         recall = self.recall_engine
         recall.catch_up()
         return recall.search(
-            Query(text=query, now=self._clock.now()), limit=most, scope=scope, shown=self.shown_entries()
+            Query(text=query, now=self._clock.now(), judged=self.judged_entries()),
+            limit=most,
+            scope=scope,
+            shown=self.shown_entries(),
         )
+
+    def quote_again(self, event: Entry, state: WindowState, builder: PromptBuilder) -> str:
+        """The text that a recall event of this session records, as it was sent; empty where it cannot be quoted."""
+        if self._recall is None:
+            return ""
+        quoted = self._recall.quote_again(event, state, builder.messages, builder.wire_of(state))
+        return quoted.text if quoted is not None else ""
+
+    def judged_entries(self) -> dict[tuple[str, int], bool]:
+        """The entries that were judged when they were recalled, by session and number, and whether they helped."""
+        return judged_entries(self.state, self.session)
+
+    @_locked
+    def judge_recall(self, entry: int | str, verdict: Verdict, *, question: int | None = None) -> Entry:
+        """Stores whether a recalled message was helpful; later searches of this session rank it higher or lower.
+
+        Args:
+            entry: The message: its number, or the pointer of one of another session.
+            verdict: `helpful`, `not_helpful`, or `withdrawn`, which takes an earlier verdict back.
+            question: The user message it was quoted for, if it was in a prompt.
+        """
+        if verdict not in VERDICTS:
+            raise InputError(f"a verdict is {', '.join(VERDICTS)}, not '{verdict}'")
+        if question is not None and not 1 <= question <= self.state.seq:
+            raise InputError(f"there is no entry {question} in this session. Nothing was stored.")
+        session, seq = (self.session, entry) if isinstance(entry, int) else parse_pointer(entry)
+        is_near = reach_of(self.session, "tenant").contains(session)
+        found = next(iter(self.store.read(session, seq, seq)), None) if is_near and seq > 0 else None
+        if found is None or found.kind != MESSAGE:
+            raise InputError(f"there is no message at '{entry!s:.300}'. Nothing was stored.")
+        payload: dict[str, Any] = {"entry": seq} if session == self.session else {"pointer": pointer_to(session, seq)}
+        payload |= {"verdict": verdict} | ({"question": question} if question is not None else {})
+        judged = self.events.append(JUDGED, payload)
+        self._take_snapshot(self.state)  # as for pins
+        return judged
 
     @_locked
     def shown_entries(self) -> frozenset[int]:

@@ -30,6 +30,9 @@ from recto.engine.views.models import EntryView
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.ordering import SyntheticResult
+from recto.recall.quoting import split_quotation
+from recto.recall.reasons import reasons_in_words
+from recto.recall.types import Verdict, verdict_of
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import parse_pointer
 
@@ -55,6 +58,25 @@ and quoted in the prompt. `event`: no message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecalledQuote:
+    """One quotation of a recalled block."""
+
+    pointer: str
+    seq: int | None
+    """Its entry; null for one of another session."""
+    heading: str
+    """Who said it and when, as it was sent."""
+    text: str
+    """As it was sent."""
+    question: int
+    """The user message it was quoted for."""
+    reasons: tuple[str, ...]
+    """The strongest reasons why it was recalled, in words; none for a question that is quoted with its answer."""
+    verdict: Verdict | None
+    """What it was judged last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptBlock:
     """One block of a prompt."""
 
@@ -71,6 +93,8 @@ class PromptBlock:
     reason: BlockReason
     sources: tuple[int, ...] = ()
     """The entries of this session that it quotes."""
+    quotes: tuple[RecalledQuote, ...] = ()
+    """Of a recalled block: its quotations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +163,9 @@ def window_view(window: Window, at: int | None = None) -> WindowView:
         past = _planned(window) if at is None or at >= window.state.seq else rebuild_prompt(window, at)
         state, reading = past.state, current_reading(window)
         room = reading.room
-        recalled = tuple(_recalled_entries(window, state)) if past.builder.extras.recalled else ()
-        blocks = list(_blocks(past, window.rules.protection, recalled))
+        quotes = tuple(_quotes(window, past))
+        recalled = tuple(quote.seq for quote in quotes if quote.seq is not None and quote.reasons)
+        blocks = list(_blocks(past, window.rules.protection, recalled, quotes))
         frame = past.built.tokens - sum(block.tokens for block in blocks)
         blocks += [_written("frame", "", frame, "client")] if frame else []
         spans = tuple(_spans(past, window.rules.protection, frozenset(recalled)))
@@ -209,23 +234,38 @@ def _decision(window: Window, entry: Entry, action: Literal["evicted", "trimmed"
 def _planned(window: Window) -> PastPrompt:
     """The next prompt, with the tools of the last one. Nothing is stored for it."""
     outlook, live = window.outlook().builder, window.builder.extras
-    recalled = live.recalled or recalled_note(window, window.state)
+    recalled = live.recalled or recalled_note(window, window.state, outlook)
     builder = outlook.using(handoff=live.handoff, recalled=recalled)
     state = plan_relief(window.state, window.rules, builder).state
     return PastPrompt(state=state, builder=builder, built=builder.build(state))
 
 
-def _recalled_entries(window: Window, state: WindowState) -> Iterator[int]:
-    """The entries of this session that were quoted for the current question."""
-    entry = recall_event(window, state)
+def _quotes(window: Window, past: PastPrompt) -> Iterator[RecalledQuote]:
+    """The quotations of the recalled block, in its order."""
+    note, event = past.builder.extras.recalled, recall_event(window, past.state)
+    if note is None or event is None:
+        return
+    judged = window.judged_entries()
     with suppress(KeyError, TypeError, ValueError, AttributeError, InputError):
-        for hit in json.loads(entry.content)["hits"] if entry is not None else ():
-            session, seq = parse_pointer(str(hit["pointer"]))
-            if session == window.session:
-                yield seq
+        parts = {str(hit["pointer"]): hit["parts"] for hit in json.loads(event.content)["hits"]}
+        question = past.builder.messages.text_of(note.question)
+        for pointer, heading, text in split_quotation(note.text):
+            session, seq = parse_pointer(pointer)
+            helpful = judged.get((session, seq))
+            yield RecalledQuote(
+                pointer=pointer,
+                seq=seq if session == window.session else None,
+                heading=heading,
+                text=text,
+                question=note.question,
+                reasons=reasons_in_words(parts[pointer], question, text) if pointer in parts else (),
+                verdict=verdict_of(helpful),
+            )
 
 
-def _blocks(past: PastPrompt, protection: Protection, recalled: tuple[int, ...]) -> Iterator[PromptBlock]:
+def _blocks(
+    past: PastPrompt, protection: Protection, recalled: tuple[int, ...], quotes: tuple[RecalledQuote, ...]
+) -> Iterator[PromptBlock]:
     """The blocks of a prompt in the order in which they are sent."""
     builder, built, state = past.builder, past.built, past.state
     extras = builder.extras
@@ -246,7 +286,7 @@ def _blocks(past: PastPrompt, protection: Protection, recalled: tuple[int, ...])
         elif piece.seq in written:
             what, note = written[piece.seq]
             block = _written(what, note.text, note.tokens)
-            yield replace(block, sources=recalled) if what == "recalled" else block
+            yield replace(block, sources=recalled, quotes=quotes) if what == "recalled" else block
         elif piece.seq in shown:
             yield _message(past, piece.seq, reasons)
 

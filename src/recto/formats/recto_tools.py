@@ -20,6 +20,7 @@ TOOLS: Final = (
     "grep",
     "work",
     "note",
+    "judge",
     "pin",
     "unpin",
     "checkpoint",

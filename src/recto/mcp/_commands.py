@@ -19,6 +19,13 @@ def note(context: McpContext, request: params.NoteParams) -> StoredEvent:
     return stored_event(entry, "The note is written down.")
 
 
+def judge(context: McpContext, request: params.JudgeParams) -> StoredEvent:
+    """Store whether a recalled message was helpful."""
+    with context.change_session(request.session) as session:
+        entry = session.window.judge_recall(request.pointer, request.verdict)
+    return stored_event(entry, f"Judged: {request.verdict.replace('_', ' ')}.")
+
+
 def pin(context: McpContext, request: params.PinParams) -> StoredEvent:
     """Keep messages in the prompt."""
     with context.change_session(request.session) as session:

@@ -120,6 +120,15 @@ class NoteParams(_SessionParams):
     """The same as the level `critical`."""
 
 
+class JudgeParams(_SessionParams):
+    """A recalled message, and whether it helped."""
+
+    pointer: Annotated[str, Field(min_length=1, max_length=300)]
+    """As it is written in recalled text: recto://agent:default:main/57."""
+    verdict: Literal["helpful", "not_helpful", "withdrawn"]
+    """`withdrawn` takes an earlier verdict back."""
+
+
 class PinParams(_SessionParams):
     """Messages by number."""
 

@@ -105,6 +105,15 @@ TOOLS: tuple[McpTool, ...] = (
         idempotent=False,
     ),
     McpTool(
+        name="judge",
+        title="Judge a recalled message",
+        description="Stores whether a recalled message was helpful: later searches rank it higher or lower.",
+        handler=_commands.judge,
+        params=params.JudgeParams,
+        result=models.StoredEvent,
+        changes=True,
+    ),
+    McpTool(
         name="pin",
         title="Pin messages",
         description="Keeps messages in the prompt, word for word, until they are unpinned; those that left come back.",

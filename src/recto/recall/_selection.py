@@ -116,6 +116,7 @@ class Selection:
         shown: Collection[int],
         hidden: Collection[int],
         query: str,
+        judged: Mapping[EntryKey, bool],
     ) -> None:
         """Prepare a selection.
 
@@ -127,6 +128,7 @@ class Selection:
             shown: entries of the session that are in the prompt.
             hidden: entries of the session that must not be added, neither as hits nor as context.
             query: what was searched for, if a message that says the same is no hit; else empty.
+            judged: entries that were judged; those that were not helpful do not come along with others.
         """
         self._messages = messages
         self._ranking = ranking
@@ -134,6 +136,7 @@ class Selection:
         self._superseded_weight = superseded_weight
         self._shown = shown
         self._hidden = hidden
+        self._judged = judged
         self._query_words = words_hash(text_signature(query)) if query.strip() else -1
         self._query_terms = messages.lexicon.terms(query).keys() if query else set[int]()
         self._sessions = {one.key: one for one in ranking.sessions}
@@ -201,7 +204,9 @@ class Selection:
 
     def _choose_with(self, chosen: _Chosen, parent: Ranked, key: EntryKey) -> None:
         """Add an output or an answer in the place of the message it belongs to."""
-        if not chosen.has(key) and (ranked := self._rank_with(parent, key[1])) is not None:
+        if self._judged.get(key) is False or chosen.has(key):
+            return
+        if (ranked := self._rank_with(parent, key[1])) is not None:
             self._choose(chosen, ranked)
 
     def _choose(self, chosen: _Chosen, ranked: Ranked) -> Ranked | None:
@@ -286,6 +291,7 @@ class Selection:
             marks=ranked.marks,
             in_prompt=entry.session == self._session and entry.seq in self._shown,
             note=self._notes[entry.session, entry.seq],
+            helpful=self._judged.get((entry.session, entry.seq)),
             context=context,
         )
 

@@ -6,7 +6,7 @@ templates are removed or broken up, and secrets are masked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -56,6 +56,19 @@ def frame_quotation(rendered: Sequence[str], more: str = "") -> str:
     """Put rendered excerpts between the lines that mark them as a quotation."""
     tail = [f"({_sanitize_name(more)})"] if more else []
     return "\n".join((HEADER, *rendered, *tail, FOOTER))
+
+
+def split_quotation(text: str) -> Iterator[tuple[str, str, str]]:
+    """The excerpts of a rendered block: pointer, the rest of the heading, and the text that is quoted."""
+    heading, quoted = "", list[str]()
+    for line in (*text.split("\n"), FOOTER):
+        if line.startswith(_PREFIX) and heading:
+            quoted.append(line.removeprefix(_PREFIX))
+            continue
+        if quoted:
+            pointer, _, rest = heading.partition(" · ")
+            yield pointer, rest, "\n".join(quoted)
+        heading, quoted = line, []
 
 
 def _sanitize_pointer(pointer: str) -> str:

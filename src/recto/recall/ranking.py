@@ -78,6 +78,10 @@ class RankingWeights:
     date: float = 1.0
     task: float = 0.2
     superseded: float = -1.0
+    judged: float = 1.0
+    """Of an entry that was judged helpful; as much is taken from one that was judged not helpful."""
+    unhelpful: float = 0.5
+    """Factor of the relevance of the latter: quoted again only where it matches well."""
 
     def with_meaning(self, share: float) -> RankingWeights:
         """Return a copy with another share for vectors, as configured by the embedder."""
@@ -139,6 +143,16 @@ class Scores:
             {name: value for name, value in zip(self.parts, row, strict=True) if value or name in _SIMILARITY_PARTS}
             for row in rows
         ]
+
+    def with_judged(self, weights: RankingWeights, at: NDArray[np.intp], helpful: NDArray[np.bool]) -> Scores:
+        """Return these with what judgements of earlier quotations add or take.
+
+        Helpful ones rank higher but are not more relevant: a judgement lets nothing through the gate.
+        """
+        chances = self.chances.copy()
+        chances[at[~helpful]] *= weights.unhelpful
+        values = np.where(helpful, weights.judged, -weights.judged)
+        return replace(self.with_part("judged", at, values), chances=chances)
 
     def with_part(self, name: str, at: NDArray[np.intp], values: Floats) -> Scores:
         """Return these with one more part, which some of the candidates have."""

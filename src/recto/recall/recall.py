@@ -183,6 +183,7 @@ class RecallService:
                 shown=shown,
                 hidden=hidden,
                 query="" if repeats else query.text,
+                judged=query.judged,
             )
             return ranking, chosen.hits(limit, own_session_only=scope == "session", least=relevance)
 

@@ -239,6 +239,9 @@ class Searcher:
             rows = self.rows.of(keys)
             scores = self._with_task(query.task, scores, top, [rows.get(key) for key in keys])
             order = best_first(candidates, scores.total)
+        if query.judged:
+            scores = self._with_judged(query.judged, scores, candidates, searched)
+            order = best_first(candidates, scores.total)
         return Ranking(
             candidates=candidates,
             scores=scores,
@@ -304,6 +307,22 @@ class Searcher:
             return scores
         shares = shared_terms(list(map(terms_of, rows)), terms) / len(terms)
         return scores.with_part("task", best, self.weights.task * shares * scores.chances[best])
+
+    def _with_judged(
+        self,
+        judged: Mapping[EntryKey, bool],
+        scores: Scores,
+        candidates: Candidates,
+        searched: Sequence[SearchedSession],
+    ) -> Scores:
+        """Add what judgements of earlier quotations say about the candidates."""
+        numbers = zip(candidates.sessions.tolist(), candidates.seqs.tolist(), strict=True)
+        keys = [(searched[number].key, seq) for number, seq in numbers]
+        found = [(place, judged[key]) for place, key in enumerate(keys) if key in judged]
+        if not found:
+            return scores
+        places, helpful = zip(*found, strict=True)
+        return scores.with_judged(self.weights, np.array(places, np.intp), np.array(helpful, np.bool))
 
 
 def _propose_best(

@@ -6,7 +6,8 @@ The rows and ranges an index stores are another matter: see `recto.recall.index.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from recto.context.facts.types import Mark
 from recto.transcript.entries import MAX_SEQ, Role
@@ -14,6 +15,17 @@ from recto.transcript.session_keys import Scope
 
 USED = "recall_used"
 """Kind of the event that records which recalled entries an answer used."""
+JUDGED = "recall_judged"
+"""Kind of the event that records whether a person found a recalled entry helpful."""
+
+Verdict = Literal["helpful", "not_helpful", "withdrawn"]
+"""What a person said about a recalled entry; `withdrawn` takes an earlier verdict back."""
+VERDICTS: tuple[Verdict, ...] = ("helpful", "not_helpful", "withdrawn")
+
+
+def verdict_of(helpful: bool | None) -> Verdict | None:
+    """The verdict of a judgement; None where there is none."""
+    return None if helpful is None else "helpful" if helpful else "not_helpful"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +63,8 @@ class Query:
     """Text of the current task. Messages that share terms with it rank higher."""
     context: str = ""
     """Text around the query that may help: the step in flight, or the exchange before a short question."""
+    judged: Mapping[tuple[str, int], bool] = field(default_factory=dict)
+    """Entries by session and number that were judged helpful or not when they were recalled before."""
     seconds: float = 10.0
     """Time limit for embedding the query. After that only words are searched."""
 
@@ -79,6 +93,8 @@ class Hit:
     supersedes: tuple[int, ...] = ()
     note: str = ""
     """Caption quoted with the text: that it is approved memory, its date and its source."""
+    helpful: bool | None = None
+    """Whether it was judged helpful when it was recalled before; None where it was not judged."""
     context: tuple[int, ...] = ()
     """Related messages: the question of an answer, or the answer to a question."""
 

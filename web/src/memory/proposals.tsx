@@ -5,6 +5,7 @@ import type { ApprovalResult, MemoryFlag, MemoryListItem, Proposal, StoredEvent 
 import { percent, safe, when, words } from "../format";
 import { useOn } from "../on";
 import { Pointer } from "./pointer";
+import { toast } from "../toasts";
 import { Badge, Button, Dialog, Field, Refusal, Said, useDoing } from "../widgets";
 
 const ACTIONS: Record<Proposal["action"], string> = {
@@ -45,7 +46,10 @@ export function ProposalCard({ one, agent, known }: { one: Proposal; agent: stri
   const why = hindered(one, digest);
   const approve = async () => {
     const body = { proposal: one.id, digest };
-    if (await run(() => on.api.post<ApprovalResult>("/memory/proposals/approve", body, { agent }))) on.changed();
+    if (!(await run(() => on.api.post<ApprovalResult>("/memory/proposals/approve", body, { agent })))) return;
+    const retire = () => on.api.post("/memory/retire", { memory: one.memory.id, reason: "approval undone" }, { agent });
+    toast(`Approved: ${one.memory.title}`, one.action === "keep" ? retire : undefined);
+    on.changed();
   };
   const title = safe(one.memory.title);
   return (

@@ -1,9 +1,9 @@
-// One entry, all of it: what it says, the exact content, and what it is hashed with; and keeping it in the prompt.
+// One entry, all of it: what it says, the exact content, and what it is hashed with.
 import { useEffect, useState } from "preact/hooks";
 import type { FullEntry } from "../answers";
 import { safe, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
-import { Badge, Button, Dialog, Facts, Refusal, Said, Tabs, useDoing, Waiting } from "../widgets";
+import { Badge, Button, Dialog, Facts, Refusal, Said, Tabs, Waiting } from "../widgets";
 
 const LONG = 20_000;
 
@@ -96,35 +96,6 @@ function Chained({ entry }: { entry: FullEntry }) {
         </dd>
       </div>
     </dl>
-  );
-}
-
-/** Keeps a message in the prompt, or lets it leave again. */
-export function PinButton({ seq, pinned }: { seq: number; pinned: boolean }) {
-  const on = useOn();
-  const { busy, refused, run } = useDoing();
-  const turn = async () => {
-    const { api, session } = on;
-    const done = await run(() =>
-      pinned
-        ? api.delete("/session/pins", { session, seq })
-        : api.post("/session/pins", { entries: [seq] }, { session }),
-    );
-    if (done) on.changed();
-  };
-  return (
-    <>
-      <Button
-        kind="quiet"
-        needs="change"
-        disabled={busy}
-        label={`${pinned ? "Unpin" : "Pin"} entry ${seq}`}
-        onClick={turn}
-      >
-        {pinned ? "Unpin" : "Pin"}
-      </Button>
-      <Refusal refused={refused} />
-    </>
   );
 }
 

@@ -4,6 +4,7 @@ import type { RecallHit, RecallResult } from "../answers";
 import type { Refused } from "../api";
 import { Chart, colour } from "../chart";
 import { line, many, percent, safe, when, whole, words } from "../format";
+import { Judge, Reasons } from "../judge";
 import { asRefused, useOn } from "../on";
 import { AsTable, Badge, Button, Choice, type Column, Empty, Field, Panel, Refusal, Said, Waiting } from "../widgets";
 
@@ -183,6 +184,8 @@ function Hit({ hit, parts, reach }: { hit: RecallHit; parts: string[]; reach: [n
       <Said plain text={hit.text + (hit.cut ? " …" : "")} />
       {hit.note && <p class="muted small">{line(hit.note, 300)}</p>}
       {(hit.supersedes.length > 0 || hit.context.length > 0) && <Related hit={hit} open={open} />}
+      <Reasons reasons={hit.reasons} />
+      <Judge pointer={hit.pointer} seq={hit.session === on.session ? hit.seq : null} verdict={hit.verdict} />
       <Bar hit={hit} parts={parts} reach={reach} />
       <p class="hit-parts small muted">
         {parts

@@ -1,7 +1,8 @@
 // The transcript: every entry, wherever it is now. A stretch of it is held at a time, so that its length is no matter.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { EntryView } from "../answers";
-import { EntryDialog, PinButton, Pinned } from "../transcript/entry";
+import { PinButton } from "../pin";
+import { EntryDialog, Pinned } from "../transcript/entry";
 import { line, many, safe, when, whole, words } from "../format";
 import { useOn } from "../on";
 import { type Looked, type Stretch, useStretch } from "../transcript/stretch";

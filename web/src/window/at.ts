@@ -12,14 +12,18 @@ export interface WindowAt {
   loading: boolean;
 }
 
-/** `at` is an entry; nothing for what would be sent now. What was fetched of the past is kept: it never changes. */
+/** `at` is an entry; nothing for what would be sent now. What was fetched of the past is kept until something changes:
+ * the prompt of a past moment stays as it is, and what was judged in it may not. */
 export function useWindowAt(at: number | undefined): WindowAt {
   const { api, session, moment } = useOn();
   const [shown, set] = useState<WindowAt>({ view: undefined, refused: undefined, loading: true });
   const kept = useRef(new Map<number, WindowView>());
+  const keptAt = useRef(moment);
   const wanted = useRef<string | undefined>(undefined);
   const busy = useRef(false);
   useEffect(() => {
+    if (keptAt.current !== moment) kept.current.clear();
+    keptAt.current = moment;
     const known = at === undefined ? undefined : kept.current.get(at);
     wanted.current = `${at ?? ""} ${moment}`;
     if (known) {

@@ -1,7 +1,8 @@
 // The prompt as it is sent, block by block: what it says, what it costs, and why it is there.
 import { useState } from "preact/hooks";
-import type { PromptBlock, WindowView } from "../answers";
-import { many, safe, whole } from "../format";
+import type { PromptBlock, RecalledQuote, WindowView } from "../answers";
+import { line, many, safe, whole } from "../format";
+import { Judge, Reasons } from "../judge";
 import { Badge, Button, Said } from "../widgets";
 
 const KINDS: Record<PromptBlock["what"], string> = {
@@ -83,19 +84,46 @@ function Block({ block, onOpen, onPoint }: { block: PromptBlock } & Omit<BlocksP
         )}
         <span class="muted small block-tokens">{many(block.tokens, "token")}</span>
       </div>
-      {text && <Said plain text={text + (!all && long ? " …" : "")} />}
+      {block.quotes.length > 0 ? (
+        <ul class="quotes" aria-label="Quotations">
+          {block.quotes.map((quote) => (
+            <Quote key={quote.pointer} quote={quote} onOpen={onOpen} />
+          ))}
+        </ul>
+      ) : (
+        text && <Said plain text={text + (!all && long ? " …" : "")} />
+      )}
       <div class="block-more">
-        {long && (
+        {long && block.quotes.length === 0 && (
           <Button kind="quiet" onClick={() => show(!all)}>
             {all ? "Show less" : "Show more"}
           </Button>
         )}
-        {block.sources.map((source) => (
-          <Button key={source} kind="quiet" label={`Open the source, entry ${source}`} onClick={() => onOpen(source)}>
-            ↺ from entry {whole(source)}
-          </Button>
-        ))}
       </div>
+    </li>
+  );
+}
+
+/** A quotation as it was sent, why it was recalled, and what one thinks of it. */
+function Quote({ quote, onOpen }: { quote: RecalledQuote; onOpen: (seq: number) => void }) {
+  const { seq } = quote;
+  return (
+    <li class="quote">
+      <p class="muted small">
+        {seq === null ? (
+          <span>{line(quote.pointer, 80)}</span>
+        ) : (
+          <Button kind="quiet" label={`Open the source, entry ${seq}`} onClick={() => onOpen(seq)}>
+            ↺ from entry {whole(seq)}
+          </Button>
+        )}{" "}
+        {safe(quote.heading)}
+      </p>
+      <blockquote>
+        <Said plain text={quote.text} />
+      </blockquote>
+      <Reasons reasons={quote.reasons} />
+      {quote.reasons.length > 0 && <Judge pointer={quote.pointer} seq={seq} question={quote.question} verdict={quote.verdict} />}
     </li>
   );
 }

@@ -1,10 +1,11 @@
 // One entry: what it says, where it is, which decisions evicted or shortened it and why, and what can be done.
 import type { EntryDecision, EntryHistory } from "../answers";
-import { Long, PinButton, Pinned } from "../transcript/entry";
+import { Long, Pinned } from "../transcript/entry";
 import { line, many, percent, safe, when, whole } from "../format";
 import { useAsked, useOn } from "../on";
+import { PinButton } from "../pin";
 import { Restore } from "../restore";
-import { Badge, Button, Dialog, Facts, PlaceBadge, Refusal, useDoing, Waiting } from "../widgets";
+import { Badge, Button, Dialog, Facts, PlaceBadge, Refusal, Waiting } from "../widgets";
 
 export interface HistoryProps {
   seq: number;
@@ -84,27 +85,9 @@ function Actions({ history }: { history: EntryHistory }) {
   if (entry.kind !== "message") return <a href={on.link("transcript", { seq: entry.seq })}>In the transcript</a>;
   return (
     <>
-      {entry.place === "out" || entry.place === "recalled" ? <RestoreOne seq={entry.seq} /> : <PinButton seq={entry.seq} pinned={entry.pinned} />}
+      <PinButton seq={entry.seq} pinned={entry.pinned} restores={entry.place === "out" || entry.place === "recalled"} />
       <a href={on.link("recall", { q: line(entry.text, 200) })}>Find similar</a>
       <a href={on.link("transcript", { seq: entry.seq })}>In the transcript</a>
-    </>
-  );
-}
-
-/** Brings one evicted message back, with the rest of its step; the decision that evicted it stays. */
-function RestoreOne({ seq }: { seq: number }) {
-  const on = useOn();
-  const doing = useDoing();
-  const restore = async () => {
-    const done = await doing.run(() => on.api.post("/session/pins", { entries: [seq] }, { session: on.session }));
-    if (done) on.changed();
-  };
-  return (
-    <>
-      <Button kind="primary" needs="change" disabled={doing.busy} label={`Restore only entry ${seq}`} onClick={restore}>
-        Restore only this
-      </Button>
-      <Refusal refused={doing.refused} />
     </>
   );
 }

@@ -1,8 +1,9 @@
 // Moves through a session in time: any entry, turn after turn, or by itself.
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import type { Timeline, TurnPoint } from "../answers";
 import { many, whole } from "../format";
 import { useAsked, useOn } from "../on";
+import { useShortcut } from "../shortcuts";
 import { Button } from "../widgets";
 
 const EACH = 900;
@@ -27,6 +28,8 @@ export function Scrubber({ at, last, settled, onMove }: ScrubberProps) {
   const before = stops.findLast((seq) => seq < here) ?? (from > 1 ? from - 1 : undefined);
   const after = stops.find((seq) => seq > here) ?? (here < last ? Math.min(from + PAGE, last) : undefined);
   const move = (seq: number | undefined) => onMove(seq === undefined || seq >= last ? undefined : seq);
+  useShortcut("[", "Turn before", useCallback(() => before !== undefined && move(before), [before, last]));
+  useShortcut("]", "Turn after", useCallback(() => after !== undefined && move(after), [after, last]));
   useEffect(() => {
     if (!playing || !settled) return undefined;
     if (at === undefined) {

@@ -22,6 +22,8 @@ from recto.context.window.units import Unit, WindowMessage, eviction_order, step
 
 _MAX_TOOL_USES = 256
 """Tools whose last use a state knows at most, the newest ones."""
+_MAX_JUDGED = 256
+"""Judged entries that a state knows at most, those that were judged last."""
 _MAX_MERGED = 64
 """Merged units that a state knows at most, the newest ones: a session that repeats itself for long stays bounded."""
 
@@ -125,6 +127,9 @@ class WindowState:
     """The entry in which each tool was last called or searched for, evicted or not."""
     shown_notes: tuple[Note, ...] = ()
     """The notes shown in the prompt: those at the time of the last edit, so that the prompt's prefix stays stable."""
+    judged: dict[str, bool] = field(default_factory=dict)
+    """Recalled entries that were judged, oldest judgement first, and whether they were helpful: by number, and those of
+    other sessions by pointer."""
     checkpoints: int = 0
     """Number of checkpoints."""
     windows: int = 0
@@ -203,6 +208,13 @@ class WindowState:
         if len(self.tool_uses) > _MAX_TOOL_USES:
             newest = sorted(self.tool_uses.items(), key=lambda use: (use[1], use[0]))[-_MAX_TOOL_USES:]
             self.tool_uses = dict(newest)
+
+    def judge(self, entry: str, *, helpful: bool | None) -> None:
+        """Note whether a recalled entry was helpful; None takes the judgement back."""
+        judged = {known: value for known, value in self.judged.items() if known != entry}
+        if helpful is not None:
+            judged[entry] = helpful
+        self.judged = dict(list(judged.items())[-_MAX_JUDGED:])
 
     def cost(self, seq: int) -> int:
         """Current cost of a message in the prompt."""
@@ -434,6 +446,7 @@ class WindowState:
             "counts": [self.checkpoints, self.windows],
             "replayed": list(self.shown_handoff),
             "standing": self.standing_digest,
+            **({"judged": self.judged} if self.judged else {}),
         }
 
     @classmethod
@@ -485,6 +498,7 @@ class WindowState:
             merged=tuple(merged_unit(unit) for unit in snapshot.get("merged", ())),
             left_out=left_out_tools(snapshot.get("left_out", {})),
             tool_uses=dict(snapshot.get("tool_uses", {})),
+            judged=dict(snapshot.get("judged", {})),
             checkpoints=checkpoints,
             windows=windows,
             shown_handoff=(handoff, after_message),

@@ -23,7 +23,8 @@ from recto.continuity.memory.model import Memory, strength
 from recto.continuity.memory.proposals import Proposal
 from recto.formats.entry_text import entry_text
 from recto.recall.quoting import format_minute
-from recto.recall.types import Hit, SearchResult
+from recto.recall.reasons import reasons_in_words
+from recto.recall.types import Hit, SearchResult, Verdict, verdict_of
 from recto.transcript.audit import AuditLine
 from recto.transcript.entries import Entry, SessionSummary
 from recto.transcript.session_keys import Scope, is_memory_session, pointer_to, session_in
@@ -307,6 +308,10 @@ class RecallHit:
     supersedes: tuple[int, ...]
     note: str
     context: tuple[int, ...]
+    reasons: tuple[str, ...]
+    """The strongest parts of the score, in words."""
+    verdict: Verdict | None
+    """What it was judged last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,11 +471,11 @@ def recall_result(
         behind=result.behind,
         without_vectors=result.without_vectors,
         notes=result.notes,
-        hits=tuple(_recall_hit(hit, max_text, session_name) for hit in result.hits),
+        hits=tuple(_recall_hit(hit, result.query, max_text, session_name) for hit in result.hits),
     )
 
 
-def _recall_hit(hit: Hit, max_text: int | None, session_name: Callable[[str], str]) -> RecallHit:
+def _recall_hit(hit: Hit, query: str, max_text: int | None, session_name: Callable[[str], str]) -> RecallHit:
     return RecallHit(
         pointer=hit.pointer,
         session=session_name(hit.session),
@@ -488,6 +493,8 @@ def _recall_hit(hit: Hit, max_text: int | None, session_name: Callable[[str], st
         supersedes=hit.supersedes,
         note=hit.note,
         context=hit.context,
+        reasons=reasons_in_words(hit.parts, query, hit.text),
+        verdict=verdict_of(hit.helpful),
     )
 
 

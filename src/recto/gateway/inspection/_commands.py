@@ -60,6 +60,14 @@ def unpin(inspection: Inspection, call: ParsedCall) -> StoredEvent:
         return stored_event(session.unpin(seq), f"Unpinned: {seq}.")
 
 
+def judge(inspection: Inspection, call: ParsedCall) -> StoredEvent:
+    """Stores whether a recalled message was helpful."""
+    body = call.body
+    with _change_session(inspection, call) as session:
+        entry = session.window.judge_recall(body["pointer"], body["verdict"], question=body["question"])
+    return stored_event(entry, f"Judged: {body['verdict'].replace('_', ' ')}.")
+
+
 def restore(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Undoes a decision."""
     seq = call.body["decision"]
@@ -120,6 +128,15 @@ def reject(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     with requested_by(call.caller, SURFACE):
         entry = memories.reject(proposal, by=call.caller, why=call.body["reason"])
     return stored_event(entry, f"Proposal {proposal} is rejected.")
+
+
+def retire(inspection: Inspection, call: ParsedCall) -> StoredEvent:
+    """Retires a memory: its page stays, and no prompt has it any more."""
+    memories, memory = inspection.memories(call), call.body["memory"]
+    if memory not in memories.decisions.current:
+        raise not_found("memory", "GET /api/v1/memory")
+    with requested_by(call.caller, SURFACE):
+        return stored_event(memories.retire(memory, call.caller, call.body["reason"]), f"Memory {memory} is retired.")
 
 
 def _proposal(inspection: Inspection, call: ParsedCall) -> tuple[Memories, str]:

@@ -34,6 +34,7 @@ from recto.gateway.inspection.params import (
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
 from recto.health.trends import HealthReport
+from recto.recall.types import VERDICTS
 from recto.text.line_pattern import MAX_PATTERN_CHARS
 
 PREFIX = "/api/v1"
@@ -331,6 +332,21 @@ OPERATIONS: tuple[Operation, ...] = (
         },
         right="read",
     ),
+    _post(
+        "/session/recall/judge",
+        _commands.judge,
+        models.StoredEvent,
+        _SESSION,
+        {
+            "pointer": TextParam(description="The recalled message.", maximum=3_200, minimum=1, required=True),
+            "verdict": ChoiceParam(
+                description="Whether it helped; `withdrawn` takes an earlier verdict back.",
+                choices=VERDICTS,
+                required=True,
+            ),
+            "question": IntParam(description="The user message it was quoted for, if it was in a prompt."),
+        },
+    ),
     _get("/session/pins", queries.pins, models.PinList, _SESSION),
     _post(
         "/session/pins",
@@ -461,6 +477,16 @@ OPERATIONS: tuple[Operation, ...] = (
         models.StoredEvent,
         _AGENT,
         {**_PROPOSAL, "reason": TextParam(description="Why; it is kept.", maximum=500)},
+    ),
+    _post(
+        "/memory/retire",
+        _commands.retire,
+        models.StoredEvent,
+        _AGENT,
+        {
+            "memory": TextParam(description="The id of the memory.", maximum=64, minimum=1, required=True),
+            "reason": TextParam(description="Why; it is kept.", maximum=500),
+        },
     ),
 )
 """Every operation of the API."""

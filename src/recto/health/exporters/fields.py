@@ -74,6 +74,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "recall_injected": ("question", "searched", "tokens"),
         "recall_miss": ("question", "searched", "best", "threshold"),
         "recall_used": ("question",),
+        "recall_judged": ("entry", "question", "verdict"),
         "index_failed": ("words", "vectors", "first", "last", "entries"),
         "fidelity_low": ("score", "alarm", "policy"),
         "fidelity_judged": ("score", "questions"),

@@ -1,0 +1,144 @@
+"""Judging, undoing and finding one's way by keyboard, in a browser."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+from tests.web.browsing import Visit
+from tests.web.test_views import asked, settled
+from tests.web.test_window_page import blocks
+from tests.web.worlds import MAIN, World
+
+
+def toast(page: Page, says: str):
+    """The last report of what was done."""
+    return page.get_by_role("log", name="What was done").locator(".toast").filter(has_text=says).last
+
+
+def recalled_at(world: World) -> tuple[int, dict]:
+    """An entry after which the window has a recalled block, and that block."""
+    for point in reversed(asked(world, "/session/timeline")["points"]):
+        for block in asked(world, "/session/window", at=point["last"])["blocks"]:
+            if block["what"] == "recalled":
+                return point["last"], block
+    raise AssertionError("nothing was recalled")
+
+
+def test_a_recalled_quotation_is_shown_as_it_was_sent_with_reasons_and_is_judged(changing: Visit, fresh: World):
+    at, block = recalled_at(fresh)
+    quote = next(one for one in block["quotes"] if one["reasons"])
+    page = settled(changing.enter(fresh.key, "window", MAIN, at=at))
+    shown = blocks(page).locator(".quote").filter(has_text=quote["text"].splitlines()[0])
+    expect(shown).to_contain_text("Recalled because it")
+    expect(shown).to_contain_text(quote["reasons"][0].removeprefix("close").strip())
+    changing.shot("window-recalled")
+    name = f"entry {quote['seq']}"
+    shown.get_by_role("button", name=f"Not helpful: {name}").click()
+    expect(shown.get_by_role("button", name=f"Not helpful: {name}")).to_have_attribute("aria-pressed", "true")
+    assert fresh.happened("recall_judged") == 1
+    toast(page, "judged not helpful").get_by_role("button", name="Undo").click()
+    expect(toast(page, "Undone")).to_be_visible()
+    expect(shown.get_by_role("button", name=f"Not helpful: {name}")).to_have_attribute("aria-pressed", "false")
+    assert fresh.happened("recall_judged") == 2
+
+
+def test_a_hit_of_a_search_is_judged_and_ranked_again(changing: Visit, fresh: World):
+    page = settled(changing.enter(fresh.key, "recall", MAIN, q="Which port does the staging server listen on?"))
+    hits = page.get_by_role("list", name="Hits")
+    seq = hits.locator(".entry-seq").first.inner_text()
+    before = hits.locator(".hit-score strong").first.inner_text()
+    expect(hits.locator(".reasons").first).to_contain_text("with the question")
+    hits.get_by_role("button", name=f"Helpful: entry {seq}", exact=True).click()
+    expect(hits.get_by_role("button", name=f"Helpful: entry {seq}", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    expect(hits.locator(".hit-score strong").first).not_to_have_text(before)
+    expect(hits.locator(".hit-parts").first).to_contain_text(re.compile(r"judged \+1\.000", re.I))
+
+
+def test_restore_and_pin_are_undone_from_their_toasts_also_inside_a_dialog(changing: Visit, fresh: World):
+    seq = next(one["first"] for one in asked(fresh, "/session/window")["spans"] if one["place"] == "evicted")
+    page = settled(changing.enter(fresh.key, "window", MAIN))
+    page.get_by_text("The transcript as a table").click()
+    table = page.get_by_role("table", name="Where entries are")
+    table.get_by_role("button", name=f"Open entry {seq}", exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"Entry {seq}")
+    dialog.get_by_role("button", name=f"Restore only entry {seq}").click()
+    dialog.get_by_role("button", name=f"Undo: Entry {seq} restored and pinned").click()
+    expect(dialog.get_by_role("button", name=f"Pin entry {seq}")).to_be_visible()
+    assert asked(fresh, "/session/pins")["pins"] == []
+    page.keyboard.press("Escape")
+    page = settled(changing.view("Decisions"))
+    page.get_by_role("button", name=re.compile("Restore decision")).first.click()
+    expect(toast(page, "restored")).to_be_visible()
+    assert fresh.happened("restored") == 1
+    toast(page, "restored").get_by_role("button", name="Undo").press("Enter")
+    expect(toast(page, "Undone")).to_be_visible()
+
+
+def test_an_approval_is_undone_by_retiring_the_memory(changing: Visit, fresh: World):
+    page = settled(changing.enter(fresh.key, "memory", MAIN))
+    page.get_by_role("button", name=re.compile("^Approve: ")).first.click()
+    expect(toast(page, "Approved")).to_be_visible()
+    assert "memory_approved" in fresh.events("agent:default:memory")
+    toast(page, "Approved").get_by_role("button", name="Undo").click()
+    expect(toast(page, "Undone")).to_be_visible()
+    assert "memory_retired" in fresh.events("agent:default:memory")
+
+
+def test_the_palette_opens_views_sessions_and_actions_by_keyboard(looking: Visit, told: World):
+    page = settled(looking.enter(told.key, "window", MAIN))
+    page.keyboard.press("Control+k")
+    palette = page.get_by_role("dialog", name="Commands")
+    expect(palette.get_by_role("combobox", name="Command")).to_be_focused()
+    page.keyboard.type("go mem")
+    expect(palette.get_by_role("option")).to_have_count(1)
+    looking.shot("palette")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Memory")).to_be_visible()
+    page.keyboard.press("Meta+k")
+    page.keyboard.type("session other")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("session=agent%3Adefault%3Aother"))
+    page.keyboard.press("Control+k")
+    page.keyboard.type("go")
+    page.keyboard.press("ArrowDown")
+    chosen = palette.get_by_role("option", selected=True)
+    expect(chosen).to_contain_text("Go to Chat")
+    expect(palette.get_by_role("combobox")).to_have_attribute("aria-activedescendant", chosen.get_attribute("id") or "")
+    page.keyboard.press("Escape")
+    expect(palette).to_have_count(0)
+
+
+def test_single_keys_are_shortcuts_outside_of_fields_and_can_be_switched_off(looking: Visit, told: World):
+    page = settled(looking.enter(told.key, "window", MAIN))
+    expect(page.get_by_role("button", name="Turn before")).not_to_have_attribute("aria-disabled", "true")
+    page.keyboard.press("[")
+    expect(page.get_by_text("After entry")).to_be_visible()
+    page.keyboard.press("?")
+    help_page = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(help_page).to_contain_text("Turn before")
+    looking.shot("shortcuts")
+    page.keyboard.press("4")
+    expect(help_page).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("4")
+    expect(page.get_by_role("heading", level=1, name="Recall")).to_be_visible()
+    field = page.get_by_role("textbox", name="Question")
+    field.fill("")
+    field.press_sequentially("1? [u]")
+    expect(field).to_have_value("1? [u]")
+    expect(page.get_by_role("heading", level=1, name="Recall")).to_be_visible()
+    page.get_by_role("button", name="Commands (Ctrl K)").click()
+    page.keyboard.type("keyboard")
+    page.keyboard.press("Enter")
+    help_page.get_by_role("button", name="Single-key shortcuts").click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("1")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("keyboard")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Recall")).to_be_visible()
+    help_page.get_by_role("button", name="Single-key shortcuts").click()
+    page.keyboard.press("Escape")

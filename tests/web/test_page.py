@@ -49,8 +49,8 @@ def test_a_wrong_key_is_refused_and_says_why(arriving: Visit):
     page.goto(arriving.url)
     page.get_by_label("Key").fill("rk-wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Refused")
-    expect(page.get_by_role("alert")).to_contain_text("401")
+    expect(page.get_by_role("alert")).to_contain_text("This key is not valid here.")
+    expect(page.get_by_role("alert")).to_contain_text("recto serve --key prints it")
     expect(page.get_by_role("navigation", name="Views")).to_have_count(0)
     arriving.shot("login-refused")
 

@@ -13,7 +13,7 @@ import {
 import { type EChartsCoreOption, type EChartsType, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { useEffect, useRef } from "preact/hooks";
-import { safe } from "./format";
+import { percent, safe } from "./format";
 
 use([
   BarChart,
@@ -86,6 +86,14 @@ export function colour(name: string): string {
   }
   probe.style.color = `var(--${name})`;
   return getComputedStyle(probe).color;
+}
+
+/** An axis of shares whose labels all differ: its steps are never smaller than what its labels show. */
+export function shareAxis(values: readonly (number | null)[]): { minInterval: number; label: (value: number) => string } {
+  const known = values.filter((value) => value !== null);
+  const span = known.length ? Math.max(0, ...known) - Math.min(0, ...known) : 1;
+  const digits = span > 0 && span < 0.05 ? 1 : 0;
+  return { minInterval: 10 ** -(2 + digits), label: (value) => percent(value, digits) };
 }
 
 /** How axes, legends and tooltips of all charts look. */

@@ -1,6 +1,9 @@
 // Numbers, shares, times and foreign text as people read them.
 export const whole = (value: number): string => value.toLocaleString("en");
-export const percent = (share: number, digits = 0): string => `${(share * 100).toFixed(digits)} %`;
+export const percent = (share: number, digits = 0): string => {
+  const text = (share * 100).toFixed(digits);
+  return `${Number(text) === 0 ? text.replace("-", "") : text} %`;
+};
 export const when = (microseconds: number): string => {
   const time = new Date(microseconds / 1000);
   return Number.isNaN(time.getTime()) ? String(microseconds) : time.toISOString().replace("T", " ").slice(0, 19);

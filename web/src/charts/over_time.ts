@@ -13,13 +13,13 @@ export interface Marked {
 export const marksOf = (timeline: Timeline): Marked[] =>
   timeline.points.flatMap((point) => point.decisions.map((mark) => ({ mark, point })));
 
-/** What left, and why, as far as it is known. */
+/** What was evicted, and why, as far as it is known. */
 export function tellMark(mark: DecisionMark, decided: DecisionSummary | undefined): string {
   if (mark.kind === "restored") return `entry ${mark.seq}: a decision was undone`;
   const freed = `${words(mark.kind)}, ${whole(mark.frees)} tokens`;
   if (!decided) return `entry ${mark.seq}: ${freed}`;
   const undone = decided.undone ? " (restored since)" : "";
-  return `entry ${mark.seq}: ${many(decided.messages, "message")} left${undone}, ${freed}\n  ${decided.reason}`;
+  return `entry ${mark.seq}: ${many(decided.messages, "message")} evicted${undone}, ${freed}\n  ${decided.reason}`;
 }
 
 export function overTime(timeline: Timeline, decided: ReadonlyMap<number, DecisionSummary>): ChartOption {
@@ -121,7 +121,7 @@ function tellPoint(point: TurnPoint, decided: ReadonlyMap<number, DecisionSummar
   return [
     `turn ${whole(point.turn)}, entries ${point.first} to ${point.last}`,
     `${whole(point.tokens)} tokens, zone ${point.zone}; ${whole(point.peak)} at most`,
-    `${many(point.messages, "message")} in, ${whole(point.left)} had left, ${whole(point.recalled)} tokens recalled`,
+    `${many(point.messages, "message")} in, ${whole(point.left)} evicted, ${whole(point.recalled)} tokens recalled`,
     ...point.decisions.map((mark) => tellMark(mark, decided.get(mark.seq))),
   ].join("\n");
 }

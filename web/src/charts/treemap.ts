@@ -2,7 +2,7 @@
 import type { ComponentUsage, Report, TokenHolder } from "../answers";
 import { type ChartOption, chartText, colour, dress } from "../chart";
 import { percent, safe, whole } from "../format";
-import { held } from "./window";
+import { COMPONENTS, held } from "./window";
 
 /** What a holder is called. */
 export function holderName(one: TokenHolder): string {
@@ -57,9 +57,9 @@ function branch(report: Report, part: ComponentUsage): object {
   const leaves = report.largest.filter((one) => componentOf(one) === part.component);
   const rest = leaves.reduce((left, one) => left - one.tokens, part.used); // a space in the picture, never a number
   const leaf = { color: shade, borderColor: colour("sheet") };
-  const says = `${part.component}\n${whole(part.used)} tokens`;
+  const says = `${COMPONENTS[part.component]}\n${whole(part.used)} tokens`;
   return {
-    name: `${part.component}: ${whole(part.used)}`,
+    name: `${COMPONENTS[part.component]}: ${whole(part.used)}`,
     value: part.used,
     says,
     itemStyle: { color: shade, borderColor: shade },

@@ -3,28 +3,47 @@ import type { ComponentUsage, Report, Timeline } from "../answers";
 import { type ChartOption, colour, dress } from "../chart";
 import { whole } from "../format";
 
+/** The parts of the context window by name. */
+export const COMPONENTS: Record<ComponentUsage["component"], string> = {
+  system: "System",
+  tools: "Tools",
+  history: "History",
+  results: "Tool results",
+  memory: "Memory",
+  reserve: "Output reserve",
+};
+
 /** What is part of the prompt. */
 export const held = (report: Report): ComponentUsage[] => report.components.filter((one) => one.component !== "reserve");
 
-/** The components, and what is said in place of what left, which is none of them. */
+/** The components, and the notice of evicted messages, which is none of them. */
 const segments = (report: Report) => [
   ...held(report).map((one) => ({
-    name: one.component as string,
+    name: COMPONENTS[one.component],
+    shade: one.component as string,
     used: one.used,
     about: `${whole(one.used)} tokens, at most ${whole(one.hard)}`,
   })),
   {
-    name: "marker",
+    name: "Eviction notice",
+    shade: "marker",
     used: report.marker_tokens,
-    about: `${whole(report.marker_tokens)} tokens in place of what left: notes, and a summary`,
+    about: `${whole(report.marker_tokens)} tokens for the notice of evicted messages, notes and summary`,
   },
 ];
 
+/** What is behind the bar, named in the legend alone: both areas may be narrower than their names. */
+const BEHIND = [
+  { name: "Free", shade: "free", used: 0, about: "" },
+  { name: COMPONENTS.reserve, shade: "reserve", used: 0, about: "" },
+];
+
+const ALIGN = { yellow: "center", orange: "right", red: "left" } as const;
+
 export function windowBar(report: Report, zones: Timeline | undefined): ChartOption {
   const { text, axis, tooltip, legend } = dress();
-  const label = { ...text, color: colour("ink"), position: "inside" };
-  const part = (from: number, to: number, name: string, shade: string) => [
-    { xAxis: from, name, itemStyle: { color: colour(shade) }, label },
+  const part = (from: number, to: number, shade: string) => [
+    { xAxis: from, itemStyle: { color: colour(shade) } },
     { xAxis: to },
   ];
   const begins = zones && (["yellow", "orange", "red"] as const).map((zone) => ({ zone, at: zones[zone] }));
@@ -34,26 +53,27 @@ export function windowBar(report: Report, zones: Timeline | undefined): ChartOpt
     data: (begins ?? []).map(({ zone, at }) => ({
       xAxis: at * report.room,
       lineStyle: { color: colour(zone), type: "dashed", width: 1.5 },
-      label: { ...text, color: colour(zone), formatter: zone, position: "end" },
+      // Orange and red may be close: their names go to either side.
+      label: { ...text, color: colour(zone), formatter: zone, position: "end", align: ALIGN[zone] },
     })),
   };
   const areas = {
     silent: true,
-    data: [part(report.tokens, report.room, "free", "free"), part(report.room, report.window, "reserve", "reserve")],
+    data: [part(report.tokens, report.room, "free"), part(report.room, report.window, "reserve")],
   };
   return {
-    grid: { left: 4, right: 14, top: 58, bottom: 4, containLabel: true },
+    grid: { left: 4, right: 14, top: 76, bottom: 4, containLabel: true },
     legend: { ...legend, top: 0, left: 0, selectedMode: false },
     tooltip: { ...tooltip, trigger: "item" },
     xAxis: { type: "value", max: report.window, ...axis, splitLine: { show: false } },
     yAxis: { type: "category", data: ["window"], show: false },
-    series: segments(report).map((one, place) => ({
+    series: [...segments(report).filter((one) => one.used > 0), ...BEHIND].map((one, place) => ({
       name: one.name,
       type: "bar",
       stack: "window",
       barWidth: "72%",
       data: [one.used],
-      itemStyle: { color: colour(one.name), borderColor: colour("sheet"), borderWidth: one.used ? 1 : 0 },
+      itemStyle: { color: colour(one.shade), borderColor: colour("sheet"), borderWidth: one.used ? 1 : 0 },
       tooltip: { formatter: () => `${one.name}\n${one.about}` },
       ...(place === 0 ? { markArea: areas, markLine: marks } : {}),
     })),
@@ -71,11 +91,11 @@ export function budgets(report: Report): ChartOption {
     symbolSize: [3, height],
     lineStyle: { opacity: 0 },
     itemStyle: { color: colour(shade) },
-    data: parts.map((one) => [at(one), one.component]),
+    data: parts.map((one) => [at(one), COMPONENTS[one.component]]),
   });
   const tell = (place: number) => {
     const one = parts[place]!;
-    const begins = `${one.component}: ${one.level}\n${whole(one.used)} tokens used`;
+    const begins = `${COMPONENTS[one.component]}: ${one.level}\n${whole(one.used)} tokens used`;
     return `${begins}\nwarned at ${whole(one.soft)}, at most ${whole(one.hard)}`;
   };
   return {
@@ -83,7 +103,7 @@ export function budgets(report: Report): ChartOption {
     legend: { ...legend, top: 0, left: 0, selectedMode: false },
     tooltip: { ...tooltip, formatter: (told: { dataIndex: number }) => tell(told.dataIndex) },
     xAxis: { type: "value", ...axis },
-    yAxis: { type: "category", inverse: true, data: parts.map((one) => one.component), ...axis },
+    yAxis: { type: "category", inverse: true, data: parts.map((one) => COMPONENTS[one.component]), ...axis },
     series: [
       {
         name: "used",

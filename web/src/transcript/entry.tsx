@@ -101,7 +101,7 @@ function Chained({ entry }: { entry: FullEntry }) {
 
 export function Pinned() {
   return (
-    <Badge kind="pinned" sign="◆" says="Pinned by hand: it never leaves the prompt">
+    <Badge kind="pinned" sign="◆" says="Pinned by hand: it is never evicted">
       pinned
     </Badge>
   );

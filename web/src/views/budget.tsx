@@ -12,7 +12,7 @@ import type {
 } from "../answers";
 import { Chart } from "../chart";
 import { componentOf, holderName, treemap } from "../charts/treemap";
-import { budgets, windowBar } from "../charts/window";
+import { budgets, COMPONENTS, windowBar } from "../charts/window";
 import { OverTime } from "../charts/over_time_panel";
 import { dollars, line, many, percent, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
@@ -46,19 +46,19 @@ function Now({ report, timeline }: { report: Report; timeline: Timeline | undefi
   const each = useMemo(() => budgets(report), [report, look]);
   const { cache, recalled, recalled_tokens } = report;
   const cached = cache && <Fact value={cache.prefix} of="token" and={`${percent(cache.share)}, estimated`} />;
-  const parts = report.components.map((one) => `${one.component} ${whole(one.used)}`).join(", ");
+  const parts = report.components.map((one) => `${COMPONENTS[one.component]} ${whole(one.used)}`).join(", ");
   return (
     <>
       <Panel
         title="What is in the window"
-        note={`${whole(report.window)} tokens: ${whole(report.room)} for the prompt, the rest kept for the answer`}
+        note={`${whole(report.window)} tokens: ${whole(report.room)} for the prompt, the rest is the output reserve`}
       >
         <Chart kind="window-bar" option={bar} label={`The window by component: ${parts}`} />
         <Facts
           facts={[
             ["In the prompt", <Fact value={report.messages} of="message" />],
-            ["May not leave", <Fact value={report.protected_tokens} of="token" />],
-            ["Left", <Fact value={report.left_messages} of="message" and={many(report.left_tokens, "token")} />],
+            ["Protected", <Fact value={report.protected_tokens} of="token" />],
+            ["Evicted", <Fact value={report.left_messages} of="message" and={many(report.left_tokens, "token")} />],
             [
               "Tools left out",
               <Fact value={report.tools_left_out} of="tool" and={many(report.tools_left_out_tokens, "token")} />,
@@ -87,7 +87,7 @@ function Sent({ last }: { last: PromptRun }) {
   return (
     <Panel
       title="What was sent"
-      note={`Run ${run.seq}, ${when(run.ts)}: ${many(run.tokens, "token")}, and ${whole(run.reserve)} kept for the answer.`}
+      note={`Run ${run.seq}, ${when(run.ts)}: ${many(run.tokens, "token")}, output reserve ${whole(run.reserve)}.`}
     >
       <Refusal refused={asked.refused} />
       {run.pieces.length ? (
@@ -126,7 +126,7 @@ function Fact({ value, of, and }: { value: number; of: string; and?: string }) {
 }
 
 const USAGE = [
-  { title: "Component", show: (one: ComponentUsage) => one.component },
+  { title: "Component", show: (one: ComponentUsage) => COMPONENTS[one.component] },
   { title: "Used", number: true, show: (one: ComponentUsage) => whole(one.used) },
   { title: "Warned at", number: true, show: (one: ComponentUsage) => whole(one.soft) },
   { title: "At most", number: true, show: (one: ComponentUsage) => whole(one.hard) },
@@ -145,7 +145,13 @@ function Holders({ report }: { report: Report }) {
   if (!report.largest.length) return <Empty title="Nothing holds tokens yet." />;
   const columns = [
     { title: "Holder", show: (one: TokenHolder) => <Name one={one} /> },
-    { title: "Component", show: componentOf },
+    {
+      title: "Component",
+      show: (one: TokenHolder) => {
+        const component = componentOf(one);
+        return component && COMPONENTS[component];
+      },
+    },
     { title: "Tokens", number: true, show: (one: TokenHolder) => whole(one.tokens) },
     { title: "Share", number: true, show: (one: TokenHolder) => percent(one.share, 1) },
     { title: "Is", show: (one: TokenHolder) => one.condition },

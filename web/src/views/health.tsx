@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Alert, Forecast, HealthReport, PressureReading, Trend, TurnHealth } from "../answers";
-import { Chart, colour } from "../chart";
+import { Chart, colour, shareAxis } from "../chart";
 import { many, percent, safe, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
 import { AsTable, Badge, Choice, type Column, Empty, Facts, Panel, Refusal, Table, Waiting, ZoneBadge } from "../widgets";
@@ -25,7 +25,7 @@ export function Health() {
       {found && !found.turns.length && (
         <Panel title="Turns">
           <Empty title="No turn was measured yet.">
-            <p>A turn is a prompt that got its answer; the first one stands here.</p>
+            <p>A turn is a prompt that got its answer; it appears here after the first answer.</p>
           </Empty>
         </Panel>
       )}
@@ -57,7 +57,7 @@ function Alerts({ alerts, failed }: { alerts: Alert[]; failed: number }) {
   return (
     <Panel title="Alerts" note={alerts.length ? many(alerts.length, "alert") : "Nothing needs to be looked at."}>
       {failed > 0 && (
-        <p class="note-line">Somebody who was to be told of alerts could not be reached, {many(failed, "time")}.</p>
+        <p class="note-line">An alert exporter failed {many(failed, "time")}; the gateway's log has the error.</p>
       )}
       {alerts.length > 0 && (
         <ul class="alerts" aria-label="Alerts">
@@ -96,7 +96,7 @@ function Ahead({ forecast, reading }: { forecast: Forecast; reading: PressureRea
           ["Turn", whole(reading.turn)],
           ["Pace", `${whole(Math.round(forecast.pace))} tokens a turn`],
           ["Red", turns(forecast.until_red)],
-          ["Full without relief", turns(forecast.until_full)],
+          ["Full if nothing is evicted", turns(forecast.until_full)],
         ]}
       />
     </Panel>
@@ -123,7 +123,7 @@ interface Drawn {
 const CHARTS: readonly Drawn[] = [
   {
     title: "Utilization",
-    note: "The prompt's share of its room, and what of the room may not leave.",
+    note: "The share of the input budget that is used, and the share that is protected.",
     share: true,
     curves: [
       { name: "Utilization", of: (turn) => turn.utilization, colour: "history" },
@@ -133,24 +133,24 @@ const CHARTS: readonly Drawn[] = [
   },
   {
     title: "Prefix",
-    note: "The share of the prompt that stood unchanged at its beginning.",
+    note: "The share of the prompt, from its beginning, that did not change since the last turn.",
     share: true,
     curves: [{ name: "Prefix", of: (turn) => turn.prefix, colour: "results" }],
     empty: "",
   },
   {
     title: "Cache",
-    note: "Prompt tokens read from and written to the provider's cache, as it told.",
+    note: "Prompt tokens read from and written to the provider's cache, as it reports them.",
     share: false,
     curves: [
       { name: "Read", of: (turn) => turn.cache_read || null, colour: "results", bar: true },
       { name: "Written", of: (turn) => turn.cache_write || null, colour: "memory", bar: true },
     ],
-    empty: "No provider told of a cache.",
+    empty: "The provider reports no cache.",
   },
   {
     title: "Recall",
-    note: "How often something came back for a question, and how often nothing did.",
+    note: "Questions for which something was recalled, and for which nothing was.",
     share: false,
     curves: [
       { name: "Hits", of: (turn) => turn.recall_hits || null, colour: "recalled", bar: true },
@@ -160,24 +160,24 @@ const CHARTS: readonly Drawn[] = [
   },
   {
     title: "Regret",
-    note: "What had just left and was asked for again.",
+    note: "Evicted messages that were needed again soon after.",
     share: false,
     curves: [{ name: "Regret", of: (turn) => turn.regret || null, colour: "red", bar: true }],
-    empty: "Nothing that left was asked for again.",
+    empty: "No evicted message was needed again.",
   },
   {
     title: "Fidelity",
-    note: "The lowest score of what was written for what left.",
+    note: "The lowest score of a summary against the messages it covers.",
     share: true,
     curves: [{ name: "Fidelity", of: (turn) => turn.fidelity, colour: "green" }],
     empty: "Nothing was summarised in these turns.",
   },
   {
     title: "Estimate error",
-    note: "How far the provider's count was off ours.",
+    note: "How far the provider's token count differs from ours.",
     share: true,
     curves: [{ name: "Estimate error", of: (turn) => turn.estimate_error, colour: "orange" }],
-    empty: "No provider told its count.",
+    empty: "The provider reports no token count.",
   },
 ];
 
@@ -207,6 +207,7 @@ function OverTurns({ title, note, share, curves, empty, turns }: Drawn & { turns
 function optionOf(curves: Curve[], turns: TurnHealth[], share: boolean, shown: (value: number | null) => string) {
   const muted = { color: colour("muted") };
   const lines = { lineStyle: { color: colour("line") } };
+  const shares = share ? shareAxis(curves.flatMap((curve) => turns.map(curve.of))) : undefined;
   return {
     grid: { left: 8, right: 12, top: curves.length > 1 ? 28 : 12, bottom: 4, containLabel: true },
     legend: curves.length > 1 ? { top: 0, left: 0, itemHeight: 10, textStyle: { color: colour("ink") } } : undefined,
@@ -220,14 +221,14 @@ function optionOf(curves: Curve[], turns: TurnHealth[], share: boolean, shown: (
     xAxis: {
       type: "category",
       data: turns.map((turn) => whole(turn.turn)),
-      axisLabel: muted,
+      axisLabel: { ...muted, hideOverlap: true },
       axisLine: lines,
       axisTick: { show: false },
     },
     yAxis: {
       type: "value",
-      minInterval: share ? undefined : 1,
-      axisLabel: { ...muted, formatter: (value: number) => (share ? percent(value) : whole(value)) },
+      minInterval: shares?.minInterval ?? 1,
+      axisLabel: { ...muted, hideOverlap: true, formatter: shares?.label ?? whole },
       splitLine: lines,
     },
     series: curves.map((curve) => ({
@@ -286,9 +287,9 @@ function Turns({ turns }: { turns: TurnHealth[] }) {
     { title: "When", show: (turn) => <span class="no-wrap">{when(turn.ts)}</span> },
     number("Tokens", (turn) => whole(turn.tokens)),
     number("Utilization", (turn) => percent(turn.utilization)),
-    number("Left", (turn) => whole(turn.evicted)),
+    number("Evicted", (turn) => whole(turn.evicted)),
     number("Freed", (turn) => whole(turn.freed)),
-    number("Came in", (turn) => whole(turn.burn)),
+    number("Added", (turn) => whole(turn.burn)),
     number("Tool results", (turn) => percent(turn.bloat)),
     number("Prefix", (turn) => percent(turn.prefix)),
     number("Recalled", (turn) => whole(turn.recall_hits)),

@@ -77,7 +77,7 @@ class HealthView(BaseView):
             with VerticalScroll(id="measures", can_focus=True):
                 for name in MEASURES:
                     yield MeasureRow(name)
-            titles = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
+            titles = ("used", "evicted", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
             yield Rows("run", "when", *map(right_aligned, titles), id="turns")
 
     def main_selector(self) -> str:

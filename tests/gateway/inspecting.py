@@ -63,7 +63,7 @@ class World:
         self.indexer = make_indexer(settings, self.store)
         self.sessions = SessionPool(settings, self.store, self.indexer)
         self.inspection = Inspection(self.sessions, settings)
-        keys = Keys(self.store, SystemClock())
+        self.access = keys = Keys(self.store, SystemClock())
         made = {name: keys.add(key) for name, key in KEYS.items()}
         self.keys = {name: key for name, (key, _) in made.items()}
         self.secrets = {name: secret for name, (_, secret) in made.items()} | {"": ""}
@@ -122,8 +122,9 @@ def example(one: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str,
     usual: dict[str, Any] = {
         "session": session, "seq": 1, "first": 1, "second": 2, "version": 1, "entries": [1], "decision": 1,
         "restored": 1, "kind": "misc", "text": "a note", "query": "which shelf", "proposal": "0" * 16,
-        "digest": "0" * 64, "pattern": "shelf", "file": "src/shelf.py",
+        "digest": "0" * 64, "pattern": "shelf", "file": "src/shelf.py", "title": "Shelves",
         "pointer": f"recto://{session}/1", "verdict": "helpful", "memory": "0" * 16,
+        "name": "agent:books:copy", "confirm": session, "reason": "asked for",
     }  # fmt: skip
     usual |= more
     query = {name: usual[name] for name, kind in one.query.items() if kind.required}

@@ -65,7 +65,7 @@ export interface CacheEstimate {
 export interface Caller {
   name: string;
   id: string;
-  rights: Array<"ask" | "change" | "read">;
+  rights: Array<"ask" | "change" | "erase" | "read">;
   tenant: string;
   agent: string;
   main: string;
@@ -305,6 +305,13 @@ export interface Environment {
   services: Array<Service>;
 }
 
+/** A session that was removed for good, as the record of the erasure names it. */
+export interface ErasedSession {
+  session: string;
+  entries: number;
+  hash: string;
+}
+
 /** Why a request was refused, and what to do. */
 export interface ErrorDetail {
   code: string;
@@ -339,6 +346,13 @@ export interface ErrorResponse {
   error: ErrorDetail;
 }
 
+/** A part of a session as Recto's JSONL: a file is the lines of all parts, one after the other. */
+export interface ExportPage {
+  lines: Array<string>;
+  through: number;
+  next: number | null;
+}
+
 /** What a step did with a file. */
 export interface FileEvent {
   path: string;
@@ -370,6 +384,13 @@ export interface Forecast {
   pace: number;
   until_red: number | null;
   until_full: number | null;
+}
+
+/** A session that was begun as a copy of another. */
+export interface ForkedSession {
+  session: string;
+  source: string;
+  entries: number;
 }
 
 /** An entry, complete. */

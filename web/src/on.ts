@@ -29,7 +29,7 @@ export interface On {
   link(view: string, given?: Given): string;
 }
 
-export type Right = "ask" | "read" | "change";
+export type Right = "ask" | "read" | "change" | "erase";
 
 export const Here = createContext<On>(undefined as unknown as On);
 export const useOn = (): On => useContext(Here);

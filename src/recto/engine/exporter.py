@@ -18,6 +18,7 @@ from recto.transcript.entries import MESSAGE, Head
 from recto.transcript.protocols import TranscriptStore
 
 Advance = Callable[[int], None]
+_PART_BYTES = 4 * 1024 * 1024
 
 
 def export_recto(store: TranscriptStore, sessions: Sequence[str], advance: Advance = lambda _: None) -> Iterator[bytes]:
@@ -28,6 +29,23 @@ def export_recto(store: TranscriptStore, sessions: Sequence[str], advance: Advan
         for entry in store.read(session, 1, head.seq):
             yield recto_jsonl.write_line(entry)
             advance(1)
+
+
+def export_part(store: TranscriptStore, session: str, start: int, stop: int, through: int) -> Iterator[bytes]:
+    """Export some entries of a session that is exported through an entry; the first part begins with the header.
+
+    The part ends early where its entries are large; there is at least one.
+    """
+    if start == 1:
+        [last] = store.pick(session, [through])
+        yield recto_jsonl.write_header({session: Head(last.seq, last.hash)})
+    size = 0
+    for entry in store.read(session, start, stop):
+        line = recto_jsonl.write_line(entry)
+        yield line
+        size += len(line)
+        if size >= _PART_BYTES:
+            return
 
 
 def export_messages(store: TranscriptStore, session: str, advance: Advance = lambda _: None) -> Iterator[bytes]:

@@ -29,8 +29,9 @@ from recto.transcript.events import event
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import Clock, TranscriptStore
 
-Right = Literal["ask", "read", "change"]
-"""`ask`: call models. `read`: read what is stored. `change`: pins, restores, checkpoints, memory."""
+Right = Literal["ask", "read", "change", "erase"]
+"""`ask`: call models. `read`: read what is stored. `change`: pins, restores, checkpoints, memory, titles and forks.
+`erase`: remove whole sessions, which cannot be undone."""
 RIGHTS: Final[tuple[Right, ...]] = get_args(Right)
 
 OPEN_PATHS: Final = (

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from recto.config import Settings
-from recto.config.factory import SystemClock, open_memory, open_session
+from recto.config.factory import SystemClock, derived_folders, open_memory, open_session
 from recto.config.published_models import registry as model_registry
 from recto.continuity.memory.manager import Memories
+from recto.engine.erasure import Eraser, Erasure
 from recto.engine.session import Session, held_bytes
+from recto.errors import RequestRefused
 from recto.gateway.api_keys import Key
 from recto.gateway.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
@@ -33,6 +35,9 @@ UNLIMITED_WINDOW: Final = 1_000_000
 """Window of a model that nobody knows: its prompts go on whole, as they would without a gateway."""
 _MAX_BYTES = 128 * 1024 * 1024
 """Bytes of messages in the windows of all sessions that are kept open: one may hold results of many megabytes."""
+_ERASE_PATIENCE = 5.0
+"""Seconds that an erasure waits for requests that use its session."""
+_API = "gateway api"
 _PoolKey: TypeAlias = tuple[str, str, str]
 """The stored key, the model, and the budget's profile."""
 
@@ -71,6 +76,8 @@ class SessionPool:
         self.limits = LearnedLimits(store, clock or SystemClock())
         self._upstream_of = upstream_of
         self._lock = threading.Lock()
+        self._released = threading.Condition(self._lock)
+        """Notified whenever a request is done with a session."""
 
     def view(self, key: Key) -> TenantStore:
         """The store as the holder of an API key may see it: the one place where the gateway binds a tenant."""
@@ -93,6 +100,39 @@ class SessionPool:
             yield pooled.session
         finally:
             self._release(pooled)
+
+    def erase(self, key: Key, session: str, *, by: str, reason: str) -> Erasure:
+        """Remove a session of the key's tenant for good, with its index rows and derived files.
+
+        Raises `RequestRefused` while a request uses the session, and where the store is a database: the role of a
+        gateway may not remove anything from it.
+        """
+        if not self._store.is_local:
+            message = "a gateway may not remove anything from a database; its owner runs 'recto store erase'"
+            raise RequestRefused(409, "refused", message)
+        name = self.view(key).key(session)
+        for stale in self._close_all(name):
+            stale.close()
+        eraser = Eraser(
+            store=self._store, index=self._indexer.index, clock=SystemClock(), by=by, reason=reason, surface=_API
+        )
+        [erasure] = eraser.erase([name])
+        eraser.clean_up([name], derived_folders(self._settings, self._store, [name], ""), scrub=True)
+        return erasure
+
+    def _close_all(self, name: str) -> list[Session]:
+        """Take every open form of a session out of the pool, once no request uses it. Raises `RequestRefused`."""
+        with self._lock:
+            is_free = self._released.wait_for(
+                lambda: not any(pooled.users for at, pooled in self._open_sessions.items() if at[0] == name),
+                _ERASE_PATIENCE,
+            )
+            if not is_free:
+                message = "a request uses this session; wait for its answer. Nothing was erased."
+                raise RequestRefused(409, "in_use", message)
+            taken = [self._open_sessions.pop(at) for at in list(self._open_sessions) if at[0] == name]
+            self._size -= sum(pooled.size for pooled in taken)
+            return [pooled.session for pooled in taken]
 
     def over(self, store: TranscriptStore) -> SessionPool:
         """Return a pool over another store. It shares the known model limits and reports to no health sinks."""
@@ -129,6 +169,7 @@ class SessionPool:
     def _release(self, pooled: _PooledSession) -> None:
         with self._lock:
             pooled.users -= 1
+            self._released.notify_all()
             size = held_bytes(pooled.session)
             if not pooled.is_evicted:
                 self._size += size - pooled.size

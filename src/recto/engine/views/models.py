@@ -99,7 +99,7 @@ class Caller:
 
     name: str
     id: str
-    rights: tuple[Literal["ask", "read", "change"], ...]
+    rights: tuple[Literal["ask", "read", "change", "erase"], ...]
     tenant: str
     agent: str
     """Its requests belong to sessions that begin with `agent:<agent>:`."""
@@ -600,6 +600,37 @@ class AuditPage:
 
     lines: tuple[AuditLine, ...]
     next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkedSession:
+    """A session that was begun as a copy of another."""
+
+    session: str
+    source: str
+    entries: int
+    """How many entries were copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedSession:
+    """A session that was removed for good, as the record of the erasure names it."""
+
+    session: str
+    entries: int
+    hash: str
+    """Hash of its last entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportPage:
+    """A part of a session as Recto's JSONL: a file is the lines of all parts, one after the other."""
+
+    lines: tuple[str, ...]
+    through: int
+    """The last entry of the export; pass it with `from` to get the next part."""
+    next: int | None
+    """The `from` of the next part; null after the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

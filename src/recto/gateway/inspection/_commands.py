@@ -9,10 +9,13 @@ from recto.continuity.memory.manager import Memories
 from recto.engine.pagination import MAX_SCANNED
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import compressions, current_reading, summarize_decision
+from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.engine.views.models import (
     ApprovalResult,
     CompactionResult,
+    ErasedSession,
+    ForkedSession,
     SavedCheckpoint,
     StoredEvent,
     approval_result,
@@ -24,7 +27,7 @@ from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.queries import Inspection, not_found
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import requested_by
-from recto.transcript.session_keys import is_memory_session
+from recto.transcript.session_keys import is_memory_session, session_in
 
 SURFACE = "gateway api"
 """The surface that changes are stored with."""
@@ -39,6 +42,38 @@ def _change_session(inspection: Inspection, call: ParsedCall) -> Iterator[Sessio
             )
             raise RequestRefused(409, "reserved", message)
         yield session
+
+
+def rename(inspection: Inspection, call: ParsedCall) -> StoredEvent:
+    """Gives the session a title."""
+    with _change_session(inspection, call) as session:
+        return stored_event(session.rename(call.body["title"]), "The session has a new title.")
+
+
+def fork(inspection: Inspection, call: ParsedCall) -> ForkedSession:
+    """Begins a session as a copy of another, up to an entry or to its end."""
+    name, title = call.body["name"], call.body["title"]
+    with _change_session(inspection, call) as session:
+        if is_memory_session(inspection.sessions.view(call.key).key(name)):
+            raise RequestRefused(409, "reserved", f"'{name}' is where an agent's memory is kept; choose another name")
+        branch = session.fork(name, at=call.body["at"])
+        if title:
+            with inspection.sessions.use(call.key, name, last_model(session.store, session.key)) as copy:
+                copy.rename(title)
+        return ForkedSession(session=session_in(branch.session), source=session_in(session.key), entries=branch.seq - 1)
+
+
+def erase(inspection: Inspection, call: ParsedCall) -> ErasedSession:
+    """Removes the session for good: transcript, index and checkpoints. A record of it stays. It cannot be undone."""
+    key = inspection.require_session(call)
+    if is_memory_session(key):
+        raise RequestRefused(
+            409, "reserved", "this session holds decisions about memory; 'recto store erase' erases it"
+        )
+    if call.body["confirm"] != call.session:
+        raise RequestRefused(422, "not_confirmed", "'confirm' is not the name of the session. Nothing was erased.")
+    erasure = inspection.sessions.erase(call.key, call.session, by=call.caller, reason=call.body["reason"])
+    return ErasedSession(session=session_in(erasure.session), entries=erasure.entries, hash=erasure.hash)
 
 
 def pin(inspection: Inspection, call: ParsedCall) -> StoredEvent:

@@ -16,6 +16,7 @@ from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.decision_view import DecisionView
 from recto.engine.prompt_diff import Comparison
 from recto.engine.timeline import MAX_ENTRIES, Timeline
+from recto.engine.titles import MAX_TITLE_CHARS
 from recto.engine.transcript_search import MAX_CONTEXT
 from recto.engine.views import models
 from recto.engine.views.models import DecisionPage, EntryPage
@@ -140,6 +141,48 @@ OPERATIONS: tuple[Operation, ...] = (
         reads_history=_always,
     ),
     _get("/session", queries.session, models.SessionOverview, _SESSION),
+    _post(
+        "/session/rename",
+        _commands.rename,
+        models.StoredEvent,
+        _SESSION,
+        {"title": TextParam(description="The new title.", maximum=MAX_TITLE_CHARS, minimum=1, required=True)},
+    ),
+    _post(
+        "/session/fork",
+        _commands.fork,
+        models.ForkedSession,
+        _SESSION,
+        {
+            "name": TextParam(description="The key of the copy.", maximum=256, minimum=1, required=True),
+            "at": IntParam(description="Copy up to this entry; without it, all of the session."),
+            "title": TextParam(description="The title of the copy; without it, that of its source.", maximum=120),
+        },
+    ),
+    _post(
+        "/session/erase",
+        _commands.erase,
+        models.ErasedSession,
+        _SESSION,
+        {
+            "confirm": TextParam(
+                description="The session again, as it is named in `session`.", maximum=256, minimum=1, required=True
+            ),
+            "reason": TextParam(description="Why; it is kept.", maximum=500, minimum=1, required=True),
+        },
+        right="erase",
+    ),
+    _get(
+        "/session/export",
+        queries.export,
+        models.ExportPage,
+        _SESSION,
+        {
+            "from": IntParam(description="The entry to begin with; without it, the first, after a header.", default=1),
+            "through": IntParam(description="The entry to end with; without it, the last one."),
+        },
+        _limit(200, 500),
+    ),
     _get(
         "/session/transcript",
         queries.transcript,

@@ -19,6 +19,7 @@ from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories
 from recto.engine.audit import audit_page
 from recto.engine.decision_view import DecisionView, decision_view
+from recto.engine.exporter import export_part
 from recto.engine.pagination import EntryPositions, decision_page, entry_page
 from recto.engine.projection import CHECKPOINT, DECISIONS, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
@@ -34,6 +35,7 @@ from recto.engine.views.models import (
     CheckpointPage,
     DecisionPage,
     EntryPage,
+    ExportPage,
     FullEntry,
     GrepPage,
     MemoryPage,
@@ -58,7 +60,7 @@ from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.session_pool import SessionPool
 from recto.health.trends import HealthReport
 from recto.transcript.audit import AuditFilter
-from recto.transcript.entries import Entry
+from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import agent_of, session_in
 from recto.version import __version__
@@ -167,6 +169,17 @@ def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
             checkpoints=state.checkpoints,
             windows=state.windows,
         )
+
+
+def export(inspection: Inspection, call: ParsedCall) -> ExportPage:
+    """A part of the session as Recto's JSONL, which `recto import` reads."""
+    key = inspection.require_session(call)
+    store, start = inspection.sessions.view(call.key), call.query["from"]
+    through = min(call.query["through"] or MAX_SEQ, store.head(key).seq)
+    stop = min(through, start + call.query["limit"] - 1)
+    lines = tuple(line.decode().rstrip("\n") for line in export_part(store, key, start, stop, through))
+    written = start - 1 + len(lines) - (start == 1)
+    return ExportPage(lines=lines, through=through, next=written + 1 if written < through else None)
 
 
 def transcript(inspection: Inspection, call: ParsedCall) -> EntryPage:

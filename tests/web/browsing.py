@@ -120,6 +120,8 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
+    name: str = ""
+    """What pictures of it are named after."""
     expected: tuple[str, ...] = ()
     """Complaints of the browser that belong to what a test does: a refused key is one."""
 

@@ -13,7 +13,7 @@ from tests.web.worlds import MAIN, World
 
 def toast(page: Page, says: str):
     """The last report of what was done."""
-    return page.get_by_role("log", name="What was done").locator(".toast").filter(has_text=says).last
+    return page.get_by_role("region", name="What was done").locator(".toast").filter(has_text=says).last
 
 
 def recalled_at(world: World) -> tuple[int, dict]:
@@ -64,7 +64,7 @@ def test_restore_and_pin_are_undone_from_their_toasts_also_inside_a_dialog(chang
     table = page.get_by_role("table", name="Where entries are")
     table.get_by_role("button", name=f"Open entry {seq}", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Entry {seq}")
-    dialog.get_by_role("button", name=f"Restore only entry {seq}").click()
+    dialog.get_by_role("button", name=f"Restore only this: entry {seq}").click()
     dialog.get_by_role("button", name=f"Undo: Entry {seq} restored and pinned").click()
     expect(dialog.get_by_role("button", name=f"Pin entry {seq}")).to_be_visible()
     assert asked(fresh, "/session/pins")["pins"] == []
@@ -114,6 +114,7 @@ def test_the_palette_opens_views_sessions_and_actions_by_keyboard(looking: Visit
 def test_single_keys_are_shortcuts_outside_of_fields_and_can_be_switched_off(looking: Visit, told: World):
     page = settled(looking.enter(told.key, "window", MAIN))
     expect(page.get_by_role("button", name="Turn before")).not_to_have_attribute("aria-disabled", "true")
+    expect(page).not_to_have_url(re.compile("key="))
     page.keyboard.press("[")
     expect(page.get_by_text("After entry")).to_be_visible()
     page.keyboard.press("?")
@@ -130,7 +131,7 @@ def test_single_keys_are_shortcuts_outside_of_fields_and_can_be_switched_off(loo
     field.press_sequentially("1? [u]")
     expect(field).to_have_value("1? [u]")
     expect(page.get_by_role("heading", level=1, name="Recall")).to_be_visible()
-    page.get_by_role("button", name="Commands (Ctrl K)").click()
+    page.get_by_role("button", name="Commands Ctrl K").click()
     page.keyboard.type("keyboard")
     page.keyboard.press("Enter")
     help_page.get_by_role("button", name="Single-key shortcuts").click()

@@ -146,7 +146,7 @@ def test_sessions_are_found_by_name_and_chosen(looking: Visit, told: World):
 def test_health_shows_turns_trends_and_alerts(looking: Visit, told: World):
     page = settled(looking.enter(told.key, "health", MAIN))
     expect(page.get_by_role("heading", name="Alerts")).to_be_visible()
-    expect(page.get_by_role("table", name="Trends")).to_be_visible()
+    expect(page.get_by_role("table", name="Trend of each measure")).to_be_visible()
     for alert in asked(told, "/session/health")["alerts"]:
         expect(page.get_by_role("list", name="Alerts")).to_contain_text(alert["says"])
 

@@ -68,7 +68,7 @@ def test_a_newcomer_finds_why_a_message_is_missing_restores_it_alone_and_undoes_
     expect(dialog).to_contain_text("evicted by prune")
     expect(dialog).to_contain_text("The prompt was")
     changing.shot("window-entry")
-    dialog.get_by_role("button", name=f"Restore only entry {seq}").click()
+    dialog.get_by_role("button", name=f"Restore only this: entry {seq}").click()
     expect(dialog.get_by_role("button", name=f"Unpin entry {seq}")).to_be_visible()
     page.keyboard.press("Escape")
     expect(blocks(page).locator(f"[data-block='{seq}']")).to_contain_text("pinned")
@@ -89,7 +89,7 @@ def test_a_recalled_block_leads_to_its_source_by_a_curve_and_by_a_button(looking
     ][0]
     page = settled(looking.enter(told.key, "window", MAIN, at=at))
     expect(page.locator("path.curve").first).to_be_attached()
-    page.get_by_role("button", name=f"Open the source, entry {source}", exact=True).click()
+    page.get_by_role("button", name=f"from entry {source}", exact=True).click()
     expect(page.get_by_role("dialog", name=f"Entry {source}")).to_be_visible()
     page.keyboard.press("Escape")
 

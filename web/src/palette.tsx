@@ -1,7 +1,7 @@
 // The palette of commands (Ctrl or Cmd and K), and the dialog that lists the keyboard shortcuts ("?").
 import { useCallback, useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import type { SessionPage } from "./answers";
-import { safe } from "./format";
+import { line, safe } from "./format";
 import { useAsked, useOn } from "./on";
 import { link } from "./route";
 import { areOff, COMMANDS, isFree, shortcutOf, shortcuts, turnOff, useShortcut } from "./shortcuts";
@@ -67,7 +67,7 @@ function useCommands(more: readonly Command[]): Command[] {
     }));
     const actions = shortcuts().map(({ key, says, does }) => ({ says, keys: key, does }));
     const others = (sessions ?? []).map((one) => ({
-      says: `Open session ${safe(one.session)}`,
+      says: `Open session ${line(one.title || one.session, 60)} (${safe(one.session)})`,
       does: () => {
         location.hash = link(on.view, { session: one.session });
       },
@@ -121,7 +121,7 @@ function Palette({ more, onClose }: { more: readonly Command[]; onClose: () => v
       <ul ref={list} id={id} class="palette" role="listbox" aria-label="Commands">
         {found.map((one, number) => (
           <li
-            key={one.says}
+            key={one.says + number}
             id={`${id}-${number}`}
             role="option"
             aria-selected={number === at ? "true" : "false"}

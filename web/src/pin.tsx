@@ -21,7 +21,7 @@ export function PinButton({ seq, pinned, restores }: { seq: number; pinned: bool
     toast(says, () => (pinned ? pin(seq) : unpin(seq)));
     on.changed();
   };
-  const does = restores ? "Restore only" : pinned ? "Unpin" : "Pin";
+  const does = restores ? "Restore only this:" : pinned ? "Unpin" : "Pin";
   return (
     <>
       <Button

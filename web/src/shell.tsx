@@ -187,7 +187,7 @@ function Side({ open, onClose, turnLook, onLeave }: SideProps) {
           </p>
           <p class="muted small">Recto {safe(on.asker.version)}</p>
           <div class="actions">
-            <Button kind="quiet" label="Commands (Ctrl K)" onClick={() => dispatchEvent(new Event(COMMANDS))}>
+            <Button kind="quiet" onClick={() => dispatchEvent(new Event(COMMANDS))}>
               Commands <kbd>Ctrl K</kbd>
             </Button>
             <Button kind="quiet" onClick={turnLook}>

@@ -72,7 +72,7 @@ export function Toasts() {
     };
   }, []);
   return (
-    <section class="toasts" aria-label="What was done" role="log" aria-live="polite" aria-relevant="additions">
+    <section class="toasts" aria-label="What was done" aria-live="polite" aria-relevant="additions">
       {shown.map((one) => (
         <Shown key={one.id} one={one} />
       ))}

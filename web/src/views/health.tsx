@@ -44,7 +44,7 @@ function Measured({ found }: { found: HealthReport }) {
         ))}
       </div>
       <Panel title="Trends" note="How each measure moves over these turns: its newer half against its older one.">
-        <Table label="Trends" columns={TRENDS} rows={found.trends} id={(row) => row.name} />
+        <Table label="Trend of each measure" columns={TRENDS} rows={found.trends} id={(row) => row.name} />
       </Panel>
       <Panel title="Turns" note="Newest first.">
         <Turns turns={found.turns} />
@@ -299,7 +299,7 @@ function Turns({ turns }: { turns: TurnHealth[] }) {
   ];
   return (
     <Table
-      label="Turns"
+      label="Measures of each turn"
       columns={columns}
       rows={useMemo(() => turns.toReversed().slice(0, 100), [turns])}
       id={(turn) => turn.turn}

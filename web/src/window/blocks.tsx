@@ -113,8 +113,8 @@ function Quote({ quote, onOpen }: { quote: RecalledQuote; onOpen: (seq: number) 
         {seq === null ? (
           <span>{line(quote.pointer, 80)}</span>
         ) : (
-          <Button kind="quiet" label={`Open the source, entry ${seq}`} onClick={() => onOpen(seq)}>
-            ↺ from entry {whole(seq)}
+          <Button kind="quiet" onClick={() => onOpen(seq)}>
+            <span aria-hidden="true">↺</span> from entry {whole(seq)}
           </Button>
         )}{" "}
         {safe(quote.heading)}

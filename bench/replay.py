@@ -1,4 +1,4 @@
-"""Every real session gone through in every mode, as `recto replay` does it: how long that takes, whether memory stays
+"""Every real session gone through in every mode, as `recto lab replay` does it: how long that takes, whether memory stays
 flat, and what the ways come to beside each other.
 """
 

@@ -1,4 +1,4 @@
-"""Whether `recto tune` finds settings that suit real agent sessions better than the defaults.
+"""Whether `recto lab tune` finds settings that suit real agent sessions better than the defaults.
 
 Half of the sessions are held out. On the others, candidates are tried by replay for a quarter of an hour; the best is
 judged once on those held out. A gain is the fall of needs missed per turn: what an answer needed that had left the

@@ -43,6 +43,7 @@ A message says what happened, what was stored, and what to do; the attributes ca
         ├── StoreCorrupt        the file is damaged
         ├── StoreTooNew         written by a newer Recto
         ├── StoreUnavailable    cannot be opened, is closed, or an I/O error
+        │   └── StoreMissing    nothing was stored there yet
         └── IndexFailed         the recall index, not a transcript; it can be rebuilt
             ├── IndexCorrupt        the index is damaged
             └── IndexUnavailable    cannot be opened or written: disk full, no permission, locked, too new, closed
@@ -449,6 +450,13 @@ class StoreUnavailable(StoreError):
         super().__init__(f"'{path}': {detail}")
 
 
+class StoreMissing(StoreUnavailable):
+    """Nothing was stored there yet."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "there is no store here; check the name")
+
+
 class IndexFailed(StoreError):
     """The recall index refused or failed. Transcripts are not affected, and it can be rebuilt from them."""
 
@@ -465,8 +473,8 @@ class IndexCorrupt(IndexFailed):
         super().__init__(
             path,
             detail,
-            f"the recall index '{path}' is damaged ({detail}). No message is lost: 'recto doctor --mend' sets it aside "
-            "and makes it anew from the transcripts.",
+            f"the recall index '{path}' is damaged ({detail}). No message is lost: 'recto doctor --repair' sets it "
+            "aside and rebuilds it from the transcripts.",
         )
 
 
@@ -478,7 +486,7 @@ class IndexUnavailable(IndexFailed):
             path,
             detail,
             f"the recall index '{path}' cannot be used: {detail}. No message is lost; if this stays so, "
-            "'recto doctor --mend' makes the index anew from the transcripts.",
+            "'recto doctor --repair' makes the index anew from the transcripts.",
         )
 
 

@@ -140,7 +140,7 @@ def test_progress_is_shown_to_people_only(here):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["sho"], 2, "No such command"),
+        (["sho"], 2, "there is no command 'sho'. Did you mean 'recto show'?"),
         (["show", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
         (["show", "a\nb"], 3, "printable"),
         (["import", "nothing.json"], 2, "does not exist"),

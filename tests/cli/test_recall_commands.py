@@ -245,17 +245,17 @@ def test_the_index_is_built_once_and_anew_where_that_is_asked_for(here):
     assert asked("read_header")["hits"][0]["seq"] == 8
 
 
-def test_the_doctor_finds_what_is_wrong_and_mends_it(here):
+def test_the_doctor_finds_what_is_wrong_and_repairs_it(here):
     run("index")
     findings = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
     assert {finding["about"] for finding in findings} >= {"store", "embedder", "index", "settings", "clock", "disk"}
-    assert all(finding.keys() == {"grade", "about", "says", "cure", "mended"} for finding in findings)
+    assert all(finding.keys() == {"grade", "about", "says", "cure", "repaired"} for finding in findings)
     assert "problem" not in {finding["grade"] for finding in findings}
     (here / ".recto" / "transcript.db-recall").write_bytes(b"not an index at all")
     broken = run("doctor", code=1).stdout
     assert broken.startswith("✗ index")
-    assert "recto doctor --mend" in broken
-    assert "(mended)" in run("doctor", "--mend").stdout
+    assert "recto doctor --repair" in broken
+    assert "(repaired)" in run("doctor", "--repair").stdout
     assert "everything is in it" in run("doctor").stdout
     assert asked("read_header")["hits"][0]["seq"] == 8
     run("verify")

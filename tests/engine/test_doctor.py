@@ -102,7 +102,7 @@ def test_a_session_that_the_transcript_does_not_have_is_forgotten(stored):
         index.put("agent:gone:x", "words/porter", [IndexRow(1, b"x")], CoveredRange(1, 1, b"h"))
     [says] = problems(stored)
     assert "agent:gone:x" in says
-    assert examined(stored, mend=True)[0].mended
+    assert examined(stored, mend=True)[0].repaired
     assert problems(stored) == []
     with SqliteIndex(f"{stored}-recall") as index:
         assert "agent:gone:x" not in index.sessions()
@@ -177,7 +177,7 @@ def test_a_damaged_file_is_seen_set_aside_and_made_anew(stored, keep):
     assert problems(stored)
     assert problems(stored), "looking changes nothing"
     assert not list(stored.parent.glob("*-damaged-*"))
-    assert all(one.mended for one in examined(stored, mend=True) if one.grade == "problem")
+    assert all(one.repaired for one in examined(stored, mend=True) if one.grade == "problem")
     assert list(stored.parent.glob("*-damaged-1"))
     assert problems(stored) == []
     assert finds(stored, KEYS[0], "number7") == 1
@@ -218,9 +218,9 @@ def test_the_command_says_what_is_wrong_mends_it_and_answers_by_its_code(stored)
     Path(f"{stored}-recall").write_bytes(b"garbage" * 10_000)
     ill = run(stored, "doctor")
     assert ill.returncode == 1, ill.stderr
-    assert "recto doctor --mend" in ill.stdout
+    assert "recto doctor --repair" in ill.stdout
     assert "Traceback" not in ill.stderr
-    mended = run(stored, "doctor", "--mend")
+    mended = run(stored, "doctor", "--repair")
     assert mended.returncode == 0, mended.stderr
     assert "(mended)" in mended.stdout
     assert run(stored, "doctor").returncode == 0
@@ -231,9 +231,9 @@ def test_the_command_writes_json_lines(stored):
     done = run(stored, "doctor", "--json")
     assert done.returncode == 1
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"grade", "about", "says", "cure", "mended"} == set(rows[0])
+    assert {"grade", "about", "says", "cure", "repaired"} == set(rows[0])
     assert rows[0]["grade"] == "problem"
-    assert not rows[0]["mended"]
+    assert not rows[0]["repaired"]
 
 
 def test_there_must_be_a_store(tmp_path):

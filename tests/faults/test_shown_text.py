@@ -241,7 +241,6 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "context": [("context", "list"), ("context", "detail"), ("context", "detail", "--session", NAMED)],
     "doctor": [("doctor",)],
     "facts": [("facts",), ("facts", "--all")],
-    "fidelity": [("fidelity", "odd.jsonl"), ("fidelity", "odd.jsonl", "--questions", "questions.json")],
     "fork": [("fork", KEY, "agent:me:copy [red]"), ("fork", TERMINAL[1], "agent:me:x")],
     "grep": [
         ("grep", "e", "-C", "2"),
@@ -255,6 +254,10 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "index": [("index",), ("index", TERMINAL[8])],
     "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
     "lab": [
+        *(("lab", "fidelity", "odd.jsonl"), ("lab", "fidelity", "odd.jsonl", "--questions", "questions.json")),
+        *(("lab", "replay", "odd.jsonl", "--window", "16k"), ("lab", "replay", "chat.json", "--window", "16k")),
+        ("lab", "tune", "odd.jsonl", "--window", "16k"),
+        ("lab", "tune", "chat.json", "--window", "16k", "-o", TERMINAL[1]),
         ("lab", "compare", "odd.jsonl", "--window", "16k"),
         ("lab", "compare", TERMINAL[8], "--window", "16k"),
         ("lab", "trial", "odd.jsonl", "--window", "16k", "--moments", "1", "--json", "--with-names"),
@@ -273,21 +276,19 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
         *(("recall", "--file", "x.py"), ("recall", "--file", TERMINAL[8]), ("recall", "--command", TERMINAL[8])),
         *(("recall", "--error", "error"), ("recall", "--number", "question"), ("recall", "--command", "bash")),
     ],
-    "replay": [("replay", "odd.jsonl", "--window", "16k"), ("replay", "chat.json", "--window", "16k")],
     "restore": [("restore", "1"), ("restore", "999999")],
     "resume": [("resume",), ("resume", NAMED)],
     "run": [("run", TERMINAL[8].replace("\x00", ""))],
     "sessions": [("sessions",), ("sessions", "--limit", "1"), ("sessions", "--after", TERMINAL[8])],
     "show": [("show",), ("show", "--last", "1000"), ("show", "--from", "1", "--full"), ("show", NAMED, "--full")],
     "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],
-    "tune": [("tune", "odd.jsonl", "--window", "16k"), ("tune", "chat.json", "--window", "16k", "-o", TERMINAL[1])],
     "unpin": [("unpin", "2"), ("unpin", "2", "--session", TERMINAL[8])],
     "verify": [("verify",), ("verify", TERMINAL[1])],
 }
 """How each command is asked that can show a text from outside."""
 DRAWING = {"chat", "tui"}
 """Commands that somebody sits before: they are asked in a terminal, below."""
-SILENT = {"bench", "completion", "demo", "export", "models", "serve", "simulate", "trust"}
+SILENT = {"completion", "demo", "export", "models", "serve", "trust"}
 """Commands that show nothing of a transcript (an export is the exact bytes, for files)."""
 
 

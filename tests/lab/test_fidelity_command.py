@@ -58,7 +58,7 @@ def home(tmp_path_factory) -> Path:
 
 
 def fidelity(home: Path, *arguments: str, code: int = 0) -> dict:
-    return json.loads(run(home, "fidelity", "chat.json", *SMALL, *arguments, "--json", code=code))
+    return json.loads(run(home, "lab", "fidelity", "chat.json", *SMALL, *arguments, "--json", code=code))
 
 
 def test_what_left_and_is_recalled_counts_as_readable(home):
@@ -91,7 +91,7 @@ def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
     found = fidelity(home, *given, code=1)
     assert found["scores"] == {"base": 1.0, "candidate": pytest.approx(3 / 4)}
     assert found["questions"][0]["candidate"]["where"] == "not"
-    said = run(home, "fidelity", "chat.json", *SMALL, *given, code=1)
+    said = run(home, "lab", "fidelity", "chat.json", *SMALL, *given, code=1)
     assert "FAILED candidate" in said
     assert "8731" in said
 
@@ -148,7 +148,7 @@ def test_a_model_that_judges_finds_what_can_be_answered(home, tmp_path, judge):
     (tmp_path / "q.yaml").write_text("- {ask: 'Which port does the billing server listen on?', answer: '8731'}\n")
     judging = f"compress: {{model: {{use: openai, url: '{judge}', model: judge}}}}\n"
     (tmp_path / "s.yaml").write_text(BARE + judging)
-    given = ("fidelity", "chat.json", *SMALL, "--questions", str(tmp_path / "q.yaml"), "--judge", "--json")
+    given = ("lab", "fidelity", "chat.json", *SMALL, "--questions", str(tmp_path / "q.yaml"), "--judge", "--json")
     assert json.loads(run(home, "--config", str(tmp_path / "s.yaml"), *given))["scores"] == {"base": 1.0}
     forgetful = tmp_path / "forgetful.yaml"
     forgetful.write_text((tmp_path / "s.yaml").read_text() + "recall: {enabled: false}\n")
@@ -167,17 +167,17 @@ def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
         {"ask": "What was asked for first?", "expect": [" ".join(task["text"].split()[:4])], "evidence": [task["seq"]]}
     ]
     (tmp_path / "q.json").write_text(json.dumps(asked))
-    said = run(tmp_path, "fidelity", str(file), *SMALL, "--questions", "q.json", "--json")
+    said = run(tmp_path, "lab", "fidelity", str(file), *SMALL, "--questions", "q.json", "--json")
     assert json.loads(said)["questions"][0]["base"]["where"] == "prompt"
 
 
 def test_mistakes_end_in_one_line(home, tmp_path):
-    run(home, "fidelity", "chat.json", code=2)
-    run(home, "fidelity", "chat.json", "--questions", "questions.yaml", "--judge", code=2)
-    run(home, "fidelity", "chat.json", "--questions", "questions.yaml", "--session", "agent:x:y", code=2)
-    run(home, "fidelity", "questions.yaml", "--questions", "questions.yaml", code=3)
+    run(home, "lab", "fidelity", "chat.json", code=2)
+    run(home, "lab", "fidelity", "chat.json", "--questions", "questions.yaml", "--judge", code=2)
+    run(home, "lab", "fidelity", "chat.json", "--questions", "questions.yaml", "--session", "agent:x:y", code=2)
+    run(home, "lab", "fidelity", "questions.yaml", "--questions", "questions.yaml", code=3)
     (tmp_path / "bad.yaml").write_text("questions: [{ask: x}]")
-    assert "question 1" in run(home, "fidelity", "chat.json", "--questions", str(tmp_path / "bad.yaml"), code=3)
+    assert "question 1" in run(home, "lab", "fidelity", "chat.json", "--questions", str(tmp_path / "bad.yaml"), code=3)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def recorded(tmp_path_factory):
 
 
 def rows(home, *arguments: str, code: int = 0) -> list[dict]:
-    return [json.loads(line) for line in called_at(home, "replay", *arguments, "--json", code=code).splitlines()]
+    return [json.loads(line) for line in called_at(home, "lab", "replay", *arguments, "--json", code=code).splitlines()]
 
 
 def test_every_mode_keeps_every_prompt_within_the_window(recorded):
@@ -50,7 +50,7 @@ def test_the_same_files_come_to_the_same_in_one_process_and_in_two(recorded):
     asked = ("1.json", "2.json", "--window", "4k", "--model", "gpt-4o", "--mode", "zones", "--against", "trim")
     ways = []
     for jobs in ("1", "2"):
-        said = called_at(recorded, "replay", *asked, "--jobs", jobs, "--json", "--html", f"jobs-{jobs}.html")
+        said = called_at(recorded, "lab", "replay", *asked, "--jobs", jobs, "--json", "--html", f"jobs-{jobs}.html")
         ways.append([line for line in said.splitlines() if line.startswith("{")])
     assert ways[0] == ways[1]
     assert [(row["file"], row["way"]) for row in map(json.loads, ways[0])] == [
@@ -63,12 +63,12 @@ def test_files_are_added_up_and_who_has_no_prices_is_told_how_to_get_them(record
     asked = ("1.json", "2.json", "--window", "8k", "--mode", "sliding_window")
     found = rows(recorded, *asked)
     assert [one["dollars"] for one in found] == [None, None]
-    shown = called_at(recorded, "replay", *asked)
+    shown = called_at(recorded, "lab", "replay", *asked)
     assert short_number(sum(one["tokens"] for one in found)) in shown
     assert f"2 files, {sum(one['turns'] for one in found):,} turns" in shown
     assert "–" in shown
     assert "--model NAME" in shown
-    assert "--model NAME" not in called_at(recorded, "replay", *asked, "--model", "gpt-4o")
+    assert "--model NAME" not in called_at(recorded, "lab", "replay", *asked, "--model", "gpt-4o")
 
 
 @pytest.mark.requirement("evict.tuned")
@@ -85,13 +85,13 @@ def test_modes_are_crossed_with_policies_and_a_mode_that_asks_none_comes_once(re
     (plain,) = rows(recorded, "1.json", *asked[:4], "--mode", "sliding_window")
     results = [{name: value for name, value in one.items() if name != "way"} for one in (found[0], plain)]
     assert results[0] == results[1]
-    assert "is not one of" in called_at(recorded, "replay", "1.json", "--policy", "oldest", code=2)
+    assert "is not one of" in called_at(recorded, "lab", "replay", "1.json", "--policy", "oldest", code=2)
 
 
 def test_a_setting_of_one_scorer_is_not_given_to_another(recorded):
     (recorded / "hybrid.yaml").write_text("window:\n  policy: hybrid\n  scorer: {weights: {lru: 1.0}}\n")
     asked = ("--window", "4k", "--model", "gpt-4o", "--mode", "zones", "--policy", "hybrid", "--policy", "lru")
-    said = called_at(recorded, "--config", "hybrid.yaml", "replay", "1.json", *asked, "--json")
+    said = called_at(recorded, "--config", "hybrid.yaml", "lab", "replay", "1.json", *asked, "--json")
     assert [json.loads(line)["policy"] for line in said.splitlines()] == ["hybrid", "lru"]
 
 
@@ -117,7 +117,7 @@ def test_a_baseline_may_go_over_and_the_others_are_told_by_how_much_they_differ(
     assert {name: again[name] for name in again if name != "against"} == {
         name: zones[name] for name in zones if name != "against"
     }
-    shown = called_at(recorded, "replay", "1.json", *asked, "--against", "none")
+    shown = called_at(recorded, "lab", "replay", "1.json", *asked, "--against", "none")
     assert f"−{none['over']}" in shown
     assert "the difference to 'none'" in shown
 
@@ -128,7 +128,7 @@ def test_other_settings_are_a_baseline_too(recorded):
     other, ours = rows(recorded, "1.json", *asked, "--against", "other.yaml")
     assert (other["way"], other["mode"], other["policy"]) == ("other.yaml", "zones", "fifo")
     assert set(ours["against"].values()) == {0}
-    assert "neither 'none' nor 'trim'" in called_at(recorded, "replay", "1.json", "--against", "nothing", code=2)
+    assert "neither 'none' nor 'trim'" in called_at(recorded, "lab", "replay", "1.json", "--against", "nothing", code=2)
 
 
 def test_what_must_not_leave_and_does_not_fit_is_counted_and_told(recorded):
@@ -143,13 +143,13 @@ def test_what_must_not_leave_and_does_not_fit_is_counted_and_told(recorded):
 def test_a_file_that_cannot_be_read_ends_it_in_whichever_process(recorded):
     (recorded / "odd.json").write_text('{"no": "messages"')
     for jobs in ("1", "2"):
-        said = called_at(recorded, "replay", "odd.json", "odd.json", "--window", "4k", "--jobs", jobs, code=3)
+        said = called_at(recorded, "lab", "replay", "odd.json", "odd.json", "--window", "4k", "--jobs", jobs, code=3)
         assert "odd.json" in said
 
 
 def test_a_session_is_never_replaced_by_a_page(recorded):
     before = (recorded / "1.json").read_bytes()
-    asked = ("replay", "tiny.json", "--window", "8k", "--mode", "zones", "--html")
+    asked = ("lab", "replay", "tiny.json", "--window", "8k", "--mode", "zones", "--html")
     (recorded / "tiny.json").write_text(json.dumps(list(islice(scripted_session(exchanges=1), 3))))
     assert "is no page" in called_at(recorded, *asked, "1.json", code=2)
     assert (recorded / "1.json").read_bytes() == before
@@ -163,7 +163,7 @@ def test_a_name_of_a_file_or_of_settings_cannot_act_on_a_terminal(recorded):
     (recorded / name).write_text(json.dumps(list(islice(scripted_session(exchanges=1), 3))))
     (recorded / f"{name}.yaml").write_text("window: {policy: lru}\n")
     asked = ("--window", "8k", "--mode", "zones", "--against", f"{name}.yaml", "--html", f"{name}.html")
-    shown = called_at(recorded, "replay", name, name, *asked)
+    shown = called_at(recorded, "lab", "replay", name, name, *asked)
     assert all(char.isprintable() or char == "\n" for char in shown)
     assert "[bold]" in shown
     (baseline, _, *_) = rows(recorded, name, *asked[:6])
@@ -177,7 +177,7 @@ def test_who_stops_it_is_left_with_nothing_that_runs(recorded):
     # As a terminal starts it: what a shell starts in the background would not hear of Ctrl-C.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "from recto.cli.main import main; main()"
-    asked = ["replay", *map(str, files), "--window", "4k", "--jobs", "2", "--json"]
+    asked = ["lab", "replay", *map(str, files), "--window", "4k", "--jobs", "2", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *asked],
         stdout=subprocess.PIPE,
@@ -195,12 +195,12 @@ def test_who_stops_it_is_left_with_nothing_that_runs(recorded):
 
 @pytest.mark.parametrize("size", ["12", "32x", "-5k"])
 def test_a_window_that_is_no_size_is_a_mistake(recorded, size):
-    assert "number of tokens" in called_at(recorded, "replay", "1.json", f"--window={size}", code=2)
+    assert "number of tokens" in called_at(recorded, "lab", "replay", "1.json", f"--window={size}", code=2)
 
 
 def test_the_machine_is_measured_and_nothing_is_left_behind(tmp_path):
     (tmp_path / ".recto").mkdir()
-    lines = called_at(tmp_path, "bench", "--quick", "--json").splitlines()
+    lines = called_at(tmp_path, "lab", "bench", "--quick", "--json").splitlines()
     found = [json.loads(line) for line in lines]
     assert [one["unit"] for one in found] == ["MB/s", "per second", "ms p50", "ms p99"]
     assert all(one["value"] > 0 for one in found)

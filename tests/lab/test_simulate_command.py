@@ -21,7 +21,9 @@ def lines(file: Path) -> list[dict]:
 @pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("kind", ["chat", "review", "research", "monitoring"])
 def test_an_imported_session_holds_each_fact_in_the_entries_that_the_needs_name(tmp_path, kind, wire):
-    called_at(tmp_path, "simulate", kind, "--turns", "120", "--wire", wire, "-o", "a.jsonl", "--needs", "needs.jsonl")
+    called_at(
+        tmp_path, "lab", "simulate", kind, "--turns", "120", "--wire", wire, "-o", "a.jsonl", "--needs", "needs.jsonl"
+    )
     with closing(MemoryStore()) as store:
         done = make_importer(Settings(), store).import_file(tmp_path / "a.jsonl")
         entries = {entry.seq: entry for entry in store.read(done.sessions[0])}
@@ -38,32 +40,32 @@ def test_an_imported_session_holds_each_fact_in_the_entries_that_the_needs_name(
 
 
 def test_the_same_command_writes_the_same_bytes_onto_the_screen_and_into_a_file(tmp_path):
-    asked = ("simulate", "review", "--seed", "5", "--turns", "20")
+    asked = ("lab", "simulate", "review", "--seed", "5", "--turns", "20")
     shown = called_at(tmp_path, *asked)
     called_at(tmp_path, *asked, "-o", "a.jsonl")
     assert (tmp_path / "a.jsonl").read_text(encoding="utf-8") == shown
-    assert called_at(tmp_path, "simulate", "review", "--seed", "6", "--turns", "20") != shown
+    assert called_at(tmp_path, "lab", "simulate", "review", "--seed", "6", "--turns", "20") != shown
     assert not (tmp_path / ".recto").exists()
 
 
 def test_so_many_tokens_can_be_asked_for_instead(tmp_path):
-    called_at(tmp_path, "simulate", "chat", "--tokens", "10k", "-o", "a.jsonl")
+    called_at(tmp_path, "lab", "simulate", "chat", "--tokens", "10k", "-o", "a.jsonl")
     assert 40_000 <= (tmp_path / "a.jsonl").stat().st_size < 60_000
-    assert "not both" in called_at(tmp_path, "simulate", "chat", "--tokens", "10k", "--turns", "5", code=2)
+    assert "not both" in called_at(tmp_path, "lab", "simulate", "chat", "--tokens", "10k", "--turns", "5", code=2)
 
 
 def test_a_file_that_is_there_is_not_replaced_without_a_word(tmp_path):
     (tmp_path / "a.jsonl").write_text("mine")
     for option in ("-o", "--needs"):
-        assert "--force" in called_at(tmp_path, "simulate", "chat", "--turns", "3", option, "a.jsonl", code=2)
+        assert "--force" in called_at(tmp_path, "lab", "simulate", "chat", "--turns", "3", option, "a.jsonl", code=2)
     assert (tmp_path / "a.jsonl").read_text() == "mine"
-    called_at(tmp_path, "simulate", "chat", "--turns", "3", "-o", "a.jsonl", "--force")
+    called_at(tmp_path, "lab", "simulate", "chat", "--turns", "3", "-o", "a.jsonl", "--force")
     assert len(lines(tmp_path / "a.jsonl")) > 3
 
 
 def test_asking_tells_which_needs_are_met_and_where(tmp_path, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "none")
-    asked = ("simulate", "chat", "--turns", "30", "--ask", "--window", "5k")
+    asked = ("lab", "simulate", "chat", "--turns", "30", "--ask", "--window", "5k")
     told = json.loads(called_at(tmp_path, *asked, "--json"))
     assert (told["kind"], told["turns"], told["over"], told["refused"]) == ("chat", 30, 0, 0)
     fared = told["fared"].values()
@@ -77,7 +79,7 @@ def test_asking_tells_which_needs_are_met_and_where(tmp_path, monkeypatch):
 
 def test_a_window_that_is_too_small_is_told(tmp_path):
     told = json.loads(
-        called_at(tmp_path, "simulate", "research", "--turns", "10", "--ask", "--window", "1k", "--json", code=1)
+        called_at(tmp_path, "lab", "simulate", "research", "--turns", "10", "--ask", "--window", "1k", "--json", code=1)
     )
     assert told["over"] == 0
     assert told["refused"] > 0

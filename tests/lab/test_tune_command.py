@@ -56,13 +56,13 @@ def files(home) -> list[str]:
 @pytest.mark.requirement("evict.tuned")
 def test_better_settings_are_written_and_taken(recorded, tmp_path):
     written = tmp_path / "tuned.yaml"
-    save = ("tune", *files(recorded), *SAVE, "--allowance", "100", "-o", str(written))
+    save = ("lab", "tune", *files(recorded), *SAVE, "--allowance", "100", "-o", str(written))
     shown = called_at(recorded, *save)
     assert "recommended" in shown
     assert "window.floor_percent" in shown
     text = written.read_text()
     assert yaml.safe_load(text) == {"window": {"floor_percent": 65.0}}
-    assert text.startswith("# Written by recto tune")
+    assert text.startswith("# Written by recto lab tune")
     assert "95 % confidence" in text
     assert load(path=written, environ={}) == replace(Settings(), window=replace(Settings().window, floor_percent=65.0))
     assert "exists" in called_at(recorded, *save, code=2)
@@ -71,7 +71,7 @@ def test_better_settings_are_written_and_taken(recorded, tmp_path):
 
 def test_where_nothing_is_better_nothing_is_written_and_the_same_seed_comes_to_the_same(recorded, tmp_path):
     written = tmp_path / "tuned.yaml"
-    asked = ("tune", *files(recorded), "--window", "2k", "--trials", "1", "-o", str(written), "--json")
+    asked = ("lab", "tune", *files(recorded), "--window", "2k", "--trials", "1", "-o", str(written), "--json")
     first, second = (json.loads(called_at(recorded, *asked, code=1)) for _ in range(2))
     assert first == second
     assert (first["verdict"], first["recommended"], first["settings"]) == ("nothing", False, {})
@@ -82,7 +82,7 @@ def test_where_nothing_is_better_nothing_is_written_and_the_same_seed_comes_to_t
 def test_too_few_sessions_are_refused_and_the_same_twice_is_once(recorded):
     few = files(recorded)[:15]
     (recorded / "again.json").write_bytes((recorded / few[0]).read_bytes())
-    said = called_at(recorded, "tune", *few, "again.json", *SAVE, code=3)
+    said = called_at(recorded, "lab", "tune", *few, "again.json", *SAVE, code=3)
     assert "15 different sessions" in said
     assert "16 are needed" in said
 
@@ -97,12 +97,12 @@ def test_too_few_sessions_are_refused_and_the_same_twice_is_once(recorded):
     ],
 )
 def test_what_cannot_be_asked_is_told_at_once(recorded, arguments, says):
-    assert says in called_at(recorded, "tune", "00.json", *arguments, code=2)
+    assert says in called_at(recorded, "lab", "tune", "00.json", *arguments, code=2)
 
 
 def test_without_the_package_the_line_that_installs_it_is_told(recorded, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "pip install 'recto-ai[tune]'" in called_at(recorded, "tune", "00.json", code=2)
+    assert "pip install 'recto-ai[tune]'" in called_at(recorded, "lab", "tune", "00.json", code=2)
 
 
 def test_what_sessions_come_to_does_not_depend_on_the_processes(recorded, tmp_path):

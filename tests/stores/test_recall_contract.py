@@ -538,7 +538,7 @@ def test_a_damaged_file_is_reported_and_can_be_set_aside(path, how):
                 put(index, 1, 900, session=session)
                 index.snapshot(session, WORDS, [1])
 
-        with pytest.raises(IndexCorrupt, match="recto doctor --mend"):
+        with pytest.raises(IndexCorrupt, match="recto doctor --repair"):
             use()
         index.reset()
         assert index.damage() == index.sessions() == []
@@ -609,7 +609,7 @@ def test_a_transcript_or_a_stranger_s_database_is_left_as_it_is(tmp_path):
         before = (tmp_path / name).read_bytes()
         with (
             SqliteIndex(tmp_path / name) as index,
-            pytest.raises(IndexUnavailable, match=r"another kind.*doctor --mend"),
+            pytest.raises(IndexUnavailable, match=r"another kind.*doctor --repair"),
         ):
             put(index, 1, 1)
         assert (tmp_path / name).read_bytes() == before

@@ -14,7 +14,7 @@ import click
 from recto.cli.console import err
 from recto.config import Settings
 from recto.config.factory import open_replica, open_store
-from recto.errors import SettingsError
+from recto.errors import SettingsError, StoreMissing
 from recto.transcript.protocols import TranscriptStore
 from recto.version import install_command
 
@@ -38,6 +38,11 @@ def require_packages(feature: str, packages: Iterable[str], extra: str) -> None:
         if find_spec(package) is None:
             reason = f"the package {package} is missing; install it with: {install_command(extra)}"
             raise SettingsError(feature, reason)
+
+
+def is_default_store(missing: StoreMissing) -> bool:
+    """Whether it is the store that is used where none is named: then nothing is wrong, nothing is stored yet."""
+    return Path(missing.path) == Path(Settings().store).expanduser()
 
 
 def program_command(context: click.Context) -> list[str]:

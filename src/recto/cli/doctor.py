@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,6 +13,7 @@ import click
 import yaml
 from rich.text import Text
 
+from recto.cli._common import is_default_store
 from recto.cli.console import out, print_json, progress, safe
 from recto.config import Settings, settings_files
 from recto.config.factory import (
@@ -37,7 +39,7 @@ from recto.engine.doctor_checks import (
     run_check,
     worst_first,
 )
-from recto.errors import RectoError, SettingsError, StoreError
+from recto.errors import RectoError, SettingsError, StoreError, StoreMissing
 from recto.tokens.tokenizers import Tokenizers
 
 if TYPE_CHECKING:
@@ -289,24 +291,24 @@ _SIGNS = {"fine": ("✓ ", "green"), "note": ("· ", "yellow"), "problem": ("✗
 
 
 @click.command("doctor")
-@click.option("--mend", is_flag=True, help="Make anew what can be made anew. The transcript is never touched.")
-@click.option("--offline", is_flag=True, help="Ask nobody: addresses in the settings are not tried.")
+@click.option("--repair", is_flag=True, help="Rebuild what can be rebuilt. The transcript is never changed.")
+@click.option("--offline", is_flag=True, help="Do not connect to the addresses in the settings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_context
-def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: bool) -> None:
-    """Looks whether everything is well, and says what to do where it is not.
+def doctor_command(context: click.Context, repair: bool, offline: bool, as_json: bool) -> None:
+    """Checks the installation, store and index, and suggests fixes.
 
-    Settings, models, disk, rights, clock, store, replica, index, embedder, and whether the addresses in the settings
-    answer.
+    Settings, models, disk, permissions, clock, store, replica, index, embedder, and whether the addresses in the
+    settings answer.
 
     \b
     Examples:
       recto doctor
-      recto doctor --mend
+      recto doctor --repair
       recto doctor --offline --json
     """
     if isinstance(context.obj, SettingsError):
-        cure = "mend it; without settings nothing else can be looked at"
+        cure = "fix it; nothing else can be checked without settings"
         _print_findings([CheckFinding(grade="problem", about="settings", says=str(context.obj), cure=cure)], as_json)
         context.exit(2)
     settings: Settings = context.obj
@@ -318,13 +320,16 @@ def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: b
     ]
     refused: RectoError | None = None
     try:
-        findings += _check_store(settings, mend, offline)
-    except StoreError as error:  # the other findings are printed first
-        refused = error
+        findings += _check_store(settings, repair, offline)
+    except StoreError as error:
+        if isinstance(error, StoreMissing) and is_default_store(error):
+            findings += _check_without_store(settings, error, offline)
+        else:
+            refused = error  # the other findings are printed first
     _print_findings(worst_first(findings), as_json)
     if refused is not None:
         raise refused
-    if any(finding.grade == "problem" and not finding.mended for finding in findings):
+    if any(finding.grade == "problem" and not finding.repaired for finding in findings):
         context.exit(1)
 
 
@@ -336,7 +341,17 @@ def _print_findings(findings: Sequence[CheckFinding], as_json: bool) -> None:
             out.print(_line(finding), soft_wrap=True)
 
 
-def _check_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFinding]:
+def _check_without_store(settings: Settings, missing: StoreMissing, offline: bool) -> list[CheckFinding]:
+    """Checks everything else, where nothing was stored yet."""
+    says, cure = f"'{missing.path}': nothing is stored yet", "see it at work: recto demo; run an agent: recto run"
+    others = _check_store(replace(settings, store=MEMORY_STORE), False, offline)
+    return [
+        CheckFinding(grade="note", about="store", says=says, cure=cure),
+        *(finding for finding in others if finding.about == "embedder"),
+    ]
+
+
+def _check_store(settings: Settings, repair: bool, offline: bool) -> list[CheckFinding]:
     from recto.engine.doctor import Doctor  # noqa: PLC0415  # needs numpy
 
     quiet = offline and settings.recall.embedder.use == "endpoint"
@@ -347,12 +362,12 @@ def _check_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFin
             for finding in run_check(about, check)
         ]
         with closing(make_indexer(settings, store)) as indexer:
-            total = 2 * sum(summary.entries for summary in store.sessions()) if mend else 0
-            with progress("mending", total) as advance:
-                return findings + Doctor(indexer, advance=advance, offline=quiet).examine(repair=mend)
+            total = 2 * sum(summary.entries for summary in store.sessions()) if repair else 0
+            with progress("repairing", total) as advance:
+                return findings + Doctor(indexer, advance=advance, offline=quiet).examine(repair=repair)
 
 
 def _line(finding: CheckFinding) -> Text:
     sign, style = _SIGNS[finding.grade]
-    cure = " (mended)" if finding.mended else f" → {finding.cure}" if finding.cure else ""
+    cure = " (repaired)" if finding.repaired else f" → {finding.cure}" if finding.cure else ""
     return Text.assemble((sign, style), (finding.about, "bold"), f": {safe(finding.says + cure)}")

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 
 import click
 
-from recto.errors import InputError, RectoError, RequestRefused, SettingsError, StoreError, UnknownSession
+from recto.cli._lazy_group import LazyGroup
+from recto.errors import InputError, RectoError, RequestRefused, SettingsError, StoreError, StoreMissing, UnknownSession
 from recto.version import __version__
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
 COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("recto.cli.audit", "Show what was done to sessions: when, why, at what cost."),
-    "bench": ("recto.lab.commands.bench", "Measure Recto on this machine and its disk."),
     "chat": ("recto.cli.chat", "Talk to a model, with a window that stays in bounds."),
     "checkpoint": ("recto.cli.checkpoint", "Save and show the state of a session's work."),
     "compact": ("recto.cli.compact", "Make the prompt of a session smaller now."),
@@ -30,7 +29,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("recto.cli.doctor", "Check the installation, store and index; suggest fixes."),
     "export": ("recto.cli.import_export", "Export sessions, losslessly or as messages."),
     "facts": ("recto.cli.compact", "List constraints, decisions, approvals and open errors."),
-    "fidelity": ("recto.lab.commands.fidelity", "Check what the prompt of a conversation still answers."),
     "fork": ("recto.cli.sessions", "Copy a session up to an entry, to try something else."),
     "grep": ("recto.cli.grep", "Search the lines of all messages of a session."),
     "health": ("recto.cli.health", "Show how the last turns went, their trends and alerts."),
@@ -39,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("recto.cli.recall", "Build or complete the recall index."),
     "judge": ("recto.cli.pin", "Say whether a recalled message was helpful."),
     "keys": ("recto.cli.keys", "Add, list and revoke keys of the gateway."),
-    "lab": ("recto.lab.commands.compare", "Compare prompts on recorded sessions, by experiment."),
+    "lab": ("recto.lab.commands.group", "Experiment with recorded sessions."),
     "mcp": ("recto.cli.mcp", "Serve recall, notes and reports to an MCP client."),
     "memory": ("recto.cli.memory", "Show durable memory, and approve or reject proposals."),
     "models": ("recto.cli.models", "Show what is known of models, and fetch weights."),
@@ -47,18 +45,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pin": ("recto.cli.pin", "Keep messages in the prompt until they are unpinned."),
     "read": ("recto.cli.recall", "Read the messages that a pointer names."),
     "recall": ("recto.cli.recall", "Search everything that was said, in the prompt or not."),
-    "replay": ("recto.lab.commands.replay", "Run recorded sessions again under other policies."),
     "restore": ("recto.cli.compact", "Undo a decision: evicted messages return to the prompt."),
     "resume": ("recto.cli.checkpoint", "Show the first page of a new window for a session."),
     "run": ("recto.cli.run", "Run an agent with its prompts inside the window."),
     "serve": ("recto.cli.serve", "Start the gateway; point a client's base_url at it."),
     "sessions": ("recto.cli.sessions", "List the sessions of the store."),
     "show": ("recto.cli.sessions", "Show the entries of a session."),
-    "simulate": ("recto.lab.commands.simulate", "Generate an agent's session with facts needed later."),
     "store": ("recto.cli.store", "Copy, erase, upgrade or grant access to a store."),
     "trust": ("recto.cli.trust", "Trust the settings file of a working folder."),
     "tui": ("recto.cli.tui", "Open the full-screen interface."),
-    "tune": ("recto.lab.commands.tune", "Search settings that suit your recorded sessions."),
     "unpin": ("recto.cli.pin", "Let pinned messages be evicted again."),
     "verify": ("recto.cli.sessions", "Recompute every hash chain; name the first change."),
 }
@@ -67,28 +62,39 @@ _WITHOUT_SETTINGS = ("doctor", "completion", "hook", "trust")
 """Commands that work with broken settings."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command when it is called."""
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Start": ("demo", "run", "chat", "tui", "import", "doctor"),
+    "Inspect": ("sessions", "show", "context", "recall", "grep", "read", "facts", "health", "audit"),
+    "Change": ("pin", "unpin", "note", "compact", "restore", "checkpoint", "resume", "memory", "consolidate", "fork"),
+    "Serve": ("serve", "keys", "mcp", "hook"),
+    "Operate": ("config", "models", "store", "index", "verify", "export", "trust", "completion"),
+    "Lab": ("lab",),
+}
+"""The commands as `recto --help` lists them."""
+_ELSEWHERE = {
+    **{name: f"lab {name}" for name in ("bench", "compare", "fidelity", "mine", "replay", "simulate", "trial", "tune")},
+    "find": "recall",
+    "list": "sessions",
+    "prune": "compact",
+    "retrieve": "recall",
+    "search": "recall",
+    "settings": "config",
+    "start": "serve",
+    "status": "doctor",
+    "summarize": "compact",
+    "undo": "restore",
+}
+"""Words that callers may use, and what they are called here."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names of all commands."""
-        return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports and returns a command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, f"{cmd_name}_command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    modules=COMMANDS,
+    sections=SECTIONS,
+    elsewhere=_ELSEWHERE,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="recto")
 @click.option("--store", metavar="PATH", help="Where transcripts are kept. [default: ~/.recto/transcript.db]")
 @click.option("--config", metavar="FILE", help="A YAML file of settings.")
@@ -96,10 +102,12 @@ class LazyGroup(click.Group):
 def recto(context: click.Context, store: str | None, config: str | None) -> None:
     """Keeps an agent's prompt inside its context window, and forgets nothing.
 
+    Without a command, shows what is set up and what to do next.
+
     \b
     Examples:
       recto demo                                 see it at work
-      recto chat                                 talk to a model, with a window that stays in bounds
+      recto run claude                           run an agent with its prompts inside the window
       recto import session.jsonl                 take in a session of Claude Code, Codex or any chat
       recto sessions                             what is stored
       recto show agent:default:main --last 5     read it
@@ -116,6 +124,10 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
         if context.invoked_subcommand not in _WITHOUT_SETTINGS:
             raise
         context.obj = error  # `doctor` reports it, the others do not need settings
+    if context.invoked_subcommand is None:
+        from recto.cli.status import print_status  # noqa: PLC0415  # start-up
+
+        print_status(context.obj)
 
 
 def main() -> None:
@@ -135,6 +147,8 @@ def main() -> None:
         # The reader of the pipe is gone; without this Python reports it again at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except StoreMissing as error:
+        code = _report_missing(error)
     except RectoError as error:
         from recto.cli.console import err, safe  # noqa: PLC0415  # start-up
 
@@ -142,6 +156,20 @@ def main() -> None:
         err.print(safe(str(error)), markup=False, soft_wrap=True)
         code = _exit_code(error)
     sys.exit(code)
+
+
+def _report_missing(error: StoreMissing) -> int:
+    """Reports that nothing is stored. For the default store that is no error: everyone begins with an empty one."""
+    from recto.cli._common import is_default_store  # noqa: PLC0415  # start-up
+    from recto.cli.console import err, out, safe  # noqa: PLC0415
+
+    if is_default_store(error):
+        out.print(safe(f"Nothing is stored yet in '{error.path}'."), markup=False, soft_wrap=True)
+        out.print("Start with 'recto demo', 'recto run claude' or 'recto import FILE'.", markup=False, soft_wrap=True)
+        return 0
+    err.print("recto: ", style="red", end="", markup=False)
+    err.print(safe(str(error)), markup=False, soft_wrap=True)
+    return EXIT_STORE
 
 
 def _exit_code(error: RectoError) -> int:

@@ -75,7 +75,7 @@ class Doctor:
         if damage and repair:
             index.reset()
         for says in damage:
-            yield CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=repair)
+            yield CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --repair", repaired=repair)
         if damage and not repair:
             return  # the content of a damaged index is not checked
         yield from _check_graphs(getattr(index, "graphs", None))
@@ -110,7 +110,7 @@ class Doctor:
     def _rebuild(self, session: str, says: str, repair: bool) -> CheckFinding:
         if repair:
             self._indexer.rebuild(session)
-        return CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=repair)
+        return CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --repair", repaired=repair)
 
     def _disagreement(self, session: str) -> str:
         """How the index of a session differs from its transcript; empty if it does not."""

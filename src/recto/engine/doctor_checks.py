@@ -49,7 +49,7 @@ class CheckFinding:
     about: str
     says: str
     cure: str = ""
-    mended: bool = False
+    repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The settings that `recto tune` tries, their bounds, and how a candidate becomes settings and a file.
+"""The settings that `recto lab tune` tries, their bounds, and how a candidate becomes settings and a file.
 
 Only settings that change what a replay measures are tried, and none that keeps a promise: pins, the task, the output
 reserve.

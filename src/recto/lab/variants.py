@@ -1,4 +1,4 @@
-"""The ways that `recto replay` compares: modes crossed with policies, and the baseline."""
+"""The ways that `recto lab replay` compares: modes crossed with policies, and the baseline."""
 
 from __future__ import annotations
 

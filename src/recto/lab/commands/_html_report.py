@@ -258,7 +258,7 @@ def page(outcomes: Sequence[VariantOutcome], *, files: int, subtitle: Mapping[st
         _files(outcomes, files),
         section("What the words mean", "", glossary(_GLOSSARY)),
     )
-    return document(title, parts[0], parts[1:], command="recto replay")
+    return document(title, parts[0], parts[1:], command="recto lab replay")
 
 
 def document(title: str, subtitle: str, parts: Iterable[str], *, command: str) -> str:

@@ -1,4 +1,4 @@
-"""Output of `recto tune`, and the settings file that it writes."""
+"""Output of `recto lab tune`, and the settings file that it writes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def render_settings_file(
     gain, interval = result.gain, result.gain.interval
     model = f", counted as {one_line(subject.model, 100)}" if subject.model else ""
     lines = (
-        f"Written by recto tune, {datetime.now(UTC):%Y-%m-%d}: mode {tuned_settings.window.mode}, window "
+        f"Written by recto lab tune, {datetime.now(UTC):%Y-%m-%d}: mode {tuned_settings.window.mode}, window "
         f"{result.values.get(WINDOW, subject.budget.window):,}{model}.",
         f"{result.trials} of {trials} candidates, seed {seed}, tried on {result.tried_on} sessions.",
         f"On {result.held_out} others, {MEANINGS[goal.objective]}: {gain.baseline_rate:.4g} before, "

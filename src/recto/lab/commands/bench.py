@@ -1,4 +1,4 @@
-"""`recto bench`: measures the speed of Recto on this machine in half a minute, with a scripted session."""
+"""`recto lab bench`: measures the speed of Recto on this machine in half a minute, with a scripted session."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def bench_command(settings: Settings, model: str | None, quick: bool, as_json: b
 
     \b
     Examples:
-      recto bench
-      recto bench --quick --json
+      recto lab bench
+      recto lab bench --quick --json
     """
     sizes = _SIZES[:1] if quick else _SIZES
     figures: list[BenchFigure] = []

@@ -15,9 +15,7 @@ from recto.cli.completion import complete_models
 from recto.cli.console import one_line, out, progress, safe
 from recto.config import Settings
 from recto.lab.commands._sessions import stored_session
-from recto.lab.commands.mine import mine_command
 from recto.lab.commands.replay import Size
-from recto.lab.commands.trial import trial_command
 from recto.lab.comparison import MEASURES, MeasureName, Share, WayMeasures, compare
 from recto.lab.isolation import isolated, read_sessions
 from recto.lab.variants import MODES, Variant, variants
@@ -28,23 +26,7 @@ WAYS = (*MODES, TRIM)
 _DEFAULT_WINDOWS = (16_000, 32_000)
 
 
-@click.group("lab")
-def lab_command() -> None:
-    """Experiments on recorded sessions. Nothing is written into your store.
-
-    \b
-    Examples:
-      recto lab compare session.jsonl --window 16k
-      recto lab trial session.jsonl --window 8k --html trial.html
-      recto lab mine --window 32k --html mine.html
-    """
-
-
-lab_command.add_command(trial_command)
-lab_command.add_command(mine_command)
-
-
-@lab_command.command("compare")
+@click.command("compare")
 @click.argument("session")
 @click.option(
     "--window", "windows", multiple=True, type=Size(), metavar="N", help="In a window of so many tokens; several times."

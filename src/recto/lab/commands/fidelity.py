@@ -1,4 +1,4 @@
-"""`recto fidelity`: checks in CI whether prompts still contain what questions need."""
+"""`recto lab fidelity`: checks in CI whether prompts still contain what questions need."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def fidelity_command(
 
     \b
     Examples:
-      recto fidelity session.json --questions questions.yaml --model gpt-4o
-      recto fidelity session.json --questions questions.yaml --window 16000 --min 0.9
-      recto fidelity session.json --questions questions.yaml --against recto.new.yaml --allow 0.05
-      recto fidelity session.json --questions questions.yaml --judge
+      recto lab fidelity session.json --questions questions.yaml --model gpt-4o
+      recto lab fidelity session.json --questions questions.yaml --window 16000 --min 0.9
+      recto lab fidelity session.json --questions questions.yaml --against recto.new.yaml --allow 0.05
+      recto lab fidelity session.json --questions questions.yaml --judge
     """
     cases = _questions(questions)
     base = isolated(settings, model=options["model"], window=options["window"], writes=judge)

@@ -1,4 +1,4 @@
-"""`recto replay`: replays recorded sessions in other modes, under other policies and in other windows."""
+"""`recto lab replay`: replays recorded sessions in other modes, under other policies and in other windows."""
 
 from __future__ import annotations
 
@@ -137,10 +137,10 @@ def replay_command(
 
     \b
     Examples:
-      recto replay session.jsonl --window 32k --model claude-sonnet-5-5
-      recto replay ~/.claude/projects/*/*.jsonl --window 128k --mode zones --against trim --html replay.html
-      recto replay session.json --window 16k --mode sliding_window --policy prune --policy hybrid
-      recto replay session.json --window 16k --json | jq '{way, dollars, missed}'
+      recto lab replay session.jsonl --window 32k --model claude-sonnet-5-5
+      recto lab replay ~/.claude/projects/*/*.jsonl --window 128k --mode zones --against trim --html replay.html
+      recto lab replay session.json --window 16k --mode sliding_window --policy prune --policy hybrid
+      recto lab replay session.json --window 16k --json | jq '{way, dollars, missed}'
     """
     compared = variants(settings, **options)
     replay = Replay(files=files, variants=compared, jobs=jobs, with_curves=html is not None)

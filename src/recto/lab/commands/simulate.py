@@ -1,4 +1,4 @@
-"""`recto simulate`: generates sessions of simulated agents with known facts and needs."""
+"""`recto lab simulate`: generates sessions of simulated agents with known facts and needs."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def simulate_command(
 
     \b
     Examples:
-      recto simulate chat --turns 500 -o chat.jsonl --needs needs.jsonl
-      recto simulate review --seed 7 --tokens 200k --wire messages -o review.jsonl
-      recto simulate research --turns 200 --ask --window 16k
-      recto simulate monitoring --turns 300 --ask --mode zones --json
+      recto lab simulate chat --turns 500 -o chat.jsonl --needs needs.jsonl
+      recto lab simulate review --seed 7 --tokens 200k --wire messages -o review.jsonl
+      recto lab simulate research --turns 200 --ask --window 16k
+      recto lab simulate monitoring --turns 300 --ask --mode zones --json
     """
     if turns is not None and tokens is not None:
         raise click.UsageError("say --turns or --tokens, not both")

@@ -1,4 +1,4 @@
-"""`recto tune`: searches settings by replay of your sessions, and judges them on held-out sessions."""
+"""`recto lab tune`: searches settings by replay of your sessions, and judges them on held-out sessions."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ def tune_command(
 
     \b
     Examples:
-      recto tune ~/.claude/projects/*/*.jsonl --window 32k -o tuned.yaml
-      recto tune sessions/*.jsonl --window 16k..64k --model claude-sonnet-5-5 --objective dollars
-      recto tune sessions/*.jsonl --window 32k --mode zones --seconds 600 --json
+      recto lab tune ~/.claude/projects/*/*.jsonl --window 32k -o tuned.yaml
+      recto lab tune sessions/*.jsonl --window 16k..64k --model claude-sonnet-5-5 --objective dollars
+      recto lab tune sessions/*.jsonl --window 32k --mode zones --seconds 600 --json
     """
     require_packages("tune", PACKAGES, "tune")
     if output and output.exists() and not force:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import apsw
 
-from recto.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
+from recto.errors import StoreCorrupt, StoreMissing, StoreTooNew, StoreUnavailable
 from recto.stores.sqlite import queries
 from recto.stores.sqlite._writer import SqliteWriter
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
@@ -258,7 +258,7 @@ class SqliteStore:
         """Create or upgrade the file if needed. Returns an error to raise on writes if a newer Recto made the file."""
         known = self._options.all_migrations[-1].version
         if not create and not self._path.exists():
-            raise StoreUnavailable(self._location, "there is no store here; check the name")
+            raise StoreMissing(self._location)
         if not self._path.exists() or not self._path.stat().st_size:
             self._upgrade()
             return None

@@ -1,0 +1,69 @@
+"""The command line can be guessed: sections, short lines, suggestions, and a first screen with the next step."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.calling import called_at
+
+from recto.cli.main import COMMANDS, SECTIONS
+from recto.lab.commands.group import LAB_COMMANDS
+
+MAX_LINE = 60
+
+
+def test_every_command_is_in_one_section():
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(COMMANDS)
+    assert list(SECTIONS) == ["Start", "Inspect", "Change", "Serve", "Operate", "Lab"]
+
+
+@pytest.mark.parametrize("line", [line for _, line in (*COMMANDS.values(), *LAB_COMMANDS.values())])
+def test_a_line_of_help_is_short_and_begins_with_a_verb(line):
+    first = line.split()[0]
+    assert len(line) < MAX_LINE
+    assert first[0].isupper()
+    assert not first.endswith("s") or first == "Compress", "the imperative, not the third person"
+
+
+@pytest.mark.parametrize(
+    ("word", "suggestion"),
+    [
+        ("search", "recto recall"),
+        ("replay", "recto lab replay"),
+        ("sesions", "recto sessions"),
+        ("undo", "recto restore"),
+    ],
+)
+def test_a_wrong_command_is_refused_with_the_one_that_was_meant(tmp_path, word, suggestion):
+    assert f"Did you mean '{suggestion}'" in called_at(tmp_path, word, code=2)
+
+
+def test_a_word_that_is_like_no_command_leads_to_the_list(tmp_path):
+    assert "'recto --help' lists the commands" in called_at(tmp_path, "xyzzyqq", code=2)
+
+
+def test_without_a_command_an_empty_store_is_a_state_with_a_next_step(tmp_path):
+    said = called_at(tmp_path)
+    assert "nothing is stored yet" in said
+    assert "recto demo" in said
+    assert not (tmp_path / ".recto").exists(), "looking creates nothing"
+
+
+def test_without_a_command_the_stored_sessions_are_named(tmp_path):
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "The port is 8642."}]')
+    called_at(tmp_path, "import", "chat.json", "--session", "agent:me:main", "--model", "gpt-4o")
+    said = called_at(tmp_path)
+    assert "1 session, the newest agent:me:main" in said
+    assert "recto tui" in said
+
+
+@pytest.mark.parametrize("command", [("sessions",), ("context", "list"), ("recall", "port"), ("health",), ("verify",)])
+def test_nothing_stored_yet_is_no_error_and_a_store_that_was_named_is(tmp_path, command):
+    assert "Nothing is stored yet" in called_at(tmp_path, *command)
+    assert "there is no store here" in called_at(tmp_path, "--store", "other.db", *command, code=4)
+
+
+def test_the_doctor_examines_an_installation_without_a_store_and_its_embedder(tmp_path):
+    said = called_at(tmp_path, "doctor", "--offline")
+    assert "nothing is stored yet" in said
+    assert "embedder: " in said

@@ -1,5 +1,5 @@
-"""Every real session gone through in every mode, as `recto lab replay` does it: how long that takes, whether memory stays
-flat, and what the ways come to beside each other.
+"""Every real session in every mode, as `recto lab replay` runs it: how long that takes, whether memory stays flat, and
+how the ways compare.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def test_the_command_says_what_is_wrong_mends_it_and_answers_by_its_code(stored)
     assert "Traceback" not in ill.stderr
     mended = run(stored, "doctor", "--repair")
     assert mended.returncode == 0, mended.stderr
-    assert "(mended)" in mended.stdout
+    assert "(repaired)" in mended.stdout
     assert run(stored, "doctor").returncode == 0
 
 

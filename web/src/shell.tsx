@@ -7,6 +7,7 @@ import { Gauge } from "./gauge";
 import { Here, type On, useOn } from "./on";
 import { type Given, link, type Route, useRoute } from "./route";
 import { Palettes } from "./palette";
+import { SessionMenu } from "./session_menu";
 import { Sessions } from "./sessions";
 import { COMMANDS } from "./shortcuts";
 import { useLook } from "./theme";
@@ -137,6 +138,7 @@ function Top({ open, onMenu }: { open: boolean; onMenu: () => void }) {
           {safe(now?.model ?? asker.model)}
         </p>
       </div>
+      <SessionMenu key={session} />
       <Gauge />
     </header>
   );

@@ -273,12 +273,12 @@ export function Dialog({ title, onClose, actions, wide, children }: DialogProps)
   return (
     <dialog ref={box} class={kind} aria-labelledby={id} onCancel={cancelled} onClick={beside}>
       <div class="dialog-body">
-        <header class="dialog-head">
+        <div class="dialog-head">
           <h2 id={id}>{title}</h2>
           <Button kind="quiet" label="Close" onClick={onClose}>
             ✕
           </Button>
-        </header>
+        </div>
         {children}
         {actions && <footer class="actions">{actions}</footer>}
       </div>

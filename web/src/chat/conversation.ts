@@ -19,6 +19,8 @@ interface Talk {
   state: State;
   refused?: Refused;
   stop: AbortController;
+  /** When it was said. */
+  since: number;
 }
 
 export interface Conversation {
@@ -29,6 +31,8 @@ export interface Conversation {
   /** The whole answer once it is there, to be read out. */
   heard: string;
   state: State | undefined;
+  /** When the question was said, in milliseconds. */
+  since: number;
   refused: Refused | undefined;
   /** Says something. What comes back is text that was not stored, to be mended. */
   say: (text: string, model: string) => Promise<string>;
@@ -64,6 +68,7 @@ export function useConversation(entries: readonly EntryView[]): Conversation {
     answering: talk && !answered && (asking || talk.answer) ? safe(talk.answer) : null,
     heard: talk && !asking ? safe(talk.answer) : "",
     state: talk?.state,
+    since: talk?.since ?? 0,
     refused: talk?.refused,
     say: (text, model) => say(on, text, model),
     stop: () => talk?.stop.abort(),
@@ -72,7 +77,7 @@ export function useConversation(entries: readonly EntryView[]): Conversation {
 
 async function say(on: On, text: string, model: string): Promise<string> {
   const before = on.now?.entries ?? (await entriesOf(on));
-  const talk: Talk = { before, text, answer: "", state: "asking", stop: new AbortController() };
+  const talk: Talk = { before, text, answer: "", state: "asking", stop: new AbortController(), since: Date.now() };
   talksOf(on.api).set(on.session, talk);
   tell();
   const piece = (more: string) => {

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { DecisionSummary, EntryView, FullEntry, RecalledMessage } from "../answers";
 import { many, percent, safe, when, whole, words } from "../format";
 import { useOn } from "../on";
+import { PinButton } from "../pin";
 import { Restore } from "../restore";
 import { Badge, PlaceBadge } from "../widgets";
 import { CUT } from "./conversation";
@@ -53,7 +54,7 @@ function Message({ entry }: { entry: EntryView }) {
       ) : (
         text
       )}
-      <p class="turn-foot">
+      <div class="turn-foot">
         <PlaceBadge place={entry.place} />
         {entry.pinned && <Badge kind="pinned">pinned</Badge>}
         <a href={on.link("transcript", { seq: entry.seq })} aria-label={`Entry ${entry.seq} in the transcript`}>
@@ -62,7 +63,8 @@ function Message({ entry }: { entry: EntryView }) {
         <span class="muted">
           {whole(entry.tokens)} tokens · {when(entry.ts)}
         </span>
-      </p>
+        <PinButton seq={entry.seq} pinned={entry.pinned} />
+      </div>
     </article>
   );
 }

@@ -104,7 +104,7 @@ function Log({ entries, talk, shared, children }: LogProps) {
         {children}
         {turns}
         {talk.said && <Saying text={talk.said} role="user" />}
-        {talk.answering !== null && <Saying text={talk.answering} role="assistant" state={talk.state} />}
+        {talk.answering !== null && <Saying text={talk.answering} role="assistant" state={talk.state} since={talk.since} />}
         <p class="unseen" aria-live="polite">
           {talk.heard}
         </p>
@@ -114,7 +114,8 @@ function Log({ entries, talk, shared, children }: LogProps) {
 }
 
 /** What is on its way and not in the transcript yet. */
-function Saying({ text, role, state }: { text: string; role: "user" | "assistant"; state?: string }) {
+function Saying(props: { text: string; role: "user" | "assistant"; state?: string | undefined; since?: number }) {
+  const { text, role, state, since } = props;
   const asking = state === "asking";
   const name = role === "user" ? "You, now" : "The answer";
   return (
@@ -123,7 +124,22 @@ function Saying({ text, role, state }: { text: string; role: "user" | "assistant
         {text || (asking ? "…" : "")}
         {asking && <span class="caret" aria-hidden="true" />}
       </div>
+      {asking && since !== undefined && <Elapsed since={since} />}
       {state === "stopped" && <p class="turn-foot muted">Stopped.</p>}
     </article>
+  );
+}
+
+/** How long the answer has been awaited. */
+function Elapsed({ since }: { since: number }) {
+  const [now, set] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => set(Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <p class="turn-foot muted" role="timer" aria-label="Waiting for the answer">
+      {Math.max(0, Math.floor((now - since) / 1_000))} s
+    </p>
   );
 }

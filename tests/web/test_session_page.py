@@ -1,0 +1,130 @@
+"""A session's life on the page: renamed, forked, exported and erased, by pointer and by keyboard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+from tests.web.browsing import Visit
+from tests.web.test_views import settled
+from tests.web.worlds import MAIN, OTHER, World
+
+from recto.engine.erasure import read_erasures
+
+TITLE = "Hello from the other session."
+
+
+def choose(page: Page, action: str) -> None:
+    page.get_by_role("banner").get_by_role("button", name="Session").click()
+    page.get_by_role("group", name="Session actions").get_by_role("button", name=action).click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def sidebar(page: Page, title: str):
+    return page.get_by_role("region", name="Sessions").get_by_role("link", name=title)
+
+
+def test_sessions_are_listed_by_title_and_found_by_it(looking: Visit, told: World):
+    page = settled(looking.enter(told.key, "window", OTHER))
+    expect(page.get_by_role("banner")).to_contain_text(TITLE)
+    expect(page.get_by_role("banner")).to_contain_text(OTHER)
+    expect(sidebar(page, TITLE)).to_contain_text(OTHER)
+    page.get_by_label("Find a session").fill("from the OTHER")
+    expect(sidebar(page, "staging server")).to_have_count(0)
+    expect(sidebar(page, TITLE)).to_be_visible()
+    page.get_by_label("Find a session").fill("")
+
+
+def test_a_session_is_renamed_forked_exported_and_erased_by_pointer(changing: Visit, fresh: World, tmp_path: Path):
+    page = settled(changing.enter(fresh.key, "window", OTHER))
+    choose(page, "Rename")
+    page.get_by_label("Title").fill("Greetings")
+    changing.shot("session-rename")
+    page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("banner")).to_contain_text("Greetings")
+    expect(sidebar(page, "Greetings")).to_be_visible()
+
+    choose(page, "Fork")
+    expect(page.get_by_label("Title of the copy")).to_have_value("Greetings (fork)")
+    page.get_by_role("dialog").get_by_role("button", name="Fork").click()
+    expect(page.get_by_role("banner")).to_contain_text("Greetings (fork)")
+    expect(page.get_by_role("banner")).to_contain_text(f"{OTHER}-fork")
+
+    choose(page, "Export")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    assert download.value.suggested_filename == "agent-default-other-fork.jsonl"
+    download.value.save_as(tmp_path / "a.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["seq"] for line in lines[1:]] == list(range(1, fresh.gateway.store.head(f"{OTHER}-fork").seq + 1))
+
+    choose(page, "Erase")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Greetings (fork)")
+    expect(dialog).to_contain_text("It cannot be undone.")
+    erase = dialog.get_by_role("button", name="Erase for good")
+    page.get_by_label("Reason").fill("a test")
+    page.get_by_label("to confirm").fill(OTHER)
+    expect(erase).to_have_attribute("aria-disabled", "true")
+    page.get_by_label("to confirm").fill(f"{OTHER}-fork")
+    changing.shot("session-erase")
+    erase.click()
+    expect(page.get_by_role("banner")).to_contain_text(MAIN)
+    expect(sidebar(page, "Greetings (fork)")).to_have_count(0)
+    expect(sidebar(page, "Greetings")).to_be_visible()
+    assert fresh.gateway.store.head(f"{OTHER}-fork").seq == 0
+    [erasure] = read_erasures(fresh.gateway.store)[f"{OTHER}-fork"]
+    assert erasure.reason == "a test"
+
+
+def test_a_session_is_renamed_and_erased_by_the_keyboard_alone(changing: Visit, fresh: World):
+    page = settled(changing.enter(fresh.key, "window", OTHER))
+    menu = page.get_by_role("banner").get_by_role("button", name="Session")
+    menu.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.get_by_label("Title").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("By hand")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("banner")).to_contain_text("By hand")
+    expect(menu).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Erase")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_label("to confirm").focus()
+    page.keyboard.type(OTHER)
+    page.keyboard.press("Tab")
+    page.keyboard.type("a test")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("banner")).to_contain_text(MAIN)
+    assert fresh.gateway.store.head(OTHER).seq == 0
+
+
+def test_a_message_is_pinned_from_the_conversation(changing: Visit, fresh: World):
+    page = settled(changing.enter(fresh.key, "chat", OTHER))
+    page.get_by_role("button", name="Pin entry 1", exact=True).click()
+    expect(page.get_by_role("button", name="Unpin entry 1", exact=True)).to_be_visible()
+    assert fresh.happened("pinned", OTHER) == 1
+
+
+def test_the_menu_fits_a_phone(changing: Visit, fresh: World):
+    page = settled(changing.enter(fresh.key, "window", OTHER))
+    page.set_viewport_size({"width": 390, "height": 740})
+    page.get_by_role("banner").get_by_role("button", name="Session").click()
+    items = page.get_by_role("group", name="Session actions").bounding_box()
+    assert items is not None
+    assert items["x"] >= 0
+    assert items["x"] + items["width"] <= 390
+    changing.shot("session-menu-phone")

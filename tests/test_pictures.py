@@ -53,6 +53,33 @@ def test_a_picture_stands_on_a_page_with_words_for_those_who_cannot_see_it(name)
     assert len(words) > 20
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_animated_demo_is_what_the_command_prints_now(module, theme):
+    tool = module("make_demo")
+    text = (FOLDER / f"demo-{theme}.svg").read_text(encoding="utf-8")
+    assert text == tool.drawn(theme), "python tools/make_demo.py"
+    root = ElementTree.fromstring(text)
+    assert len(text.encode()) <= LARGEST
+    assert root.find(f"{SVG}title").text
+    assert len(root.find(f"{SVG}desc").text) > 80
+    shown = {element.text for element in root.iter(f"{SVG}text")}
+    printed = "\n".join(line.plain for line in tool.recorded())
+    assert all(part in printed for part in shown - {f"$ {tool.COMMAND}"})
+    assert len(shown) > 30
+    assert "prefers-reduced-motion" in text
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        *("svg", "title", "desc", "style", "rect", "circle", "path", "g", "text"),
+    }
+    assert re.findall(r"https?://[^\"'<\s]+", text) == [SVG.strip("{}")]
+    assert not re.search(r"\bon\w+=|href|url\(|@import", text)
+
+
+def test_the_readme_shows_the_demo_in_light_and_dark():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert '<source media="(prefers-color-scheme: dark)" srcset="docs/pictures/demo-dark.svg">' in readme
+    assert re.search(r'<img src="docs/pictures/demo-light\.svg" width="\d+" alt="[^"]{80,}">', readme)
+
+
 def test_text_that_is_drawn_is_text_and_never_markup(module):
     drawing = module("pictures.drawing")
     picture = drawing.Picture(name="x", title="<script>", description="a & b", width=10, height=10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import called
 
+from recto.cli.console import out
 from recto.cli.main import COMMANDS
 
 RECTO = str(Path(sys.executable).parent / "recto")
@@ -217,6 +219,17 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(here):
     told = run("demo", "--exchanges", "20").stdout
     assert "the heads are the same" in told
     assert "tampered.db: entry 1 is not what was stored" in told
+    assert sorted(path.name for path in here.iterdir()) == ["chat.json"]
+
+
+def test_the_demo_shows_three_moments_of_the_sample_week(here, monkeypatch):
+    monkeypatch.setattr(out, "width", 96)
+    printed = run("demo").stdout
+    assert "- Never run anything against lantern_prod, not even a SELECT. (8)" in printed
+    assert "> I have to take something back: invoices do not go out on the 1st." in printed
+    assert "superseded by" in printed
+    [(back, evicted)] = re.findall(r"restored: (\d+) of (\d+) messages are in the prompt again, byte for byte", printed)
+    assert back == evicted != "0"
     assert sorted(path.name for path in here.iterdir()) == ["chat.json"]
 
 

@@ -22,7 +22,10 @@ import pytest
 from recto.config import load
 from recto.config.factory import SystemClock, open_memory, open_session, open_store
 from recto.engine.projection import DECISIONS
+from recto.engine.prompt_diff import prompt_after
 from recto.engine.verification import verify
+from recto.engine.window_view import entry_history, window_view
+from recto.formats.entry_text import entry_text
 from recto.formats.validation import problems
 from recto.gateway.api_keys import Keys
 from recto.recall.quoting import HEADER
@@ -249,3 +252,51 @@ def test_the_address_that_is_printed_logs_in_to_the_page_with_the_sample_on_it(s
     assert get("/asker")["main"] == "agent:default:main"
     with closing(open_store(settings_of(folder), create=False)) as store:
         assert Keys(store, SystemClock()).list() == (), "a key that is lent is stored nowhere"
+
+
+def of_user(session, text):
+    return next(entry for entry in session.read() if entry.role == "user" and entry_text(entry) == text)
+
+
+def answered_from(session, text):
+    """The blocks of the prompt that a question of the script was answered from."""
+    question = of_user(session, text)
+    answer = next(entry for entry in session.read(question.seq) if entry.role == "assistant")
+    return window_view(session.window, answer.seq - 1).blocks
+
+
+def test_a_constraint_is_in_the_prompt_after_its_message_was_evicted(session):
+    script = load_script()
+    said = of_user(session, script.instructions[1].request)
+    blocks = answered_from(session, script.later[-1].request)
+    assert entry_history(session.window, said.seq).decisions[0].action == "evicted"
+    assert said.seq not in {block.seq for block in blocks}
+    kept = [block for block in blocks if block.what in ("record", "notes", "summary")]
+    assert any("Never run anything against lantern_prod" in block.text for block in kept)
+
+
+def test_a_wrong_statement_is_recalled_together_with_its_correction(session):
+    script = load_script()
+    wrong, correction = (of_user(session, text) for text in (script.instructions[0].request, script.correction.request))
+    blocks = answered_from(session, script.later[0].request)
+    assert not {wrong.seq, correction.seq} & {block.seq for block in blocks}
+    [recalled] = [block for block in blocks if block.what == "recalled"]
+    assert {wrong.seq, correction.seq} <= set(recalled.sources)
+    assert f"superseded by {pointer_to(SESSION, correction.seq)}" in recalled.text
+    assert "They go out on the 5th" in recalled.text
+
+
+def test_a_compaction_is_undone_and_its_messages_are_sent_again_byte_for_byte(session):
+    entries = list(session.read())
+    compactions = {entry.seq: entry for entry in entries if entry.kind == "compaction"}
+    undone = [entry for entry in entries if entry.kind == "restored"]
+    [restored] = [entry for entry in undone if json.loads(entry.content)["decision"] in compactions]
+    made = compactions[json.loads(restored.content)["decision"]]
+    spans = json.loads(made.content)["left"]
+    evicted = [entry for entry in entries if any(first <= entry.seq <= last for first, last in spans)]
+    messages = [entry.content for entry in evicted if entry.kind == MESSAGE]
+    assert len(messages) > 10
+    assert not set(messages) & set(prompt_after(session.window, made.seq).messages)
+    assert set(messages) <= set(prompt_after(session.window, restored.seq).messages)
+    asked = of_user(session, load_script().undo.request)
+    assert made.seq < asked.seq < restored.seq

@@ -93,9 +93,22 @@ class SamplePlayer:
         pins_before = session.window.state.pins.copy()
         if trimmed is not None:
             session.restore(trimmed.seq)
-        self._fix_bugs(session, self._script.bugs["thursday"])
+        first, *others = self._script.bugs["thursday"]
+        self._fix_bug(session, first)
+        self._undo_compaction(session)
+        self._fix_bugs(session, others)
         session.unpin(*(session.window.state.pins - pins_before))
         session.compact(self._script.compaction_focus)
+
+    def _undo_compaction(self, session: Session) -> None:
+        """Compacts too early: the user still needs the messages, and the decision is undone."""
+        pins_before = session.window.state.pins.copy()
+        compaction = session.compact(self._script.early_compaction_focus)[-1]
+        self._advance_clock(1, 2)
+        session.append({"role": "user", "content": self._script.undo.request})
+        session.restore(compaction.seq)
+        session.unpin(*(session.window.state.pins - pins_before))
+        self._respond(session, {"role": "assistant", "content": self._script.undo.answer})
 
     def _play_friday(self, session: Session) -> None:
         for exchange in self._script.later:

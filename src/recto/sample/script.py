@@ -78,6 +78,9 @@ class Script:
     later: list[ScriptedExchange]
     """Questions of the last day, which need recall."""
     compaction_focus: str
+    early_compaction_focus: str
+    """Of a compaction that the user undoes."""
+    undo: ScriptedExchange
     checkpoint: Mapping[str, Any]
     """Arguments of `Session.checkpoint`."""
     notes: list[ScriptedNote]
@@ -139,7 +142,7 @@ def load_script() -> Script:
     """Reads the script from the package data."""
     package = resources.files(__package__)
     tables: dict[str, Any] = tomllib.loads((package / "script.toml").read_text("utf-8"))
-    for name in ("task", "correction", "review"):
+    for name in ("task", "correction", "undo", "review"):
         tables[name] = ScriptedExchange(**tables[name])
     for name in ("instructions", "between", "later"):
         tables[name] = [ScriptedExchange(**exchange) for exchange in tables[name]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import provenance
@@ -24,54 +25,46 @@ INTRODUCTION = (
 _OF_PEERS = "Beside the peers"
 """A section that `make bench-peers-docs` writes."""
 _OLDER = "Some of these figures are older than the code that they measure; docs/benchmarks.md says which."
-_WINDOW = (
-    "append, one per commit",
-    "group commit, 8 writers",
-    "append in batches of 500 to 1,000,000 entries",
-    "open at 1,000,000 entries, p50",
-    "tail of 200 at 1,000,000 entries, p50",
-    "tail of 200: largest over smallest session",
-    "verify 1,000,000 entries",
-    "o200k",
-    "claude-4.7/formula",
-    "import agent sessions",
-    "turn at 1,000,000 messages, p50",
-    "32 K, Recto sliding_window: unchanged prefix",
-    "32 K, plain trimming: unchanged prefix",
-    "32 K, Recto sliding_window: input at cache prices",
-    "32 K, plain trimming: input at cache prices",
+
+
+@dataclass(frozen=True)
+class ReadmeFigure:
+    """One line of the README's table: a column of two rows of the page, and the command that measures them."""
+
+    title: str
+    column: str
+    ours: str
+    other: str
+    other_name: str
+    command: str
+
+
+README_FIGURES = (
+    ReadmeFigure(
+        "what the agent's next action refers to, in a 16 K prompt",
+        "support",
+        "all runs, 16 K: sliding_window",
+        "all runs, 16 K: trimming at equal tokens",
+        "truncation, equal tokens",
+        "trial",
+    ),
+    ReadmeFigure(
+        "evidence for a question, in a 32 K prompt after 131,000 tokens",
+        "in part",
+        "BEAM, 32 K: recall",
+        "BEAM, 32 K: plain trimming",
+        "truncation",
+        "evidence",
+    ),
+    ReadmeFigure(
+        "all sessions with the evidence, in the first 5 of 48",
+        "all@5",
+        "LME-48 session (n=419): Recto",
+        "LME-48 session (n=419): porter",
+        "BM25",
+        "recall",
+    ),
 )
-_RECALL = (
-    "LME-48 session (n=419): porter",
-    "LME-48 session (n=419): Recto",
-    "LME-48 turn (n=419): porter",
-    "LME-48 turn (n=419): Recto",
-    "BEAM exchange (n=355): porter",
-    "BEAM exchange (n=355): Recto",
-)
-_EVIDENCE = (
-    "BEAM, 8 K: plain trimming",
-    "BEAM, 8 K: sliding window, no recall",
-    "BEAM, 8 K: recall",
-    "BEAM, 32 K: plain trimming",
-    "BEAM, 32 K: sliding window, no recall",
-    "BEAM, 32 K: recall",
-    "BEAM: the whole history",
-)
-_COMPACTION = ("recorded summary", "Recto, extractive", "newest messages, and recall")
-_GATEWAY = tuple(
-    f"{load}: {whom}"
-    for load in ("1 session of 10 messages", "16 sessions of 10 messages, streamed", "16 sessions of 1,000 messages")
-    for whom in ("direct", "Recto", "LiteLLM")
-)
-IN_THE_README = {
-    "figures": _WINDOW,
-    "recall figures": _RECALL,
-    "evidence figures": _EVIDENCE,
-    "compaction figures": _COMPACTION,
-    "gateway figures": _GATEWAY,
-}
-"""By the mark in the README they stand under; a mark is renewed where all of its rows were measured in one run."""
 
 
 def write(report: dict) -> None:
@@ -120,27 +113,30 @@ def _page(sections: dict[str, str]) -> str:
 
 
 def _readme(readme: str, page: str) -> str:
-    """The README with the rows of the page, and a note where the section of one is older than its code."""
+    """The README with its figures, and a note where the section of one is older than its code."""
     sections = {_name(heading): text for heading, text in _sections(page).items()}
-    stale = provenance.stale_sections(page)
-    for mark, chosen in IN_THE_README.items():
-        found = [_row_in(sections, what) for what in chosen]
-        rows = [row for row in found if row is not None]
-        if len(rows) < len(chosen):
-            continue
-        lines: list[str] = []
-        current: list[str] = []
-        for header, row, _ in rows:
-            if header != current:
-                lines += [*([""] if lines else []), *header]
-                current = header
-            lines.append(row)
-        if any(name in stale for *_, name in rows):
-            lines += ["", _OLDER]
-        excerpt = "\n".join(lines) + "\n"
-        between = re.compile(rf"(<!-- {mark}: begin -->\n).*?(<!-- {mark}: end -->)", re.DOTALL)
-        readme = between.sub(lambda found, text=excerpt: found[1] + text + found[2], readme)
-    return readme
+    lines = ["| | Recto | without | measured by |", "|---|--:|--:|---|"]
+    for figure in README_FIGURES:
+        values = [_value_in(sections, what, figure.column) for what in (figure.ours, figure.other)]
+        if None in values:
+            return readme
+        lines.append(
+            f"| {figure.title} | {values[0]} | {values[1]} ({figure.other_name}) | `python -m bench {figure.command}` |"
+        )
+    if {figure.command for figure in README_FIGURES} & set(provenance.stale_sections(page)):
+        lines += ["", _OLDER]
+    between = re.compile(r"(<!-- figures: begin -->\n).*?(<!-- figures: end -->)", re.DOTALL)
+    return between.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], readme)
+
+
+def _value_in(sections: dict[str, str], what: str, column: str) -> str | None:
+    """The cell of a row of the page."""
+    found = _row_in(sections, what)
+    if found is None:
+        return None
+    header, row, _ = found
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header[0], row)]
+    return cells[1][cells[0].index(column)]
 
 
 def _excerpted(page: str, mark: str, text: str | None) -> str:

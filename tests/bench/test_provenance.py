@@ -78,10 +78,13 @@ def test_every_section_of_the_page_says_what_it_was_measured_of():
 def test_figures_of_the_readme_are_those_of_the_page():
     page = (ROOT / pages.PAGE).read_text(encoding="utf-8")
     readme = (ROOT / pages.README).read_text(encoding="utf-8")
-    for mark in pages.IN_THE_README:
-        excerpt = re.search(rf"<!-- {mark}: begin -->\n(.*?)<!-- {mark}: end -->", readme, re.DOTALL)
-        assert excerpt, mark
-        assert all(line in page for line in excerpt[1].splitlines() if line.startswith("|"))
+    lines = [line for line in readme.splitlines() if "`python -m bench " in line and line.startswith("|")]
+    assert len(lines) == len(pages.README_FIGURES)
+    for line, figure in zip(lines, pages.README_FIGURES, strict=True):
+        ours, other = line.split("|")[2].strip(), line.split("|")[3].split()[0]
+        for what, value in ((figure.ours, ours), (figure.other, other)):
+            row = next(row for row in page.splitlines() if row.startswith(f"| {what} |"))
+            assert value in [cell.strip() for cell in row.split("|")]
 
 
 def test_the_check_fails_while_a_page_hides_the_age_of_its_figures(tmp_path):

@@ -25,7 +25,7 @@ from recto.cli._common import GATEWAY_PACKAGES, require_packages
 from recto.cli.console import err, safe
 from recto.cli.serve import LISTENS, PAGE
 from recto.config import Settings
-from recto.config.factory import SystemClock, open_store
+from recto.config.factory import SystemClock, make_embedded_model, open_store
 from recto.errors import SettingsError, StoreError
 from recto.formats.entry_text import list_sessions
 
@@ -76,6 +76,8 @@ def run_command(context: click.Context, gateway: str | None, quiet: bool, comman
                 codex_login=_codex_login(os.environ),
             ),
         )
+        if plan.embedded and not gateway:
+            make_embedded_model(settings)  # raises, with the cure, where it is not installed
         for name, text in plan.files.items():
             Path(folder, name).write_text(text, encoding="utf-8")
         if not quiet:

@@ -52,7 +52,7 @@ ALERT_KINDS: Mapping[AlertName, _AlertKind] = {
     ),
     "evictions": _AlertKind(
         grade="degradation",
-        says="{x:.1f} messages left in each of the last turns, on average",
+        says="{x:.1f} messages were evicted in each of the last turns, on average",
         action="let one relief last longer (lower window.floor_percent), or have what comes in shortened first "
         "(window.mode: zones)",
     ),

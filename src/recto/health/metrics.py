@@ -179,7 +179,7 @@ TURN_METRICS = (
         worse="rising",
         attribute="recto.protected",
         prometheus="recto_protected_ratio",
-        help="Share of the room that may not leave.",
+        help="Share of the input budget that is protected.",
         buckets=_SHARES,
     ),
     TurnMetric(

@@ -122,7 +122,7 @@ function Detail({ line: one, onClose }: { line: AuditLine; onClose: () => void }
           ["Topic", one.topic],
           ["When", when(one.ts)],
           ["Surface", safe(one.surface) || "none"],
-          ["Asked for by", safe(one.by) || "nobody in particular"],
+          ["Asked for by", safe(one.by) || "not recorded"],
           ["Policy", safe(one.policy) || "none"],
           ["Entries", whole(one.messages)],
           ["Freed", one.freed === null ? "nothing" : whole(one.freed)],

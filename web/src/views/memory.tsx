@@ -43,7 +43,7 @@ function Proposals({ agent }: { agent: string }) {
   const known = useAsked<MemoryPage>("/memory", { agent, limit: 100 });
   const next = found?.next;
   return (
-    <Panel title="Proposals" note="Nothing is remembered before somebody has approved exactly these bytes.">
+    <Panel title="Proposals" note="Nothing is remembered until exactly these bytes are approved.">
       <Refusal refused={refused} />
       {loading && !found && <Waiting kind="tall" />}
       {found && !found.proposals.length && (

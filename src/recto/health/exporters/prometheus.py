@@ -193,7 +193,7 @@ class _ScrapeCollector:
         )
         yield GaugeMetricFamily(
             "recto_protected_max_ratio",
-            "Largest share of a room that may not leave, over sessions at work.",
+            "Largest protected share of an input budget, over sessions at work.",
             stats.protected,
         )
         yield GaugeMetricFamily(

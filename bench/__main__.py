@@ -34,6 +34,7 @@ from bench import (
     recall_scale,
     replay,
     screens,
+    scrubbing,
     simulate,
     starting,
     statements,
@@ -77,6 +78,7 @@ SECTIONS = {
     "gateway_memory": gateway.memory,
     "gateway_hostile": gateway_hostile.run,
     "screens": screens.run,
+    "scrubbing": scrubbing.run,
     "postgres": postgres.run,
 }
 SIZED = {"storing": storing.run, "turns": turns.run, "recall_scale": recall_scale.run}

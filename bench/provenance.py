@@ -70,6 +70,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gateway_memory": ("src/recto/gateway",),
     "gateway_hostile": ("src/recto/gateway",),
     "screens": ("src/recto/tui", "src/recto/gateway/inspection", "web/src"),
+    "scrubbing": ("src/recto/engine/window_view.py", "src/recto/gateway/inspection", "web/src/window"),
     "postgres": ("src/recto/stores/postgres",),
     "likelihood": (*_ENGINE, *_WINDOW, "src/recto/context/record.py", "src/recto/context/facts"),
     "peers": (*_ENGINE, *_WINDOW, "src/recto/recall"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.cli.calling import called_at, own_file
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 from tests.tui.driving import drawn, driven, press
+from tests.web.browsing import BUILT, CHROMIUM, chromium, visit
 
 import recto
 from recto.engine.views.codec import to_builtins
@@ -64,7 +66,8 @@ class Screens:
         reading = self.get("/session", session)["reading"]
         found = {
             "page and sidebar": reading,
-            "page, window": self.get("/session/context", session)["reading"],
+            "page, window": self.get("/session/window", session),
+            "page, budget": self.get("/session/context", session)["reading"],
             "page, health": self.get("/session/health", session)["reading"],
             "recto context": json.loads(called_at(self.home, "context", "list", session, "--json"))["reading"],
             "recto health": json.loads(called_at(self.home, "health", session, "--json"))["reading"],
@@ -96,12 +99,17 @@ class Screens:
             assert now is not None
             reading = now.reading
             assert to_builtins(reading) == self.get("/session", session)["reading"]
-            for key in ("4", "8"):
-                await press(pilot, "escape", key)
+            for keys in (("4",), ("4", "t"), ("8",)):  # the window, its budget, health
+                await press(pilot, "escape", *keys)
                 said = drawn(pilot)
                 assert f"{percent(reading.utilization)} {reading.zone}" in said
                 assert f"{short_number(reading.tokens)}/{short_number(reading.room)}" in said
-                assert reading_line(reading) in said or "No turn of this session was measured" in said
+                if keys == ("4",):
+                    full = f"{reading.tokens:,} of {reading.room:,} tokens {percent(reading.utilization)} {reading.zone}"
+                    assert f"Turn {reading.turn:,}" in said
+                    assert full in said
+                else:
+                    assert reading_line(reading) in said or "No turn of this session was measured" in said
 
 
 @pytest.fixture
@@ -182,6 +190,25 @@ def test_every_screen_shows_one_reading_of_a_library_session(screens):
         agree(screens.readings(TWO))
         session.compact()
         assert agree(screens.readings(TWO))[3] == turn + 2
+        with ThreadPoolExecutor(1) as browser:  # a browser and an event loop cannot run in one thread
+            shown = browser.submit(page_says, screens.gw, TWO).result()
+        tokens, room, zone, turns = agree(screens.readings(TWO))
+        for where, says in shown.items():
+            assert f"{tokens:,} of {room:,} tokens" in says, where
+            assert zone in says, where
+            assert f"turn {turns:,}" in says.lower(), where
+
+
+def page_says(gw: Running, session: str) -> dict[str, str]:
+    """The header of the page and the summary of its window, in a browser."""
+    if not CHROMIUM or not BUILT.exists():
+        pytest.skip("there is no Chromium here, or no page: make chromium web")
+    with chromium() as browser, visit(browser, gw.url) as made:
+        page = made.enter(gw.secret, "window", session)
+        page.locator(".window-says").wait_for()
+        page.locator(".gauge-line").wait_for()
+        names = {"header": ".gauge-line", "window": ".window-says"}
+        return {name: page.locator(where).inner_text() for name, where in names.items()}
 
 
 def test_an_entry_that_answers_no_prompt_is_no_run(screens):

@@ -1,5 +1,5 @@
 // The window: on the left the whole transcript, on the right the prompt as it is sent; at any moment of the session.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { WindowView } from "../answers";
 import { many, percent, whole } from "../format";
 import { useOn } from "../on";
@@ -25,13 +25,10 @@ export function Window() {
     const timer = setTimeout(() => history.replaceState(null, "", on.link("window", { at })), REST);
     return () => clearTimeout(timer);
   }, [at]);
-  const last = Math.max(view?.last ?? 1, on.now?.entries ?? 1);
-  return (
-    <div class="stack window-view">
-      <Scrubber at={at} last={last} settled={!loading} onMove={move} />
-      <Refusal refused={refused} />
-      {!view && loading && <Waiting kind="window" />}
-      {view && (
+  // The same nodes until another window is fetched: while the scrubber moves, only the scrubber is drawn.
+  const shown = useMemo(
+    () =>
+      view && (
         <>
           <Summary view={view} />
           <Fill view={view} />
@@ -39,7 +36,16 @@ export function Window() {
           <Legend />
           <SpanTable view={view} onOpen={show} />
         </>
-      )}
+      ),
+    [view],
+  );
+  const last = Math.max(view?.last ?? 1, on.now?.entries ?? 1);
+  return (
+    <div class="stack window-view" data-at={view?.at}>
+      <Scrubber at={at} last={last} settled={!loading} onMove={move} />
+      <Refusal refused={refused} />
+      {!view && loading && <Waiting kind="window" />}
+      {shown}
       {open !== undefined && (
         <HistoryDialog
           seq={open}
@@ -89,7 +95,8 @@ function Sides({ view, onOpen }: { view: WindowView; onOpen: (seq: number) => vo
   const [curves, draw] = useState<Curve[]>([]);
   useLayoutEffect(() => {
     const sides = box.current!;
-    const again = () => draw(curvesOf(sides, view));
+    const quotes = view.blocks.some((block) => block.sources.length); // without any, nothing has to be measured
+    const again = () => draw((before) => (quotes || before.length ? curvesOf(sides, view) : before));
     again();
     const list = sides.querySelector(".blocks-side");
     list?.addEventListener("scroll", again, { passive: true });
@@ -100,6 +107,7 @@ function Sides({ view, onOpen }: { view: WindowView; onOpen: (seq: number) => vo
       size.disconnect();
     };
   }, [view]);
+  const blocks = useMemo(() => <Blocks view={view} onOpen={onOpen} onPoint={point} />, [view]);
   return (
     <div ref={box} class="sides">
       <Minimap view={view} marked={pointed[0]} onOpen={onOpen} />
@@ -109,7 +117,7 @@ function Sides({ view, onOpen }: { view: WindowView; onOpen: (seq: number) => vo
         ))}
       </svg>
       <div class="blocks-side" tabIndex={0} role="region" aria-label="The prompt">
-        <Blocks view={view} onOpen={onOpen} onPoint={point} />
+        {blocks}
       </div>
     </div>
   );

@@ -1,7 +1,7 @@
 """The window of a long session in a real Chromium: how long until it is drawn, and whether the scrubber moves smoothly.
 
-The slider is moved from script, once for each frame, from one end of the session to the other and back; the page fetches
-the window of the newest moment as fast as it gets answers. Frames are the times between two callbacks of
+The slider is moved from script, once for each frame, from one end of the session to the other and back; the page
+fetches the window of the newest moment as fast as it gets answers. Frames are the times between two callbacks of
 `requestAnimationFrame`: what takes longer than a frame of the screen is seen as a stutter. A step is a single move to a
 moment that was not fetched before, until the page shows it.
 """
@@ -11,13 +11,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bench.measure import figures, percentile, progress, row
 from bench.screens import DRAWN, PAGE, SESSION, SETTINGS, TURNS, _browser, _end
 from bench.turns import counted, exchanges, filled
 from recto.config import load
 from recto.gateway.local import GatewayAddress, connect_gateway
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext
 
 MOVES = 120
 STEPS = 40
@@ -43,7 +46,8 @@ STEP = """(at) => new Promise(done => {
   const begun = performance.now(), shown = () => Number(document.querySelector('[data-at]')?.dataset.at) === at;
   set.call(slider, String(at));
   slider.dispatchEvent(new Event('input', {bubbles: true}));
-  const look = () => shown() ? requestAnimationFrame(() => done(performance.now() - begun)) : requestAnimationFrame(look);
+  const end = () => done(performance.now() - begun);
+  const look = () => requestAnimationFrame(shown() ? end : look);
   look();
 })"""
 """Moves the slider to an entry; returns the milliseconds until its window is shown."""
@@ -70,12 +74,12 @@ def run(quick: bool) -> list[dict]:
     return rows
 
 
-def _measured(context: Any, gateway: GatewayAddress, size: int) -> list[dict]:
+def _measured(context: BrowserContext, gateway: GatewayAddress, size: int) -> list[dict]:
     page = context.new_page()
     page.goto(f"{gateway.url}/#/window?session={SESSION}&key={gateway.key}")
     drawn = float(page.wait_for_function(DRAWN, timeout=120_000).json_value())
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
-    last = int(page.locator("input[type=range]").get_attribute("max"))
+    last = int(page.locator("input[type=range]").get_attribute("max") or 1)
     frames = page.evaluate(MOVE, MOVES)
     steps = [page.evaluate(STEP, at) for at in (last * number // (STEPS + 1) for number in range(1, STEPS + 1))]
     values = {

@@ -88,7 +88,7 @@ def test_figures_of_the_readme_are_those_of_the_page():
 
 
 def test_the_check_fails_while_a_page_hides_the_age_of_its_figures(tmp_path):
-    for name in ("docs", "bench", "tools", "src"):
+    for name in ("docs", "bench", "tools", "src", "tests", "web"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text(encoding="utf-8"))
     (tmp_path / "docs").unlink()

@@ -105,9 +105,9 @@ class Screens:
                 assert f"{percent(reading.utilization)} {reading.zone}" in said
                 assert f"{short_number(reading.tokens)}/{short_number(reading.room)}" in said
                 if keys == ("4",):
-                    full = f"{reading.tokens:,} of {reading.room:,} tokens {percent(reading.utilization)} {reading.zone}"
                     assert f"Turn {reading.turn:,}" in said
-                    assert full in said
+                    full = f"{reading.tokens:,} of {reading.room:,} tokens"
+                    assert f"{full} {percent(reading.utilization)} {reading.zone}" in said
                 else:
                     assert reading_line(reading) in said or "No turn of this session was measured" in said
 

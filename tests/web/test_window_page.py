@@ -22,7 +22,7 @@ def test_the_window_shows_every_block_of_the_prompt_with_its_tokens(looking: Vis
     page = settled(looking.enter(told.key, "window", MAIN))
     view = asked(told, "/session/window")
     expect(blocks(page).locator(".block")).to_have_count(len(view["blocks"]))
-    shown = blocks(page).locator(".block-tokens").all_inner_texts()
+    shown = blocks(page).locator(".block-tokens").all_text_contents()
     assert [int(re.sub(r"\D", "", text)) for text in shown] == [block["tokens"] for block in view["blocks"]]
     expect(page.get_by_role("main")).to_contain_text(f"{view['tokens']:,} of {view['room']:,} tokens")
     expect(page.get_by_role("banner")).to_contain_text(f"{view['tokens']:,} of {view['room']:,} tokens")

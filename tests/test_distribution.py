@@ -219,7 +219,7 @@ def test_a_program_runs_over_the_embedded_model_with_two_extras(wheel, tmp_path)
 def test_another_package_of_the_same_import_name_is_reported_instead_of_a_traceback(wheel, tmp_path):
     made = Environment(tmp_path / "environment", wheel)
     (made.site / "recto" / "__init__.py").write_text("# files of another project took the place of ours\n")
-    done = made.recto("sessions")
+    done = made.recto("session", "ls")
     assert done.returncode == 2
     assert "another package named 'recto'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -288,7 +288,7 @@ class UnknownSession(RectoError):
 
     def __init__(self, session: str, nearest: str | None = None) -> None:
         self.session = session
-        hint = f" Did you mean '{nearest}'?" if nearest else " 'recto sessions' lists what is stored."
+        hint = f" Did you mean '{nearest}'?" if nearest else " 'recto session ls' lists what is stored."
         super().__init__(f"no session '{session}' in this store.{hint}")
 
 
@@ -424,7 +424,8 @@ class StoreCorrupt(StoreError):
         self.detail = detail
         super().__init__(
             f"'{path}' is damaged ({detail}). Keep the file and its -wal and -heads neighbours as they are, run "
-            "'recto verify' to see what is whole, 'recto export' what can be read, and restore the rest from a copy."
+            "'recto verify' to see what is whole, 'recto session export' what can be read, and restore the rest from a "
+            "copy."
         )
 
 

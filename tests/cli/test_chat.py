@@ -114,7 +114,7 @@ def test_a_gateway_of_its_own_answers_over_the_settings_store(reached, tmp_path,
     own_file(tmp_path).write_text(json.dumps(settings))
     monkeypatch.delenv("RECTO_KEY", raising=False)
     assert "You said: 'Hi.'" in called_at(tmp_path, "chat", "--session", "agent:other:main", typed="Hi.\n")
-    assert "agent:other:main" in called_at(tmp_path, "sessions")
+    assert "agent:other:main" in called_at(tmp_path, "session", "ls")
 
 
 @pytest.mark.parametrize(

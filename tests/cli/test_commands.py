@@ -88,12 +88,12 @@ def _read(terminal: int) -> bytes:
 
 def test_a_file_goes_in_is_listed_shown_verified_and_comes_out(here):
     assert "3 entries (3 new) into agent:me:main" in run("import", "chat.json", "--session", "agent:me:main").stdout
-    assert "agent:me:main" in run("sessions").stdout
-    assert "What is 6 x 7?" in run("show", "agent:me:main").stdout
+    assert "agent:me:main" in run("session", "ls").stdout
+    assert "What is 6 x 7?" in run("session", "show", "agent:me:main").stdout
     assert "4 entries in 1 sessions: all as stored" in run("verify").stdout
-    out = run("export", "agent:me:main", "--as", "original").stdout
+    out = run("session", "export", "agent:me:main", "--as", "original").stdout
     assert out == (here / "chat.json").read_text()
-    run("export", "agent:me:main", "-o", "out.jsonl")
+    run("session", "export", "agent:me:main", "-o", "out.jsonl")
     assert (here / "out.jsonl").read_bytes().startswith(b'{"recto": 1')
     run("--store", "second.db", "import", "out.jsonl")
     run("--store", "second.db", "verify")
@@ -102,9 +102,9 @@ def test_a_file_goes_in_is_listed_shown_verified_and_comes_out(here):
 def test_programs_get_json(here):
     [done] = map(json.loads, run("import", "chat.json", "--json").stdout.splitlines())
     assert (done["entries"], done["new"], done["problems"]) == (3, 3, [])
-    [listed] = map(json.loads, run("sessions", "--json").stdout.splitlines())
+    [listed] = map(json.loads, run("session", "ls", "--json").stdout.splitlines())
     assert listed["entries"] == 4
-    shown = [json.loads(line) for line in run("show", done["sessions"][0], "--json").stdout.splitlines()]
+    shown = [json.loads(line) for line in run("session", "show", done["sessions"][0], "--json").stdout.splitlines()]
     assert [row["seq"] for row in shown] == [1, 2, 3, 4]
     assert json.loads(shown[2]["content"]) == MESSAGES[2]
     assert json.loads(run("verify", "--json").stdout) == {
@@ -117,21 +117,21 @@ def test_programs_get_json(here):
 
 
 def test_ranges_can_be_shown(stored):
-    assert len(run("show", "agent:me:main", "--from", "2", "--to", "3", "--json").stdout.splitlines()) == 2
-    assert len(run("show", "agent:me:main", "--last", "1", "--json").stdout.splitlines()) == 1
+    assert len(run("session", "show", "agent:me:main", "--from", "2", "--to", "3", "--json").stdout.splitlines()) == 2
+    assert len(run("session", "show", "agent:me:main", "--last", "1", "--json").stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize("full", [[], ["--full"]])
 def test_text_from_a_transcript_cannot_act_on_a_terminal(stored, monkeypatch, full):
     monkeypatch.setenv("COLUMNS", "200")
-    shown = in_a_terminal("show", "agent:me:main", "--last", "3", *full)
+    shown = in_a_terminal("session", "show", "agent:me:main", "--last", "3", *full)
     for harmful in (b"\x1b]", b"\x1b[2J", b"\x07", b"\xc2\x9b", "\u202e".encode()):
         assert harmful not in shown
     assert b"[link=x]y[/link]" in shown
 
 
 def test_a_line_of_an_entry_stays_one_line_in_a_pipe(stored):
-    assert len(run("show", "agent:me:main").stdout.splitlines()) == 4
+    assert len(run("session", "show", "agent:me:main").stdout.splitlines()) == 4
 
 
 def test_progress_is_shown_to_people_only(here):
@@ -142,20 +142,20 @@ def test_progress_is_shown_to_people_only(here):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["sho"], 2, "there is no command 'sho'. Did you mean 'recto show'?"),
-        (["show", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
-        (["show", "a\nb"], 3, "printable"),
+        (["sho"], 2, "there is no command 'sho'. Did you mean 'recto session show'?"),
+        (["session", "show", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
+        (["session", "show", "a\nb"], 3, "printable"),
         (["import", "nothing.json"], 2, "does not exist"),
         (["import", "bad.jsonl"], 3, "line 2"),
         (["import", "picture.png"], 3, "picture.png"),
-        (["export", "agent:me:main", "-o", "chat.json"], 2, "--force"),
-        (["export", "agent:me:main", "-o", "no/such/folder/x"], 3, "no/such/folder"),
-        (["export", "agent:me:main", "agent:me:main", "--as", "messages"], 2, "takes one session"),
+        (["session", "export", "agent:me:main", "-o", "chat.json"], 2, "--force"),
+        (["session", "export", "agent:me:main", "-o", "no/such/folder/x"], 3, "no/such/folder"),
+        (["session", "export", "agent:me:main", "agent:me:main", "--as", "messages"], 2, "takes one session"),
         (["--store", "no/such/folder/a.db", "import", "chat.json"], 4, "no/such/folder"),
-        (["--store", "chat.json", "sessions"], 4, "chat.json"),
-        (["--store", "missing.db", "sessions"], 4, "no store here"),
-        (["--config", "none.yaml", "sessions"], 2, "no file"),
-        (["--config", "typo.yaml", "sessions"], 2, "Did you mean 'store'"),
+        (["--store", "chat.json", "session", "ls"], 4, "chat.json"),
+        (["--store", "missing.db", "session", "ls"], 4, "no store here"),
+        (["--config", "none.yaml", "session", "ls"], 2, "no file"),
+        (["--config", "typo.yaml", "session", "ls"], 2, "Did you mean 'store'"),
         (["verify", "--heads", "chat.json"], 3, "heads"),
     ],
 )
@@ -172,7 +172,7 @@ def test_unreadable_lines_are_reported_and_the_rest_is_kept(here):
     done = run("import", "bad.jsonl", "--keep-going", "--session", "agent:me:main", code=1)
     assert "line 2" in done.stderr
     assert "3 entries" in done.stdout
-    assert run("export", "agent:me:main", "--as", "original").stdout == (here / "bad.jsonl").read_text()
+    assert run("session", "export", "agent:me:main", "--as", "original").stdout == (here / "bad.jsonl").read_text()
 
 
 def test_a_changed_file_is_found_and_a_kept_head_shows_a_rewrite(here):

@@ -32,7 +32,7 @@ def offered(*words: str) -> list[str]:
 
 def test_commands_sessions_models_and_settings_are_offered(home):
     assert offered("ch") == ["chat", "checkpoint"]
-    assert offered("show", "agent:") == ["agent:me:main"]
+    assert offered("session", "show", "agent:") == ["agent:me:main"]
     assert offered("recall", "x", "--session", "ag") == ["agent:me:main"]
     assert "gpt-4o" in offered("chat", "--model", "gpt-4")
     assert offered("config", "window.mo") == ["window.mode"]
@@ -40,14 +40,15 @@ def test_commands_sessions_models_and_settings_are_offered(home):
 
 
 def test_what_goes_wrong_offers_nothing_and_says_nothing(home):
-    assert offered("--store", "nowhere.db", "show", "a") == []
+    assert offered("--store", "nowhere.db", "session", "show", "a") == []
     own_file(home).write_text("nonsense: 1\n")
-    assert offered("show", "agent:") == []
+    assert offered("session", "show", "agent:") == []
     assert "_recto_completion" in called_at(home, "completion", "zsh")
 
 
 def test_bash_completes_a_session_whose_name_holds_colons(home):
-    bash = 'eval "$(recto completion bash)"; COMP_WORDS=(recto show agent:m); COMP_CWORD=2; _recto_completion recto'
+    words = "COMP_WORDS=(recto session show agent:m); COMP_CWORD=3"
+    bash = f'eval "$(recto completion bash)"; {words}; _recto_completion recto'
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     told = subprocess.run(
         ["bash", "-c", f'{bash}; echo "${{COMPREPLY[*]}}"; [[ $COMP_WORDBREAKS != *:* ]]'],

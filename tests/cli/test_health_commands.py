@@ -81,7 +81,7 @@ def test_thresholds_are_those_of_the_settings(store, monkeypatch):
 def test_what_left_the_store_and_came_into_another_is_as_healthy_as_before(store, tmp_path):
     turns = worked(store)
     file, other = tmp_path / "out.jsonl", tmp_path / "b.db"
-    assert called("--store", str(store), "export", "-o", str(file)).returncode == 0
+    assert called("--store", str(store), "session", "export", "-o", str(file)).returncode == 0
     assert called("--store", str(other), "import", str(file)).returncode == 0
     before, after = (json.loads(called("--store", str(at), "health", "--json").stdout) for at in (store, other))
     assert after == before

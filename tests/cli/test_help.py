@@ -6,6 +6,7 @@ import pytest
 from tests.cli.calling import called_at
 
 from recto.cli.main import COMMANDS, SECTIONS
+from recto.cli.session import SESSION_COMMANDS
 from recto.lab.commands.group import LAB_COMMANDS
 
 MAX_LINE = 60
@@ -17,7 +18,9 @@ def test_every_command_is_in_one_section():
     assert list(SECTIONS) == ["Start", "Inspect", "Change", "Serve", "Operate", "Lab"]
 
 
-@pytest.mark.parametrize("line", [line for _, line in (*COMMANDS.values(), *LAB_COMMANDS.values())])
+@pytest.mark.parametrize(
+    "line", [line for _, line in (*COMMANDS.values(), *LAB_COMMANDS.values(), *SESSION_COMMANDS.values())]
+)
 def test_a_line_of_help_is_short_and_begins_with_a_verb(line):
     first = line.split()[0]
     assert len(line) < MAX_LINE
@@ -30,7 +33,7 @@ def test_a_line_of_help_is_short_and_begins_with_a_verb(line):
     [
         ("search", "recto recall"),
         ("replay", "recto lab replay"),
-        ("sesions", "recto sessions"),
+        ("sesions", "recto session ls"),
         ("undo", "recto restore"),
     ],
 )
@@ -57,7 +60,19 @@ def test_without_a_command_the_stored_sessions_are_named(tmp_path):
     assert "recto tui" in said
 
 
-@pytest.mark.parametrize("command", [("sessions",), ("context", "list"), ("recall", "port"), ("health",), ("verify",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (
+            "session",
+            "ls",
+        ),
+        ("context", "list"),
+        ("recall", "port"),
+        ("health",),
+        ("verify",),
+    ],
+)
 def test_nothing_stored_yet_is_no_error_and_a_store_that_was_named_is(tmp_path, command):
     assert "Nothing is stored yet" in called_at(tmp_path, *command)
     assert "there is no store here" in called_at(tmp_path, "--store", "other.db", *command, code=4)

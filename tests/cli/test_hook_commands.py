@@ -89,7 +89,7 @@ def test_before_a_compaction_everything_is_kept_and_the_handoff_comes_back_once(
     found = kinds(ID)
     assert len([kind for kind in found if kind == MESSAGE]) > 30
     assert {CHECKPOINT, HANDOFF} <= set(found)
-    exported = called("--store", "agent.db", "export", ID, "--as", "original")
+    exported = called("--store", "agent.db", "session", "export", ID, "--as", "original")
     assert exported.stdout.splitlines() == lines
     text = replayed(hook("claude-code", "SessionStart", told("SessionStart", transcript, source="compact")).stdout)
     assert text.startswith("[Handoff:")
@@ -108,7 +108,7 @@ def test_what_is_new_is_taken_in_turn_by_turn_and_once(transcript):
     with recto.open("agent.db", session=ID) as found:
         places = [json.loads(entry.meta).get("place") for entry in found.read() if entry.kind != "imported"]
     assert places == list(range(len(places)))
-    assert called("--store", "agent.db", "export", ID, "--as", "original").stdout.encode() == whole
+    assert called("--store", "agent.db", "session", "export", ID, "--as", "original").stdout.encode() == whole
 
 
 def test_a_new_session_is_given_what_the_one_before_it_left_for_it(transcript):

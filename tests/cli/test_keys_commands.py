@@ -76,11 +76,11 @@ def test_mistakes_end_in_one_line(store):
 
 def test_no_other_command_shows_the_keys(store, tmp_path):
     run(store, "keys", "add", "laptop")
-    assert "recto:keys" not in run(store, "sessions").stdout + run(store, "sessions", "--json").stdout
-    assert run(store, "show", "recto:keys").returncode == 2
+    assert "recto:keys" not in run(store, "session", "ls").stdout + run(store, "session", "ls", "--json").stdout
+    assert run(store, "session", "show", "recto:keys").returncode == 2
     assert run(store, "read", "recto://recto:keys/1").returncode == 3
-    assert run(store, "export", "recto:keys").returncode == 2
-    run(store, "export", "--all", "-o", str(tmp_path / "all.jsonl"))
+    assert run(store, "session", "export", "recto:keys").returncode == 2
+    run(store, "session", "export", "--all", "-o", str(tmp_path / "all.jsonl"))
     assert b"key_added" not in (tmp_path / "all.jsonl").read_bytes()
     assert run(store, "index").stdout.startswith("0 entries")
     verified = json.loads(run(store, "verify", "--json").stdout)

@@ -42,7 +42,7 @@ def test_what_cannot_be_pinned_is_refused_and_nothing_is_changed(home):
 
 def test_a_decision_about_a_session_is_told_to_programs_too(home):
     noted = json.loads(called_at(home, "note", "add", "constraints", "Never.", *KEY, "--json"))
-    copied = json.loads(called_at(home, "fork", "agent:me:main", "agent:me:copy", "--json"))
+    copied = json.loads(called_at(home, "session", "fork", "agent:me:main", "agent:me:copy", "--json"))
     assert noted["seq"] > 3
     assert copied["entries"] == noted["seq"]
 

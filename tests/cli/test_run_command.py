@@ -154,10 +154,10 @@ def test_a_program_runs_with_its_own_key_its_exit_code_is_kept_and_its_history_i
     assert upstream.asked[0].headers["authorization"] == "Bearer sk-own"
     page, session = done.stderr.splitlines()
     assert page.startswith("Recto: http://127.0.0.1:")
-    assert "entries; recto show agent:default:" in session
+    assert "entries; recto session show agent:default:" in session
     assert not listens(page)
     key = session.split()[-1]
-    assert "Is the crane in order?" in called_at(tmp_path, "--store", str(tmp_path / "a.db"), "show", key)
+    assert "Is the crane in order?" in called_at(tmp_path, "--store", str(tmp_path / "a.db"), "session", "show", key)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

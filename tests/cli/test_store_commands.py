@@ -36,7 +36,7 @@ def names(store):
 
 
 def test_a_session_is_erased_by_who_types_its_name(store):
-    done = run(store, "store", "erase", "one", *REASON, typed="one\n")
+    done = run(store, "session", "rm", "one", *REASON, typed="one\n")
     assert done.returncode == 0, done.stderr
     assert "one: 1 entries erased" in done.stdout
     assert names(store) == [ACME, "two"]
@@ -44,13 +44,13 @@ def test_a_session_is_erased_by_who_types_its_name(store):
 
 @pytest.mark.parametrize("typed", ["", "two\n", "yes\n"])
 def test_anything_else_and_nobody_is_no(store, typed):
-    done = run(store, "store", "erase", "one", *REASON, typed=typed)
+    done = run(store, "session", "rm", "one", *REASON, typed=typed)
     assert done.returncode != 0
     assert len(names(store)) == 3
 
 
 def test_several_and_a_whole_tenant_are_erased_and_told_to_programs(store):
-    done = run(store, "store", "erase", "one", "two", *REASON, "--yes", "--json", "--by", "Grace")
+    done = run(store, "session", "rm", "one", "two", *REASON, "--yes", "--json", "--by", "Grace")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["session"], row["entries"], row["by"], row["is_finished"]) for row in rows] == [
         ("one", 1, "Grace", True),
@@ -64,7 +64,7 @@ def test_what_was_erased_is_audited_and_verified_without_a_false_alarm(store, tm
     heads = str(tmp_path / "heads.json")
     assert run(store, "verify", "--write-heads", heads).returncode == 0
     export = str(tmp_path / "audit.jsonl")
-    run(store, "store", "erase", "one", *REASON, "--yes")
+    run(store, "session", "rm", "one", *REASON, "--yes")
     done = run(store, "verify", "--heads", heads)
     assert done.returncode == 0
     assert "erased on purpose" in done.stdout
@@ -80,7 +80,7 @@ def test_what_was_erased_is_audited_and_verified_without_a_false_alarm(store, tm
 def test_an_export_of_a_session_that_was_erased_is_told_to_be_beyond_comparison(store, tmp_path):
     export = str(tmp_path / "audit.jsonl")
     run(store, "audit", "one", "--json", "-o", export)
-    run(store, "store", "erase", "one", *REASON, "--yes")
+    run(store, "session", "rm", "one", *REASON, "--yes")
     done = run(store, "audit", "--check", export)
     assert done.returncode == 1
     assert "erased on purpose" in done.stdout
@@ -89,24 +89,35 @@ def test_an_export_of_a_session_that_was_erased_is_told_to_be_beyond_comparison(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "name sessions, or a tenant"),
-        (("one", "--tenant", "acme"), "name sessions, or a tenant"),
-        (("nowhere",), "no session 'nowhere'"),
-        (("recto:keys",), "no session 'recto:keys'"),
-        (("--tenant", "nobody"), "nothing is stored of tenant 'nobody'"),
-        (("--tenant", "../x"), "a name is"),
+        (("session", "rm"), "Missing argument"),
+        (("store", "erase"), "Missing option"),
+        (("session", "rm", "nowhere"), "no session 'nowhere'"),
+        (("session", "rm", "recto:keys"), "no session 'recto:keys'"),
+        (("store", "erase", "--tenant", "nobody"), "nothing is stored of tenant 'nobody'"),
+        (("store", "erase", "--tenant", "../x"), "a name is"),
     ],
 )
 def test_what_is_not_there_and_what_is_not_clear_erases_nothing(store, arguments, says):
-    done = run(store, "store", "erase", *arguments, *REASON, "--yes")
+    done = run(store, *arguments, *REASON, "--yes")
     assert done.returncode != 0
     assert says in done.stderr
     assert len(names(store)) == 3
 
 
+def test_a_session_is_renamed_and_listed_by_its_title(store):
+    done = run(store, "session", "rename", "one", "Login bug", "--json")
+    assert json.loads(done.stdout) == {"session": "one", "title": "Login bug", "seq": 2}
+    rows = [json.loads(line) for line in run(store, "session", "ls", "--json").stdout.splitlines()]
+    assert {row["session"]: row["title"] for row in rows}["one"] == "Login bug"
+    assert "Login bug" in run(store, "session", "ls").stdout
+    assert run(store, "session", "rename", "nowhere", "x").returncode == 2
+    assert run(store, "session", "rename", "one", "two\nlines").returncode == 3
+    assert run(store, "verify").returncode == 0
+
+
 def test_a_reason_is_needed(store):
-    assert run(store, "store", "erase", "one", "--yes").returncode == 2
-    assert run(store, "store", "erase", "one", "--yes", "--reason", " ").returncode == 3
+    assert run(store, "session", "rm", "one", "--yes").returncode == 2
+    assert run(store, "session", "rm", "one", "--yes", "--reason", " ").returncode == 3
     assert len(names(store)) == 3
 
 

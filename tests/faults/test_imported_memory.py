@@ -35,7 +35,7 @@ def exported(tmp_path, monkeypatch) -> Path:
         memories.approve(proposal.id, proposal.digest, "mallory")
         assert [one.memory.text for one in memories.remembered()] == [TEXT]
     file = tmp_path / "memory.jsonl"
-    done = called("--store", str(there / "a.db"), "export", "agent:default:memory", "-o", str(file))
+    done = called("--store", str(there / "a.db"), "session", "export", "agent:default:memory", "-o", str(file))
     assert done.returncode == 0, done.stderr
     return file
 

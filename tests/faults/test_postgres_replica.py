@@ -322,12 +322,19 @@ def test_the_command_line_says_that_it_read_from_a_replica_and_the_doctor_how_fa
         own_file(tmp_path).write_text(yaml.safe_dump(settings))
         return called_at(tmp_path, *command, code=code)
 
-    for command in (("sessions",), ("show", chat), ("audit", chat)):
+    for command in (
+        (
+            "session",
+            "ls",
+        ),
+        ("session", "show", chat),
+        ("audit", chat),
+    ):
         assert "read from a replica; it may be" in told(LONG, *command)
     assert "s behind; it may be 600 s" in told(LONG, "doctor")
     with pair.paused():
         pair.say(chat, "more")
-        shown = told(SHORT, "show", chat)
+        shown = told(SHORT, "session", "show", chat)
         assert "more" in shown
         assert "replica" not in shown
         assert "has not replayed" in told(SHORT, "doctor", code=1)
@@ -338,7 +345,7 @@ def test_a_replica_of_a_file_is_a_mistake_in_the_settings(tmp_path):
     SqliteStore(tmp_path / "a.db").close()
     settings = {"store": str(tmp_path / "a.db"), "replica": {"url": "postgresql://db/recto"}}
     own_file(tmp_path).write_text(yaml.safe_dump(settings))
-    assert "replica.url" in called_at(tmp_path, "sessions", code=2)
+    assert "replica.url" in called_at(tmp_path, "session", "ls", code=2)
 
 
 def test_what_is_known_of_a_replica_is_only_what_it_has_replayed(pair):

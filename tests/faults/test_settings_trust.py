@@ -126,7 +126,7 @@ def test_a_cloned_folder_gets_neither_the_history_nor_the_key(folder, stranger, 
     history()
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__KEY", "sk-of-the-user")
     write(folder, hostile(url))
-    for command in (["index"], ["recall", "vault"], ["mcp"], ["serve", "--port", "0"], ["sessions"]):
+    for command in (["index"], ["recall", "vault"], ["mcp"], ["serve", "--port", "0"], ["session", "ls"]):
         done = called(*command)
         assert done.returncode == 2, done.stderr
         assert "recall.embedder." in done.stderr

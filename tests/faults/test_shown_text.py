@@ -241,7 +241,6 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "context": [("context", "list"), ("context", "detail"), ("context", "detail", "--session", NAMED)],
     "doctor": [("doctor",)],
     "facts": [("facts",), ("facts", "--all")],
-    "fork": [("fork", KEY, "agent:me:copy [red]"), ("fork", TERMINAL[1], "agent:me:x")],
     "grep": [
         ("grep", "e", "-C", "2"),
         ("grep", "-E", ".", "-n", "500"),
@@ -279,8 +278,13 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "restore": [("restore", "1"), ("restore", "999999")],
     "resume": [("resume",), ("resume", NAMED)],
     "run": [("run", TERMINAL[8].replace("\x00", ""))],
-    "sessions": [("sessions",), ("sessions", "--limit", "1"), ("sessions", "--after", TERMINAL[8])],
-    "show": [("show",), ("show", "--last", "1000"), ("show", "--from", "1", "--full"), ("show", NAMED, "--full")],
+    "session": [
+        *(("session", "ls"), ("session", "ls", "--limit", "1"), ("session", "ls", "--after", TERMINAL[8])),
+        *(("session", "show"), ("session", "show", "--last", "1000"), ("session", "show", NAMED, "--full")),
+        *(("session", "show", "--from", "1", "--full"), ("session", "fork", KEY, "agent:me:copy [red]")),
+        *(("session", "fork", TERMINAL[1], "agent:me:x"), ("session", "rm", TERMINAL[8], "--reason", "x")),
+        *(("session", "rename", KEY, MARKUP[3]), ("session", "rename", KEY, TERMINAL[8])),
+    ],
     "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],
     "unpin": [("unpin", "2"), ("unpin", "2", "--session", TERMINAL[8])],
     "verify": [("verify",), ("verify", TERMINAL[1])],
@@ -288,8 +292,8 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
 """How each command is asked that can show a text from outside."""
 DRAWING = {"chat", "tui"}
 """Commands that somebody sits before: they are asked in a terminal, below."""
-SILENT = {"completion", "demo", "export", "models", "serve", "trust"}
-"""Commands that show nothing of a transcript (an export is the exact bytes, for files)."""
+SILENT = {"completion", "demo", "models", "serve", "trust"}
+"""Commands that show nothing of a transcript. `session export` writes the exact bytes, for files."""
 
 
 def test_every_command_that_shows_text_is_asked():
@@ -332,8 +336,8 @@ def test_without_the_protection_the_same_commands_are_seen_to_act(home, monkeypa
     for name, module in list(sys.modules.items()):
         if name.startswith("recto.") and getattr(module, "safe", None) is safe:
             monkeypatch.setattr(module, "safe", str)
-    assert "U+001B" in acts(said_at(home, "show", "--from", "1", "--full"))
-    assert "U+202E" in acts(said_at(home, "show", "--last", "400"))
+    assert "U+001B" in acts(said_at(home, "session", "show", "--from", "1", "--full"))
+    assert "U+202E" in acts(said_at(home, "session", "show", "--last", "400"))
 
 
 def in_a_terminal(home: Path, *arguments: str) -> str:
@@ -344,7 +348,7 @@ def in_a_terminal(home: Path, *arguments: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("arguments", [("show", "--last", "400", "--full"), ("audit", "--text")])
+@pytest.mark.parametrize("arguments", [("session", "show", "--last", "400", "--full"), ("audit", "--text")])
 def test_somebody_at_a_terminal_gets_colours_and_nothing_else(home, arguments):
     said = in_a_terminal(home, *arguments)
     assert "\x1b[" in said, "colours are ours"

@@ -160,7 +160,10 @@ def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
     file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
     own_file(tmp_path).write_text("recall: {embedder: {use: none}}\n")
     run(tmp_path, "import", str(file), "--session", "agent:real:main", "--model", "gpt-4o")
-    rows = [json.loads(row) for row in run(tmp_path, "show", "agent:real:main", "--from", "1", "--json").splitlines()]
+    rows = [
+        json.loads(row)
+        for row in run(tmp_path, "session", "show", "agent:real:main", "--from", "1", "--json").splitlines()
+    ]
     # The first user message is a note of the client; the task is the first one that the user typed.
     task = next(row for row in rows if row["role"] == "user" and row["kind"] == "message" and row["text"][0] != "<")
     asked = [

@@ -271,9 +271,9 @@ def test_the_command_prints_a_store_key_once_and_the_setting_opens_the_store(url
         assert [one.returncode for one in granted] == [0, 0, 0]
         assert [bool(one.stdout) for one in granted] == [True, False, True]
         name, _, key = granted[2].stdout.strip().partition("=")
-        assert called("--store", as_role(url, role), "sessions").returncode != 0
+        assert called("--store", as_role(url, role), "session", "ls").returncode != 0
         monkeypatch.setenv(name, key)
-        assert called("--store", as_role(url, role), "sessions").returncode == 0
+        assert called("--store", as_role(url, role), "session", "ls").returncode == 0
 
 
 def test_policies_that_let_more_through_are_told(empty):

@@ -59,7 +59,7 @@ def demo_command(tour: bool, exchanges: int | None, keep: Path | None) -> None:
     Examples:
       recto demo
       recto demo --tour
-      recto demo --keep demo && recto --store demo/transcript.db sessions
+      recto demo --keep demo && recto --store demo/transcript.db session ls
     """
     if tour or exchanges or keep:
         _play_tour(exchanges or _EXCHANGES, keep)

@@ -88,9 +88,9 @@ def export_command(
 
     \b
     Examples:
-      recto export agent:default:main -o session.jsonl
-      recto export agent:default:main --as messages
-      recto export --all -o everything.jsonl
+      recto session export agent:default:main -o session.jsonl
+      recto session export agent:default:main --as messages
+      recto session export --all -o everything.jsonl
     """
     if output and output.exists() and not force:
         raise click.UsageError(f"'{output}' exists; replace it with --force")

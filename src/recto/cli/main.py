@@ -27,9 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "context": ("recto.cli.context", "Show what the model sees of a session, and what not."),
     "demo": ("recto.cli.demo", "See Recto at work on a generated session."),
     "doctor": ("recto.cli.doctor", "Check the installation, store and index; suggest fixes."),
-    "export": ("recto.cli.import_export", "Export sessions, losslessly or as messages."),
     "facts": ("recto.cli.compact", "List constraints, decisions, approvals and open errors."),
-    "fork": ("recto.cli.sessions", "Copy a session up to an entry, to try something else."),
     "grep": ("recto.cli.grep", "Search the lines of all messages of a session."),
     "health": ("recto.cli.health", "Show how the last turns went, their trends and alerts."),
     "hook": ("recto.cli.hook", "Save what Claude Code and Codex lose when they compact."),
@@ -49,9 +47,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("recto.cli.checkpoint", "Show the first page of a new window for a session."),
     "run": ("recto.cli.run", "Run an agent with its prompts inside the window."),
     "serve": ("recto.cli.serve", "Start the gateway; point a client's base_url at it."),
-    "sessions": ("recto.cli.sessions", "List the sessions of the store."),
-    "show": ("recto.cli.sessions", "Show the entries of a session."),
-    "store": ("recto.cli.store", "Copy, erase, upgrade or grant access to a store."),
+    "session": ("recto.cli.session", "List, show, export, fork, rename or erase sessions."),
+    "store": ("recto.cli.store", "Copy, upgrade, grant access to a store; erase a tenant."),
     "trust": ("recto.cli.trust", "Trust the settings file of a working folder."),
     "tui": ("recto.cli.tui", "Open the full-screen interface."),
     "unpin": ("recto.cli.pin", "Let pinned messages be evicted again."),
@@ -64,7 +61,7 @@ _WITHOUT_SETTINGS = ("doctor", "completion", "hook", "trust")
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("demo", "run", "chat", "tui", "import", "doctor"),
-    "Inspect": ("sessions", "show", "context", "recall", "grep", "read", "facts", "health", "audit"),
+    "Inspect": ("session", "context", "recall", "grep", "read", "facts", "health", "audit"),
     "Change": (
         "pin",
         "unpin",
@@ -76,17 +73,19 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "resume",
         "memory",
         "consolidate",
-        "fork",
     ),
     "Serve": ("serve", "keys", "mcp", "hook"),
-    "Operate": ("config", "models", "store", "index", "verify", "export", "trust", "completion"),
+    "Operate": ("config", "models", "store", "index", "verify", "trust", "completion"),
     "Lab": ("lab",),
 }
 """The commands as `recto --help` lists them."""
 _ELSEWHERE = {
     **{name: f"lab {name}" for name in ("bench", "compare", "fidelity", "mine", "replay", "simulate", "trial", "tune")},
+    **{name: f"session {name}" for name in ("export", "fork", "rename", "show")},
+    "erase": "session rm",
     "find": "recall",
-    "list": "sessions",
+    "list": "session ls",
+    "sessions": "session ls",
     "prune": "compact",
     "retrieve": "recall",
     "search": "recall",
@@ -121,12 +120,12 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
       recto demo                                 see it at work
       recto run claude                           run an agent with its prompts inside the window
       recto import session.jsonl                 take in a session of Claude Code, Codex or any chat
-      recto sessions                             what is stored
-      recto show agent:default:main --last 5     read it
+      recto session ls                           what is stored
+      recto session show --last 5                read it
       recto context list --model gpt-4o          where the tokens of the prompt go
       recto recall "which port did we choose"    find it, in the prompt or not
       recto verify                               prove that nothing was changed
-      recto export agent:default:main -o a.jsonl get it out, losslessly
+      recto session export -o a.jsonl            get it out, losslessly
     """
     from recto.config import load  # noqa: PLC0415  # start-up: --help and --version read no settings
 

@@ -374,7 +374,7 @@ def _consolidate(consolidator: Consolidator, keys: list[str], *, dry_run: bool, 
         err.print("not due yet; 'memory.every_hours' says how often", markup=False)
         return
     if not keys:
-        raise InputError("there is no session to review; 'recto sessions' lists what is stored")
+        raise InputError("there is no session to review; 'recto session ls' lists what is stored")
     if not as_json:
         for key in keys:
             if offered := consolidator.offered(key):

@@ -201,9 +201,9 @@ def _print_sessions(settings: Settings, began: int) -> None:
     with suppress(StoreError, SettingsError), closing(open_store(settings, create=False)) as store:
         changed = [summary for summary in list_sessions(store, "", 1_000) if summary.last_ts >= began]
         for summary in changed[:_MAX_LISTED]:
-            _print(f"Recto: {summary.session}, {summary.entries} entries; recto show {summary.session}")
+            _print(f"Recto: {summary.session}, {summary.entries} entries; recto session show {summary.session}")
         if len(changed) > _MAX_LISTED:
-            _print(f"Recto: {len(changed) - _MAX_LISTED} more sessions; recto sessions")
+            _print(f"Recto: {len(changed) - _MAX_LISTED} more sessions; recto session ls")
 
 
 def _print(text: str) -> None:

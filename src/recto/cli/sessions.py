@@ -1,4 +1,4 @@
-"""Commands that show what is stored: sessions, show, verify, fork."""
+"""Commands of sessions: session ls, show, fork and rename; and verify."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recto.cli.console import format_time, one_line, out, print_json, progress, 
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.engine.fork import fork
-from recto.engine.titles import titles_of
+from recto.engine.titles import rename_draft, titles_of
 from recto.engine.verification import Verification, verify
 from recto.engine.views.models import SessionListItem, full_entry, session_item
 from recto.errors import MalformedFile, StoreError, UnknownSession
@@ -33,18 +33,18 @@ _TITLE_WIDTH = 62
 _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}
 
 
-@click.command("sessions")
+@click.command("ls")
 @click.option("--after", default="", metavar="KEY", help="Start after this session.")
 @click.option("--limit", default=1000, show_default=True, help="How many at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_obj
-def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) -> None:
+def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> None:
     """Lists the sessions of the store.
 
     \b
     Examples:
-      recto sessions
-      recto sessions --json | jq -r .session
+      recto session ls
+      recto session ls --json | jq -r .session
     """
     with open_for_reading(settings) as store:
         summaries = list_sessions(store, after, limit + 1)
@@ -59,7 +59,7 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
         return
     print_sessions(items)
     if len(summaries) > limit:
-        out.print(f"There are more: recto sessions --after '{safe(summaries[limit - 1].session)}'", markup=False)
+        out.print(f"There are more: recto session ls --after '{safe(summaries[limit - 1].session)}'", markup=False)
 
 
 @click.command("show")
@@ -77,9 +77,9 @@ def show_command(
 
     \b
     Examples:
-      recto show agent:default:main
-      recto show agent:default:main --from 100 --to 120 --full
-      recto show agent:default:main --json | jq -r .text
+      recto session show agent:default:main
+      recto session show agent:default:main --from 100 --to 120 --full
+      recto session show agent:default:main --json | jq -r .text
     """
     with open_for_reading(settings) as store:
         key = resolve_session(store, session or settings.session)
@@ -258,8 +258,8 @@ def fork_command(settings: Settings, source: str, target: str, at: int | None, a
 
     \b
     Examples:
-      recto fork agent:default:main agent:default:other-way
-      recto fork agent:default:main agent:default:before --at 40
+      recto session fork agent:default:main agent:default:other-way
+      recto session fork agent:default:main agent:default:before --at 40
     """
     with closing(open_store(settings, create=False)) as store:
         key = resolve_session(store, operator_key(source, settings.tenant))
@@ -270,3 +270,26 @@ def fork_command(settings: Settings, source: str, target: str, at: int | None, a
         click.echo(json.dumps({"session": copy, "source": key, "entries": entry.seq - 1}))
     else:
         out.print(f"{safe(copy)}: {entry.seq - 1:,} entries as in {safe(key)}", markup=False, soft_wrap=True)
+
+
+@click.command("rename")
+@click.argument("session", shell_complete=complete_sessions)
+@click.argument("title")
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+@click.pass_obj
+def rename_command(settings: Settings, session: str, title: str, as_json: bool) -> None:
+    """Gives a session a title, of at most 120 characters. Its key stays.
+
+    The title is stored as an event; earlier titles stay in the transcript.
+
+    \b
+    Examples:
+      recto session rename agent:default:main "Login bug"
+    """
+    with closing(open_store(settings, create=False)) as store:
+        key = resolve_session(store, operator_key(session, settings.tenant))
+        [entry] = store.append(key, [rename_draft(SystemClock(), title, "cli")])
+    if as_json:
+        click.echo(json.dumps({"session": key, "title": title.strip(), "seq": entry.seq}))
+    else:
+        out.print(f"{safe(key)}: {safe(title.strip())}", markup=False, soft_wrap=True)

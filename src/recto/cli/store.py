@@ -1,10 +1,10 @@
-"""Commands for a complete store: store copy, store erase, store upgrade, store grant."""
+"""Commands for a complete store: store copy, erase, upgrade, grant; and the erasure of sessions: session rm."""
 
 from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -26,6 +26,7 @@ from recto.engine.erasure import Eraser, Erasure, erasable_sessions
 from recto.engine.store_copy import copy_store, count_entries
 from recto.engine.views.codec import to_builtins
 from recto.errors import SettingsError, UnknownSession
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal
 from recto.transcript.tenancy import operator_key
 
@@ -43,7 +44,7 @@ def store_command() -> None:
     Examples:
       recto store copy postgresql://recto@db/recto
       recto --store postgresql://recto@db/recto store copy backup.db
-      recto store erase agent:default:main --reason "asked for by the user"
+      recto store erase --tenant acme --reason "contract ended"
       recto --store postgresql://owner@db/recto store upgrade
       recto --store postgresql://owner@db/recto store grant recto_gateway
     """
@@ -82,42 +83,77 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
             out.print(safe(line), markup=False, soft_wrap=True)
 
 
+def _erasing(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every erasure has."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="One JSON object a session."),
+        click.option("--vacuum", is_flag=True, help="In a database: rewrite the parts that held them now."),
+        click.option("--yes", is_flag=True, help="Erase without asking."),
+        click.option("--by", default="", metavar="NAME", help="Who wants it. [default: your name on this machine]"),
+        click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept, with your name."),
+    ):
+        command = option(command)
+    return command
+
+
 @store_command.command("erase")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_sessions)
-@click.option("--tenant", default="", metavar="NAME", help="Everything of this tenant, its memory included.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept, with your name and where it ended.")
-@click.option("--by", default="", metavar="NAME", help="Who wants it. [default: your name on this machine]")
-@click.option("--yes", is_flag=True, help="Ask nobody.")
-@click.option("--vacuum", is_flag=True, help="In a database: write the parts that held them anew, now.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a session.")
+@click.option("--tenant", required=True, metavar="NAME", help="The tenant.")
+@_erasing
 @click.pass_obj
 def erase_command(
+    settings: Settings, /, tenant: str, reason: str, by: str, yes: bool, vacuum: bool, as_json: bool
+) -> None:
+    """Removes everything of a tenant for good: sessions, memory, index, checkpoints. It cannot be undone.
+
+    What stays is a record of each session: how many entries, the hash of the last, who and why
+    (`recto audit --erased`). `recto session rm` erases single sessions.
+
+    \b
+    Examples:
+      recto store erase --tenant acme --reason "contract ended" --yes
+      recto --store postgresql://owner@db/recto store erase --tenant acme --reason "contract ended" --vacuum
+    """
+    with closing(open_store(settings, create=False)) as store:
+        names = erasable_sessions(store, tenant)
+        _erase(settings, store, names, tenant, reason=reason, by=by, yes=yes, vacuum=vacuum, as_json=as_json)
+
+
+@click.command("rm")
+@click.argument("sessions", nargs=-1, required=True, metavar="SESSION...", shell_complete=complete_sessions)
+@_erasing
+@click.pass_obj
+def rm_command(
+    settings: Settings, /, sessions: tuple[str, ...], reason: str, by: str, yes: bool, vacuum: bool, as_json: bool
+) -> None:
+    """Removes whole sessions for good: transcript, index, checkpoints. It cannot be undone.
+
+    What stays is a record: which session, how many entries, the hash of the last, who and why (`recto audit --erased`).
+    The file of the store is rewritten without them; in a database that takes `--vacuum`, and the role that owns the
+    tables. An erasure that was interrupted is finished when it is requested again.
+
+    \b
+    Examples:
+      recto session rm agent:default:main --reason "asked for by the user"
+      recto session rm agent:default:a agent:default:b --reason "tests" --yes
+    """
+    with closing(open_store(settings, create=False)) as store:
+        names = [_stored(settings, name) for name in sessions]
+        _erase(settings, store, names, "", reason=reason, by=by, yes=yes, vacuum=vacuum, as_json=as_json)
+
+
+def _erase(  # noqa: PLR0913  # one parameter for each option
     settings: Settings,
-    /,
-    sessions: tuple[str, ...],
+    store: TranscriptStore,
+    names: list[str],
     tenant: str,
+    *,
     reason: str,
     by: str,
     yes: bool,
     vacuum: bool,
     as_json: bool,
 ) -> None:
-    """Removes whole sessions for good, or all that a tenant has: transcript, index, checkpoints. It cannot be undone.
-
-    What stays is a record: which session, how many entries, the hash of the last, who and why (`recto audit --erased`).
-    A file is written anew without them; in a database that takes `--vacuum`, and the role that owns the tables. An
-    erasure that was cut off goes on when it is asked for again.
-
-    \b
-    Examples:
-      recto store erase agent:default:main --reason "asked for by the user"
-      recto store erase --tenant acme --reason "contract ended" --yes
-      recto --store postgresql://owner@db/recto store erase --tenant acme --reason "contract ended" --vacuum
-    """
-    if bool(sessions) == bool(tenant):
-        raise click.UsageError("name sessions, or a tenant with --tenant")
-    with closing(open_store(settings, create=False)) as store, closing(open_index(settings, store)) as index:
-        names = erasable_sessions(store, tenant) if tenant else [_stored(settings, name) for name in sessions]
+    with closing(open_index(settings, store)) as index:
         eraser = Eraser(store=store, index=index, clock=SystemClock(), by=by or getpass.getuser(), reason=reason)
         if not yes:
             _confirm(tenant, names)

@@ -108,7 +108,7 @@ class SessionPool:
         gateway may not remove anything from it.
         """
         if not self._store.is_local:
-            message = "a gateway may not remove anything from a database; its owner runs 'recto store erase'"
+            message = "a gateway may not remove anything from a database; its owner runs 'recto session rm'"
             raise RequestRefused(409, "refused", message)
         name = self.view(key).key(session)
         for stale in self._close_all(name):

@@ -67,9 +67,7 @@ def erase(inspection: Inspection, call: ParsedCall) -> ErasedSession:
     """Removes the session for good: transcript, index and checkpoints. A record of it stays. It cannot be undone."""
     key = inspection.require_session(call)
     if is_memory_session(key):
-        raise RequestRefused(
-            409, "reserved", "this session holds decisions about memory; 'recto store erase' erases it"
-        )
+        raise RequestRefused(409, "reserved", "this session holds decisions about memory; 'recto session rm' erases it")
     if call.body["confirm"] != call.session:
         raise RequestRefused(422, "not_confirmed", "'confirm' is not the name of the session. Nothing was erased.")
     erasure = inspection.sessions.erase(call.key, call.session, by=call.caller, reason=call.body["reason"])

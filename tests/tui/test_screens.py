@@ -178,7 +178,8 @@ def test_a_gateway_that_does_not_answer_is_told_and_not_traced(shown):
 def test_a_wrong_key_is_refused_in_words(shown):
     async def tour() -> None:
         async with driven(shown, key="rk-wrong") as pilot:
-            assert "key" in drawn(pilot)
+            assert "This key is not valid here." in drawn(pilot)
+            assert "'recto keys add'" in drawn(pilot)
             assert "Traceback" not in drawn(pilot)
 
     asyncio.run(tour())

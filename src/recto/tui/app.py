@@ -12,7 +12,7 @@ from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 
 from recto.config import Settings
-from recto.errors import RectoError
+from recto.errors import RectoError, RequestRefused
 from recto.gateway.client import GatewayClient
 from recto.gateway.local import connect_gateway
 from recto.tui.dialogs import ChoiceDialog, TextDialog
@@ -40,6 +40,10 @@ _VIEWS: Mapping[str, Callable[[TuiState], BaseView]] = {
         MemoryView, NotesView,
     )
 }  # fmt: skip
+_WRONG_KEY = (
+    "This key is not valid here. Copy it from where it was printed ('recto serve --key' prints it when it starts, "
+    "'recto keys add' prints it once) and start 'recto tui --key rk-…' again."
+)
 _SECONDS = 3.0
 """How often the session is polled: others may write to it too."""
 _COLOURS: Mapping[bool, Mapping[str, str]] = {
@@ -127,10 +131,12 @@ class RectoApp(App[None]):
             self.screen.on_screen_resume()
 
     def _show_error(self, error: RectoError) -> None:
+        wrong_key = isinstance(error, RequestRefused) and error.status == 401  # HTTP
+        text = _WRONG_KEY if wrong_key else str(error)
         if isinstance(self.screen, BaseView):
-            self.screen.show_load_error(str(error))
+            self.screen.show_load_error(text)
         else:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(text, severity="error", markup=False)
 
     def on_changed(self, event: Changed) -> None:
         """Reloads at once after a change."""

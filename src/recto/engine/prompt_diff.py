@@ -33,6 +33,8 @@ _MAX_TEXT = 400
 """Characters of a line's text; the entry has the full text."""
 _FULL_FOLD_ENTRIES = 1_024
 """Up to this entry a session without a snapshot is folded from its beginning."""
+_FOLD_PAGE = 200
+"""Entries that are read at once to find where a fold without a snapshot begins."""
 _RECALL_LOOKBACK = 400
 """Entries before a prompt in which its recall event is searched: the length of a long turn."""
 
@@ -145,12 +147,13 @@ def _fold_start(window: Window, seq: int) -> int:
     first = window.store.find(window.session, snapshot_key(1))
     if seq <= _FULL_FOLD_ENTRIES or (first is not None and first.seq < seq):
         return seq
-    spent, begin = 0, seq
-    for entry in reversed(list(window.store.read(window.session, seq - MAX_ENTRIES + 1, seq))):
-        spent += entry.tokens
-        if spent > window.budget.input_budget:
-            break
-        begin = entry.seq
+    spent, begin, oldest = 0, seq, max(seq - MAX_ENTRIES + 1, 1)
+    for stop in range(seq, oldest - 1, -_FOLD_PAGE):  # mostly one page of entries fills the prompt
+        for entry in reversed(list(window.store.read(window.session, max(stop - _FOLD_PAGE + 1, oldest), stop))):
+            spent += entry.tokens
+            if spent > window.budget.input_budget:
+                return begin
+            begin = entry.seq
     return begin
 
 

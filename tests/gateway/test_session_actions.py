@@ -137,3 +137,20 @@ def test_a_gateway_removes_nothing_from_a_database(made, monkeypatch):
     assert erase(made).status_code == 409
     assert MAIN in listed(made)
     assert not read_erasures(made.store)
+
+
+def test_keys_are_listed_with_limits_and_use_and_without_secrets_to_their_tenant_alone(made):
+    key = Key(name="limited", tenant="north", agent="books", rights=frozenset({"ask"}), tokens_per_day=1_000)
+    added, secret = made.access.add(key)
+    made.access.revoke(made.keys["asks"].id)
+    answer = made.ask("anna", "GET", "/keys")
+    rows = {row["name"]: row for row in answer.json()["keys"]}
+    assert rows.keys() == {"anna", "look", "asks", "limited"}
+    assert (rows["limited"]["id"], rows["limited"]["tokens_per_day"], rows["limited"]["tokens_today"]) == (
+        added.id,
+        1_000,
+        0,
+    )
+    assert (rows["asks"]["state"], rows["anna"]["state"]) == ("revoked", "live")
+    assert not any(secret in answer.text for secret in (secret, *filter(None, made.secrets.values())))
+    assert made.ask("look", "GET", "/keys").status_code == 403

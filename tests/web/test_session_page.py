@@ -128,3 +128,11 @@ def test_the_menu_fits_a_phone(changing: Visit, fresh: World):
     assert items["x"] >= 0
     assert items["x"] + items["width"] <= 390
     changing.shot("session-menu-phone")
+
+
+def test_keys_are_shown_with_their_limits_and_without_secrets(looking: Visit, told: World):
+    page = settled(looking.enter(told.key, "keys", OTHER))
+    table = page.get_by_role("table", name="Keys")
+    expect(table).to_contain_text("ask, read, change, erase")
+    assert told.key not in page.content()
+    looking.shot("keys")

@@ -462,6 +462,27 @@ export interface Item {
   by: "agent" | "assistant" | "system" | "tool" | "user";
 }
 
+/** A key of the gateway, without its secret. A limit of 0 is none. */
+export interface KeyItem {
+  id: string;
+  name: string;
+  rights: Array<"ask" | "change" | "erase" | "read">;
+  agent: string;
+  state: "expired" | "live" | "revoked";
+  expires: number;
+  requests_per_minute: number;
+  concurrency: number;
+  tokens_per_day: number;
+  dollars_per_day: number;
+  tokens_today: number;
+  dollars_today: number;
+}
+
+/** The keys of a tenant, oldest first. */
+export interface KeyList {
+  keys: Array<KeyItem>;
+}
+
 /** State set by hand, or imported from a checkpoint of another transcript. It applies until it is set again. */
 export interface ManualState {
   goal: string;

@@ -4,7 +4,7 @@ import type { Caller } from "./answers";
 import type { Api, Refused } from "./api";
 import { line, safe } from "./format";
 import { Gauge } from "./gauge";
-import { Here, type On, useOn } from "./on";
+import { Here, may, type On, useOn } from "./on";
 import { type Given, link, type Route, useRoute } from "./route";
 import { Palettes } from "./palette";
 import { SessionMenu } from "./session_menu";
@@ -17,7 +17,7 @@ import { useWatched, type Watched } from "./watch";
 import { Button, Empty, Refusal, Waiting } from "./widgets";
 
 /** These show something also where nothing was said in a session yet. */
-const WITHOUT_SESSION = new Set(["chat", "memory"]);
+const WITHOUT_SESSION = new Set(["chat", "memory", "keys"]);
 const narrow = matchMedia("(max-width: 60rem)");
 
 const viewNamed = (name: string): View | undefined => VIEWS.find((one) => one.name === name);
@@ -171,7 +171,7 @@ function Side({ open, onClose, turnLook, onLeave }: SideProps) {
         </p>
         <nav aria-label="Views">
           <ul class="menu">
-            {VIEWS.map((one) => (
+            {VIEWS.filter((one) => !one.needs || may(on, one.needs)).map((one) => (
               <li key={one.name}>
                 <a href={on.link(one.name)} aria-current={one.name === on.view ? "page" : undefined}>
                   {one.title}

@@ -1,10 +1,12 @@
 // The views of the page, in the order of its menu. A view is one file; it draws what the inspection API answers.
 import type { FunctionComponent } from "preact";
+import type { Right } from "./on";
 import { Budget } from "./views/budget";
 import { Chat } from "./views/chat";
 import { Compare } from "./views/compare";
 import { Decisions } from "./views/decisions";
 import { Health } from "./views/health";
+import { Keys } from "./views/keys";
 import { Memory } from "./views/memory";
 import { Recall } from "./views/recall";
 import { Transcript } from "./views/transcript";
@@ -14,6 +16,8 @@ export interface View {
   name: string;
   title: string;
   show: FunctionComponent;
+  /** The right without which the menu does not list it. */
+  needs?: Right;
 }
 
 export const VIEWS: readonly View[] = [
@@ -26,4 +30,5 @@ export const VIEWS: readonly View[] = [
   { name: "budget", title: "Budget", show: Budget },
   { name: "memory", title: "Memory", show: Memory },
   { name: "health", title: "Health", show: Health },
+  { name: "keys", title: "Keys", show: Keys, needs: "change" },
 ];

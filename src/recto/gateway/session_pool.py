@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from recto.config import Settings
@@ -21,7 +22,8 @@ from recto.continuity.memory.manager import Memories
 from recto.engine.erasure import Eraser, Erasure
 from recto.engine.session import Session, held_bytes
 from recto.errors import RequestRefused
-from recto.gateway.api_keys import Key
+from recto.gateway.api_keys import Key, Keys
+from recto.gateway.budgets import Budgets, Spending
 from recto.gateway.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
 from recto.recall.indexer import Indexer
@@ -82,6 +84,13 @@ class SessionPool:
     def view(self, key: Key) -> TenantStore:
         """The store as the holder of an API key may see it: the one place where the gateway binds a tenant."""
         return TenantStore(self._store, key.tenant)
+
+    def keys_of(self, key: Key) -> list[tuple[Key, Spending]]:
+        """The keys of a key's tenant, without their secrets, and what each with a daily limit has used today."""
+        clock = SystemClock()
+        budgets = Budgets(self.view, clock, partial(model_registry(self._settings.models).card, warn=False))
+        keys = [other for other in Keys(self._store, clock).list() if other.tenant == key.tenant]
+        return [(other, budgets.today(other) if other.has_budget else Spending()) for other in keys]
 
     def memories(self, key: Key, agent: str = "") -> Memories:
         """The memory of one of the tenant's agents; without a name, of the key's agent."""

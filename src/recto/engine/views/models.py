@@ -111,6 +111,33 @@ class Caller:
     """Version of the gateway."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyItem:
+    """A key of the gateway, without its secret. A limit of 0 is none."""
+
+    id: str
+    name: str
+    rights: tuple[Literal["ask", "read", "change", "erase"], ...]
+    agent: str
+    state: Literal["live", "expired", "revoked"]
+    expires: int
+    """Microseconds since 1970; 0: never."""
+    requests_per_minute: int
+    concurrency: int
+    tokens_per_day: int
+    dollars_per_day: float
+    tokens_today: int
+    """Used since midnight in UTC; counted only for keys with a daily limit."""
+    dollars_today: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyList:
+    """The keys of a tenant, oldest first."""
+
+    keys: tuple[KeyItem, ...]
+
+
 def session_item(
     summary: SessionSummary, title: str, session_name: Callable[[str], str] = session_in
 ) -> SessionListItem:

@@ -132,6 +132,7 @@ def _merged(groups: tuple[Params, ...]) -> Params:
 
 OPERATIONS: tuple[Operation, ...] = (
     _get("/asker", queries.asker, models.Caller),
+    Operation(method="GET", path="/keys", right="change", handler=queries.keys, result=models.KeyList),
     _get(
         "/sessions",
         queries.sessions,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from recto.config import Settings
+from recto.config.factory import SystemClock
 from recto.context.window.report import Report
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint
@@ -38,6 +39,8 @@ from recto.engine.views.models import (
     ExportPage,
     FullEntry,
     GrepPage,
+    KeyItem,
+    KeyList,
     MemoryPage,
     NoteList,
     OutlinePage,
@@ -131,6 +134,30 @@ def asker(inspection: Inspection, call: ParsedCall) -> Caller:
         main=f"agent:{key.agent}:main",
         model=inspection.settings.model,
         version=__version__,
+    )
+
+
+def keys(inspection: Inspection, call: ParsedCall) -> KeyList:
+    """The keys of the key's tenant: rights, limits, and what was used today. Never a secret."""
+    now = SystemClock().now()
+    return KeyList(
+        keys=tuple(
+            KeyItem(
+                id=key.id,
+                name=key.name,
+                rights=tuple(right for right in RIGHTS if right in key.rights),
+                agent=key.agent,
+                state="revoked" if key.revoked else "live" if key.is_live(now) else "expired",
+                expires=key.expires,
+                requests_per_minute=key.requests_per_minute,
+                concurrency=key.concurrency,
+                tokens_per_day=key.tokens_per_day,
+                dollars_per_day=key.dollars_per_day,
+                tokens_today=spent.tokens,
+                dollars_today=spent.dollars,
+            )
+            for key, spent in inspection.sessions.keys_of(call.key)
+        )
     )
 
 

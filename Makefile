@@ -144,6 +144,7 @@ check: $(VENV)/.dev
 	$(BIN)/python tools/make_reference.py --check
 	$(BIN)/python tools/build_web.py --check
 	$(BIN)/python tools/check_bench.py
+	$(BIN)/python tools/check_style.py
 	$(BIN)/pytest tests/test_architecture.py tests/test_purity.py
 
 bench: $(VENV)/.dev

@@ -62,7 +62,7 @@ def row(what: str, note: str, plug: Any = None) -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, Any]]:
-    note = "calls and results are told in words, so there are no pairs to break"
+    note = "calls and results are written as text, so there are no pairs to break"
     return [
         row("own defaults", note),
         row("with Recto", note, lambda agent: RectoMemory(agent, "memory:", **NAMES)),

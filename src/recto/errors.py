@@ -101,7 +101,7 @@ class MalformedFile(InputError):
         self.reason = reason
         super().__init__(
             f"{source}, line {line}: {reason}. Nothing of this file was imported. "
-            "Mend the line, or import with --keep-going to keep unreadable lines as they are and read the rest."
+            "Fix the line, or import with --keep-going to keep unreadable lines as they are and read the rest."
         )
 
 
@@ -325,8 +325,8 @@ class WindowOverflow(RectoError):
             "conversation does not help: offer fewer tools, shorten the system text, allow a shorter answer, or use a "
             "model with a larger window."
             if self.needs_larger_window
-            else f"{'Mend the index, or unpin' if kept_by else 'Unpin'} or shorten what is largest, offer fewer tools, "
-            "or use a model with a larger window."
+            else f"{'Repair the index, or unpin' if kept_by else 'Unpin'} or shorten what is largest, offer fewer "
+            "tools, or use a model with a larger window."
         )
         super().__init__(
             f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, {why} "
@@ -357,7 +357,7 @@ class KeyReused(StoreError):
         self.key = key
         self.seq = seq
         super().__init__(
-            f"session '{session}': key '{key}' already stands for entry {seq}, which has other content. "
+            f"session '{session}': key '{key}' already belongs to entry {seq}, which has other content. "
             "Nothing was written; use a new key for a new message."
         )
 
@@ -487,7 +487,7 @@ class IndexUnavailable(IndexFailed):
             path,
             detail,
             f"the recall index '{path}' cannot be used: {detail}. No message is lost; if this stays so, "
-            "'recto doctor --repair' makes the index anew from the transcripts.",
+            "'recto doctor --repair' rebuilds the index from the transcripts.",
         )
 
 

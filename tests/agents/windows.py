@@ -19,7 +19,7 @@ from recto.tokens.tokenizers import Tokenizers
 ROUNDING = 500
 """Windows are multiples of this: what an agent says about its machine differs by some tokens."""
 _MARKER = 100
-"""Tokens of the note that stands for evicted messages, without the working record."""
+"""Tokens of the note that replaces evicted messages, without the working record."""
 _RECORD = 20
 """One part in so many of the room is kept for the working record, however little room there is."""
 

@@ -112,8 +112,8 @@ def test_only_the_user_can_bring_claude_a_result():
 
 def test_one_id_for_two_calls_of_a_turn_is_refused():
     twice = [USER, ("assistant", ["c1"], ""), ("assistant", ["c1"], ""), ONE]
-    assert judged(twice, ANTHROPIC) == ["message 1: the id 'c1' stands for two calls"]
-    assert judged(twice, RESPONSES) == ["message 2: the id 'c1' stands for two open calls"]
+    assert judged(twice, ANTHROPIC) == ["message 1: the id 'c1' names two calls"]
+    assert judged(twice, RESPONSES) == ["message 2: the id 'c1' names two open calls"]
     assert judged(twice, CHAT) == ["message 1: call 'c1' has no result where it has to be"]
 
 
@@ -126,7 +126,7 @@ def test_openai_refuses_an_assistant_message_that_holds_nothing():
 def test_reasoning_stands_before_what_it_led_to():
     assert judged([USER, ("assistant", ["c1"], "thinks"), ONE], RESPONSES) == []
     for events in ([USER, ("assistant", [], "thinks")], [USER, ("assistant", [], "thinks"), USER]):
-        assert judged(events, RESPONSES) == ["message 1: the reasoning stands without what it led to"]
+        assert judged(events, RESPONSES) == ["message 1: the reasoning has no message or call after it"]
 
 
 def test_what_nobody_knows_passes():

@@ -70,7 +70,7 @@ def written() -> str:
         " be undone. Beside the fields above they tell `messages` (how many left), `results` (how many shrank), and"
         " where something was written `tokens_from`, `tokens_to` and `fidelity`.",
         f"Policies: {_names(sorted(POLICIES))}. Zones: {_names(sorted(ZONES))}. Components of a budget:"
-        f" {_names(sorted(COMPONENTS))}. Whatever else stands there is told as `other`.",
+        f" {_names(sorted(COMPONENTS))}. Whatever else is there is exported as `other`.",
         "## Alerts",
         table(("alert", "grade", "threshold", "says", "what to do"), _alerts()),
         "## Log lines",
@@ -107,7 +107,7 @@ def _kinds() -> Iterator[str]:
         rows = [_kind(kind) for kind in sorted(TOPICS) if TOPICS[kind] == topic]
         if rows:
             yield f"### {TOPIC_WORDS[topic]}"
-            yield table(("kind", "says", "told in logs and spans"), rows)
+            yield table(("kind", "says", "in logs and spans"), rows)
 
 
 def _kind(kind: str) -> tuple[str, str, str]:

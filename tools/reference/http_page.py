@@ -15,7 +15,7 @@ from reference.markdown import cell, code, code_cell, page, prose, slug, table
 from reference.reading import attribute_texts
 
 _ABOUT = """Everything that the gateway answers. A key is sent as `Authorization: Bearer rk-…`, or as `x-api-key`; each
-route needs the right that stands beside it. How the gateway works: [the gateway](../gateway.md). How the inspection
+route needs the right that is beside it. How the gateway works: [the gateway](../gateway.md). How the inspection
 API is used: [the inspection API](../api.md)."""
 _DOES: Mapping[str, str] = {
     "GET /": "The page ([screens](../screens.md)); for others than browsers the name and version of the gateway.",
@@ -39,7 +39,7 @@ _DOES: Mapping[str, str] = {
     "GET /v1beta/models": "The models of the upstreams, in the shape that Gemini's clients read.",
     "POST /v1/messages/count_tokens": "The tokens that the prompt would have.",
     "POST /v1/responses": "OpenAI's Responses, streaming and not.",
-    "POST /v1/responses/compact": "Makes the history smaller and gives an item that stands for it.",
+    "POST /v1/responses/compact": "Makes the history smaller and gives an item that represents it.",
     "POST /v1/responses/input_tokens": "The tokens that the prompt would have.",
     "POST /v1/conversations": "Opens a conversation, with up to 20 items.",
     "GET /v1/conversations/{id}": "Shows it.",

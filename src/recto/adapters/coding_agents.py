@@ -107,9 +107,9 @@ class HookInput:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"the hook was told something that is not JSON ({error})") from None
+            raise InputError(f"the hook got something that is not JSON ({error})") from None
         if not isinstance(data, dict) or not isinstance(data.get("session_id"), str) or not data["session_id"]:
-            raise InputError("the hook was not told which session it is about")
+            raise InputError("the hook's input names no session")
         path = data.get("transcript_path")
         return cls(
             event=str(data.get("hook_event_name") or event),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recto.recall.indexer import Indexer
 
 _OPEN = 256
-"""Conversations that are kept open where nobody holds them; the one that was not asked for for longest is let go."""
+"""Conversations that are kept open while no caller holds them; the least recently used one is closed."""
 _LONGEST = 120
 """Characters of a name that are kept as they are."""
 
@@ -65,7 +65,7 @@ class Conversations:
         self._surface = surface
         self._recent: OrderedDict[str, Following] = OrderedDict()
         self._open: WeakValueDictionary[str, Following] = WeakValueDictionary()
-        """All that are open, those included that somebody holds: a conversation is never open twice."""
+        """All that are open, including those that callers hold: a conversation is never open twice."""
         self._lock = threading.Lock()
 
     def of(self, session_id: str = "") -> Following:
@@ -80,7 +80,7 @@ class Conversations:
             self._recent[name] = following
             self._recent.move_to_end(name)
             while len(self._recent) > _OPEN:
-                self._recent.popitem(last=False)  # who still holds it can go on; it closes when nobody does
+                self._recent.popitem(last=False)  # who still holds it can go on; it closes when no caller does
             return following
 
     @cached_property

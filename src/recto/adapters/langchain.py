@@ -98,7 +98,7 @@ class RectoMiddleware(AgentMiddleware):
         info = getattr(request.runtime, "execution_info", None)
         thread = (info and info.thread_id) or thread_here()
         above = info.checkpoint_ns.split("|")[:-1] if info and info.checkpoint_ns else []
-        # A node of a graph is the same from turn to turn; each call of a tool is somebody new.
+        # A node of a graph is the same from turn to turn; each call of a tool is a new caller.
         parts = [part if part.startswith("tools:") else part.partition(":")[0] for part in above]
         return "/".join([thread, *parts])
 

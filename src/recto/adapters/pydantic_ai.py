@@ -70,7 +70,7 @@ class RectoHistory(AbstractCapability[Any]):
         self._request: list[ModelMessage] = []
         """The messages of the request in progress."""
         self._returned: dict[str, tuple[list[ChatMessage], list[ModelMessage]]] = {}
-        """For `process`: the last result, and the full history it stands for."""
+        """For `process`: the last result, and the full history it represents."""
 
     @classmethod
     def get_serialization_name(cls) -> str | None:

@@ -342,7 +342,7 @@ def _search_result(recalled: RecallResult) -> SearchResult:
 
 def _hit(line: RecallHit) -> Hit:
     if line.role not in get_args(Role):
-        raise RequestRefused(502, "unexpected", "the gateway tells of a role that nobody knows")
+        raise RequestRefused(502, "unexpected", "the gateway returned an unknown role")
     marks = Mark.NONE
     for name in line.marks:
         marks |= _MARKS.get(name, Mark.NONE)
@@ -384,7 +384,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
             name="restore", argument="[SEQ]", help="undoes a decision, or the newest", run=_restore, choices=_undoable
         ),
         SlashCommand(name="note", argument="KIND TEXT", help="writes something down", run=_note, choices=_note_kinds),
-        SlashCommand(name="checkpoint", help="writes down where the work stands", run=_checkpoint),
+        SlashCommand(name="checkpoint", help="saves the state of the work", run=_checkpoint),
         SlashCommand(
             name="memory",
             argument="[N | approve N | reject N [WHY]]",

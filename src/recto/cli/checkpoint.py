@@ -65,7 +65,7 @@ def checkpoint_command(
     as_json: bool,
     **lists: tuple[str, ...],
 ) -> None:
-    """Writes down where the work of a session stands, and shows it.
+    """Saves the state of a session's work, and shows it.
 
     What is known is filled in from the task list, facts and notes; options say what is known better. An update that
     expects another version than the newest is refused, and nothing is written.
@@ -97,10 +97,10 @@ def checkpoint_command(
 @click.option("--json", "as_json", is_flag=True, help="Checkpoint, drift and text as one JSON object.")
 @click.pass_context
 def resume_command(context: click.Context, session: str | None, source: str | None, as_json: bool) -> None:
-    """Shows where the work of a session stands, to go on from: the first page of a new window.
+    """Shows the state of a session's work, to continue from: the first page of a new window.
 
     The newest checkpoint is validated and held against the directory, git, files and services as they are now; what
-    has changed is told as drift, and makes the exit code 1. Nothing is stored.
+    has changed is reported as drift, and makes the exit code 1. Nothing is stored.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ def open_existing_session(settings: Settings, session: str | None, model: str | 
         seen_by = model or used_last or settings.model
         given = replace(settings, session=session_in(key), tenant=tenant_of(key), model=seen_by)
         with warnings.catch_warnings():
-            if used_last:  # nobody names it now: there is nothing to warn about
+            if used_last:  # it is not named now: there is nothing to warn about
                 warnings.simplefilter("ignore", UnknownModelWarning)
             with open_session(given, store) as opened:
                 yield opened
@@ -63,7 +63,7 @@ def open_existing_session(settings: Settings, session: str | None, model: str | 
 def compact_command(settings: Settings, focus: str, session: str | None, model: str | None, as_json: bool) -> None:
     """Makes the prompt of a session smaller now, and says what was kept.
 
-    All but the newest messages leave. A summary stands for them, checked against them; FOCUS says what it should keep
+    Evicts all but the newest messages. A summary replaces them, checked against them; FOCUS says what it should keep
     above all. Nothing is deleted: 'recto restore' brings all of it back.
 
     \b
@@ -187,7 +187,7 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
 @_json_option
 @click.pass_obj
 def restore_command(settings: Settings, decision: int, session: str | None, as_json: bool) -> None:
-    """Undoes a decision: what left is in the prompt again and stays, what shrank is whole again.
+    """Undoes a decision: what was evicted is in the prompt again and stays, what shrank is whole again.
 
     \b
     Examples:
@@ -220,5 +220,5 @@ def print_compression(compression: Compression) -> None:
         f"{number:,} {kind}{'s' if number > 1 else ''}" for kind, number in compression.lost.items() if number
     )
     if lost:
-        line = f"  not in the prompt any more: {lost}; where each is now stands in the entry"
+        line = f"  not in the prompt any more: {lost}; the entry names where each is now"
         out.print(line, markup=False, soft_wrap=True)

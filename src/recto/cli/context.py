@@ -151,7 +151,7 @@ def print_list(report: Report) -> None:
     if report.tools_left_out:
         out.print(f"Tools left out: {report.tools_left_out:,}, {report.tools_left_out_tokens:,} tokens")
     if report.summary_tokens:
-        out.print(f"A summary of {report.summary_tokens:,} tokens stands for what left")
+        out.print(f"A summary of {report.summary_tokens:,} tokens replaces evicted messages")
     if report.notes:
         out.print(f"{report.notes:,} notes are kept" if report.notes > 1 else "1 note is kept")
     if report.recalled:

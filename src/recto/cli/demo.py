@@ -41,7 +41,7 @@ _QUESTION = "On which day do we send the invoices to Marlow?"
 _PLACES = ("Leeds", "Porto", "Graz", "Turku", "Ghent")
 _THINGS = ("roof", "lease", "heating", "garden", "lift", "parking", "insurance")
 _ANSWER = (
-    "The {thing} in {place} is as it was. The report came on time, the costs are what we planned, and nobody there has "
+    "The {thing} in {place} is as it was. The report came on time, the costs are what we planned, and no one there has "
     "complained. I would look at it again next week and leave it alone until then; there is nothing to decide today."
 )
 
@@ -175,7 +175,7 @@ def _show_recall(folder: Path) -> None:
         _print_line("   nothing came back: nothing was relevant enough.")
         return
     quoted = next(str(message["content"]) for message in prompt.messages if HEADER in str(message["content"]))
-    _print_line(f"   behind the question stands, for this turn ({prompt.tokens:,} tokens in all):")
+    _print_line(f"   behind the question is, for this turn ({prompt.tokens:,} tokens in all):")
     for line in quoted.splitlines():
         out.print(Text(f"   {safe(line)}", style="dim"), soft_wrap=True)
 
@@ -234,7 +234,7 @@ def _show_export(session: Session, folder: Path) -> None:
 
 
 def _show_verification(folder: Path) -> None:
-    _print_line("8. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
+    _print_line("8. A user changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
     copy = folder / "tampered.db"
     for name in (f"{_STORE}", f"{_STORE}-heads"):
         shutil.copy(folder / name, folder / name.replace(_STORE, copy.name))

@@ -54,7 +54,7 @@ def print_health(report: HealthReport) -> None:
     """Prints the measures of the last turns, their trends and alerts."""
     last = report.last
     if last is None:
-        out.print("no turn of this session was measured: nobody asked Recto for its prompts", markup=False)
+        out.print("no turn of this session was measured: no prompt was built by Recto", markup=False)
         return
     if report.reading is not None:
         print_reading(report.reading, last.model)

@@ -43,7 +43,7 @@ def hook_command() -> None:
     """Lets Claude Code and Codex keep what they would lose when they compact their history.
 
     Before they compact, all of the session is taken in, and a checkpoint and a handoff are written; when they begin
-    anew, they are given the handoff, once. What is said is taken in turn by turn, and found again with 'recto recall'.
+    again, they are given the handoff, once. What is said is taken in turn by turn, and found again with 'recto recall'.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def _event_command(agent: CodingAgent) -> click.Command:
     return called
 
 
-_HELP = """What {agent.title} calls at an event; it is told the rest on standard input.
+_HELP = """What {agent.title} calls at an event; it gets the rest on standard input.
 
 Always ends with exit code 0: a hook that fails must not hold up its host. What went wrong is said on standard error.
 

@@ -73,7 +73,7 @@ def add_command(
 ) -> None:
     """Makes a key. Its secret is shown now and never again: only a hash of it is kept.
 
-    With nobody at the terminal, the secret is all that is printed to standard output. A key for an agent should only
+    Without a terminal, the secret is all that is printed to standard output. A key for an agent should only
     `ask`: with `change` it could approve what it proposes to remember.
 
     \b

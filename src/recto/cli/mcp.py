@@ -104,9 +104,9 @@ def add_command(
     _print_backup(backup, path)
     if url:
         asks = "it asks for the key" if target.prompts_for_key else f"put the key into the variable {key_env}"
-        _print_line(f"Start {target.title} anew; {asks} ('recto keys add NAME --right read' makes one).")
+        _print_line(f"Restart {target.title}; {asks} ('recto keys add NAME --right read' makes one).")
     else:
-        _print_line(f"Start {target.title} anew.")
+        _print_line(f"Restart {target.title}.")
 
 
 @mcp_command.command("remove")

@@ -450,4 +450,4 @@ def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
-        return "somebody on the command line"
+        return "a user on the command line"

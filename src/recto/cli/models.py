@@ -203,8 +203,14 @@ def update_command(source: str, as_json: bool) -> None:
     origin = source if "://" in source else str(Path(source).resolve())
     file = store_list(published, origin, datetime.datetime.now(datetime.UTC).date().isoformat())
     if as_json:
-        told = {"models": len(after), "new": new, "changed": changed, "gone": gone, "refused": dict(published.refused)}
-        click.echo(json.dumps({**told, "path": str(file)}))
+        summary = {
+            "models": len(after),
+            "new": new,
+            "changed": changed,
+            "gone": gone,
+            "refused": dict(published.refused),
+        }
+        click.echo(json.dumps({**summary, "path": str(file)}))
         return
     counts = f"{len(after):,} models: {len(new):,} new, {len(changed):,} changed, {len(gone):,} gone"
     out.print(f"{counts}, {len(published.refused):,} refused. In {safe(str(file))}", markup=False, soft_wrap=True)

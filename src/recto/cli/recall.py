@@ -169,7 +169,7 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
 
 @click.command("index")
 @click.argument("sessions", nargs=-1, shell_complete=complete_sessions)
-@click.option("--rebuild", is_flag=True, help="Forget what is indexed and begin anew.")
+@click.option("--rebuild", is_flag=True, help="Forget what is indexed and index it again.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_obj
 def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, as_json: bool) -> None:
@@ -286,7 +286,7 @@ def print_results(result: SearchResult, threshold: float | None, lexicon: Lexico
         verdict = "enough" if relevant else "not enough"
         needs = f"{verdict} to come back into a prompt by itself: that takes {threshold:.2f}"
         if relevant and best < threshold:
-            needs += ", or a little less where it stands out and there are tokens to spare"
+            needs += ", or a little less where it is well above the others and there are tokens to spare"
         out.print(f"The best chance is {best:.2f}, {needs}.", soft_wrap=True)
 
 

@@ -98,7 +98,7 @@ def show_command(
 @click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="Heads you kept: compare with them too.")
 @click.option("--write-heads", type=click.Path(dir_okay=False, path_type=Path), help="Write the heads here, to keep.")
-@click.option("--accept", is_flag=True, help="Take the store as it stands for true, after a copy was put back.")
+@click.option("--accept", is_flag=True, help="Accept the store as it is, after a copy was put back.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_obj
 def verify_command(
@@ -106,7 +106,7 @@ def verify_command(
 ) -> None:
     """Re-derives every hash chain and names the first entry that is not what was stored.
 
-    A chain shows any edit. That its end is missing, or that all of it was written anew, is shown by heads kept
+    A chain shows any edit. That its end is missing, or that all of it was rewritten, is shown by heads kept
     elsewhere: Recto keeps them beside the store; keep a copy on another machine with --write-heads.
 
     \b
@@ -149,7 +149,7 @@ def verify_command(
             )
         if result.erased:
             note = f"{len(result.erased):,} of the heads are of sessions that were erased on purpose"
-            out.print(f"{note}: see 'recto audit --erased', and write heads anew")
+            out.print(f"{note}: see 'recto audit --erased', and write new heads")
     if not result.ok:
         click.get_current_context().exit(1)
 

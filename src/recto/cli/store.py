@@ -32,7 +32,7 @@ from recto.transcript.tenancy import operator_key
 
 _VACUUM_NOTE = (
     "Until it is written over, a database keeps bytes of removed rows in the gaps of its tables: --vacuum writes the "
-    "parts that held them anew. Its log, replicas and backups are its own: see docs/postgres.md."
+    "parts that held them. Its log, replicas and backups are its own: see docs/postgres.md."
 )
 
 
@@ -59,7 +59,7 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
 
     Numbers, times, ids and hashes stay, and both ends of every chain are compared. What was copied before is not copied
     again, so a copy that was cut off goes on when it is asked for again, and so does one of a store that grew. The
-    index of recall is not copied: the next use, or `recto index`, makes it anew.
+    index of recall is not copied: the next use, or `recto index`, rebuilds it.
 
     \b
     Examples:

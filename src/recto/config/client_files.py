@@ -78,7 +78,7 @@ def refusal(path: Path, why: str) -> InputError:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     parsed = dict(pairs)
     if len(parsed) != len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name is in it twice")
     return parsed
 
 

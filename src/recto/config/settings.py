@@ -626,7 +626,7 @@ class GatewaySettings:
     connections: int = 2_000
     """Maximum number of open connections; more are refused."""
     concurrency: int = 256
-    """Maximum number of concurrent requests; more are told to retry."""
+    """Maximum number of concurrent requests; more get an error that says when to retry."""
     header_seconds: float = 8.0
     """How long a client may take to send its headers."""
     body_seconds: float = 30.0

@@ -75,8 +75,8 @@ def evict(
 
     The sibling of `fit` for programs that decide themselves when to evict. Nothing is evicted that must stay: system
     text, the task, the newest turns; so less may be freed than was asked for. `evicted`, `freed` and `scores` of the
-    result say what left and why. `policy` is a name as in the settings (prune, fifo, lru, priority, semantic_merge,
-    type_ttl, hybrid), or a policy or scorer of your own.
+    result say what was evicted and why. `policy` is a name as in the settings (prune, fifo, lru, priority,
+    semantic_merge, type_ttl, hybrid), or a policy or scorer of your own.
     """
     from recto.config.modes import as_policy  # noqa: PLC0415
     from recto.engine.fit import evict_messages  # noqa: PLC0415

@@ -75,7 +75,7 @@ def distrust_file(file: Path) -> bool:
 
 
 def digest(content: bytes) -> str:
-    """Return the hash that stands for the content of a file."""
+    """Return the hash of the content of a file."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -243,8 +243,8 @@ class ContextWindowManager:
         """Stores the question and returns the prompt for the next model call.
 
         Call it before every model call. A question is stored once: while its turn is open, the same question, or none,
-        continues the turn. Where the checkpoint of an earlier program waits, the first prompt says where its work
-        stands and what has changed around it.
+        continues the turn. Where the checkpoint of an earlier program waits, the first prompt contains the
+        state of its work and what has changed around it.
 
         Raises:
             HookOutOfOrder: Calls of the last response have no result yet, or there is no question and no open turn.
@@ -432,7 +432,7 @@ class ContextWindowManager:
             return
         self._is_opened = True
         window = self.session.window
-        self.session.checkpoints.is_announced = True  # the first prompt says where the work stands
+        self.session.checkpoints.is_announced = True  # the first prompt contains the state of the work
         waiting = window.continuity.unfinished()
         known = TaskStatement.of(waiting) if waiting is not None else TaskStatement()
         if self._task and (waiting is None or self._task.as_given().goal != known.goal):

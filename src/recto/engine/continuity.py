@@ -138,7 +138,7 @@ class WindowContinuity:
     def take_up(self, rules: ReliefRules) -> None:
         """Writes a checkpoint of work that a program takes up again, and a page for the next question.
 
-        The page says where the work stands and what has changed around it; nothing is evicted.
+        The page contains the state of the work and what has changed around it; nothing is evicted.
         """
         with self._lock:
             for _ in range(ATTEMPTS):

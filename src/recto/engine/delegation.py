@@ -75,7 +75,7 @@ class Delegator:
         child = f"{self._session}/sub/{new_id(self._clock)}"
         origin = {"session": self._session, "entries": [message.seq for message in messages][:1000]}
         self._append(child, [event(self._clock, DELEGATED_FROM, origin), self._message("user", task)])
-        request = Delegation(task=task, goal=goal, told=tuple(messages), max_tokens=max_tokens, session=child)
+        request = Delegation(task=task, goal=goal, messages=tuple(messages), max_tokens=max_tokens, session=child)
         call = BackgroundCall(lambda: self._dispatcher(request), "recto sub-agent")
         if not call.run_within(self._seconds):
             raise self._failed(child, f"it has not answered within {self._seconds:g} s", for_decision)

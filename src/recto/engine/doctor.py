@@ -35,7 +35,7 @@ class Doctor:
         """Whether a remote embedder is not contacted."""
 
     def examine(self, *, repair: bool = False) -> list[CheckFinding]:
-        """Return all findings, worst first. With `mend`, the index is repaired."""
+        """Return all findings, worst first. With `repair`, the index is repaired."""
         findings = [*run_check("store", self._check_store)]
         if not self._offline:
             findings += run_check("embedder", self._check_embedder)
@@ -105,7 +105,7 @@ class Doctor:
             self._indexer.catch_up(session, advance=self._advance)
         except RectoError as error:
             says = f"session '{session}' could not be indexed: {error}"
-            yield CheckFinding(grade="problem", about="index", says=says, cure="see what stands in the way, then again")
+            yield CheckFinding(grade="problem", about="index", says=says, cure="fix that, then run it again")
 
     def _rebuild(self, session: str, says: str, repair: bool) -> CheckFinding:
         if repair:

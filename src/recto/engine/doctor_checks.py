@@ -85,7 +85,7 @@ def run_check(about: str, check: Callable[[], Iterable[CheckFinding]]) -> list[C
     except OSError as error:
         says = f"this could not be looked at: {error.strerror or type(error).__name__} ({error.filename})"
         findings.append(
-            CheckFinding(grade="problem", about=about, says=says, cure="see what stands in the way, then again")
+            CheckFinding(grade="problem", about=about, says=says, cure="see what prevents it, then run it again")
         )
     except Exception as error:  # noqa: BLE001  # the other checks must still run
         # Only its type: the message of an unknown error may contain secrets.
@@ -98,7 +98,7 @@ def run_check(about: str, check: Callable[[], Iterable[CheckFinding]]) -> list[C
 
 def _cure(error: RectoError) -> str:
     key = getattr(error, "key", "")
-    return f"mend the setting '{key}'" if key else "see what it says"
+    return f"fix the setting '{key}'" if key else "see what it says"
 
 
 def check_disk(folder: Path, what: str, required: int = REQUIRED_BYTES) -> Iterator[CheckFinding]:
@@ -157,7 +157,7 @@ def check_clock(system_clock: Clock, sessions: Iterable[SessionSummary]) -> Iter
     cure = "set the clock, and keep it right: timedatectl set-ntp true"
     wrong = ""
     if now <= first:
-        wrong = "the clock stands still or goes backwards"
+        wrong = "the clock does not advance or goes backwards"
     elif abs(now - first - passed) > _MAX_JUMP:
         wrong = f"the clock went {(now - first) / 1e6:.1f} s while {passed / 1e6:.3f} s passed"
     elif now < _EARLIEST_TIME:

@@ -195,7 +195,7 @@ def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, thresh
 _FEW = 64
 """Messages that are counted although they may not stay. Of more new ones than are known, the end is enough."""
 _STAND_IN = DEFAULT_FORMAT.text_message("assistant", "[earlier messages]")
-"""The bytes of what stands for messages that are not read; they are never sent."""
+"""The bytes of placeholders for messages that are not read; they are never sent."""
 
 
 class _Unread(NamedTuple):
@@ -363,7 +363,7 @@ class _ReadList:
             unread = _Unread(hole + 1, first - len(kept))
             wire = next(iter(self._own_formats), "")
             self.cache.raws.setdefault(unread.seq, _STAND_IN)
-            # It is evicted first, like the messages that it stands for, and frees what it costs.
+            # It is evicted first, like the messages that it replaces, and frees what it costs.
             lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough, wire=wire))
         return WindowState.of(lines), unread
 
@@ -462,7 +462,7 @@ def _counts_alike(meter: Meter, other: Meter) -> bool:
 
 
 class _Opaque(Exception):  # never leaves this module
-    """A message holds a value whose JSON cannot be told from an equal one's."""
+    """A message holds a value whose JSON cannot be distinguished from an equal one's."""
 
 
 def _copy(value: object) -> object:

@@ -266,7 +266,7 @@ class WindowProjection:
         """
         if self._state is None:
             return  # opened when first needed, from the store
-        if len(self._fed) + len(entries) > _MAX_FED:  # nobody asks for prompts
+        if len(self._fed) + len(entries) > _MAX_FED:  # no prompt is built
             self._fed.clear()
         for entry, message in zip_longest(entries, messages):
             if entry.seq > self._state.seq:

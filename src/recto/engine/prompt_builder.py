@@ -234,7 +234,7 @@ class MessageCache:
     goal: str = ""
     """The task that a program stated; empty: the first message of the user is the task."""
     knows_parts: bool = True
-    """Whether outputs of commands written as text and injected text are told from words of the user."""
+    """Whether outputs of commands written as text and injected text are distinguished from words of the user."""
     raws: dict[int, bytes] = field(default_factory=dict)
     wires: dict[int, str] = field(default_factory=dict)
     cache_marked: set[int] = field(default_factory=set)
@@ -551,7 +551,7 @@ class MessageCache:
 class _LineOrder:
     """The lines of a prompt in order, with the marker where the gap is. Extended with the messages that are appended.
 
-    Made anew after an edit, which shows in `WindowState.edit`.
+    Rebuilt after an edit, which shows in `WindowState.edit`.
     """
 
     def __init__(
@@ -603,7 +603,7 @@ class _LineOrder:
 
 
 def _marker_place(state: WindowState) -> int:
-    """The entry behind which the marker stands.
+    """The entry behind which the marker is placed.
 
     The record follows the task where only results were shortened: steps are evicted from there on.
     """

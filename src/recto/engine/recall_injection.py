@@ -85,7 +85,7 @@ class RecallInjection:
         """The question and the last edit of the prompt for which it was last decided whether to search."""
         self._reported = 0
         self._scheduled = -_SEAL_EVERY
-        """The entry up to which the background thread was last told to index."""
+        """The entry up to which the background thread was last asked to index."""
         self._failure: Confirmation | None = None
         self._vectors: tuple[frozenset[int], str, EntryVectors] | None = None
         """The messages and the goal whose vectors were read last, until a message is stored."""

@@ -128,7 +128,7 @@ def _verify_session(
         for entry in entries:
             while pending and pending[0].seq == entry.seq:
                 if pending.pop(0).hash != entry.hash:
-                    findings.append(ChainFinding(session, entry.seq, "the history up to here was written anew"))
+                    findings.append(ChainFinding(session, entry.seq, "the history up to here was rewritten"))
             if entry.seq % _PAGE == 0:
                 progress(_PAGE)
             yield entry

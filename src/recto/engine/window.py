@@ -561,7 +561,7 @@ class Window:
     def start_next(self, source: Checkpoint | None = None) -> Entry:
         """Opens a new window: saves a checkpoint, evicts everything that may be evicted, and queues the first page.
 
-        The first page says where the work stands and what has changed around it; it follows the next question.
+        The first page contains the state of the work and what has changed around it; it follows the next question.
         """
         rules = self.continuity.rules_for_new_window(self.rules)
         for _ in range(ATTEMPTS):

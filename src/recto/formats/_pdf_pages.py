@@ -46,7 +46,7 @@ def _pages(data: bytes) -> int:
 
 
 def _count_of(data: bytes, node: re.Match[bytes]) -> int:
-    """The count of a node of the page tree, which stands after or before its type."""
+    """The count of a node of the page tree, which comes after or before its type."""
     following = _TYPE.search(data, node.end(), node.end() + _NEAR)
     after = _COUNT.search(data, node.end(), following.start() if following else node.end() + _NEAR)
     if after:

@@ -59,7 +59,7 @@ class ContextReport:
 
     edits: list[Json] = field(default_factory=list)
     compaction: dict[str, Json] | None = None
-    """The item or block that stands for the history up to the response."""
+    """The item or block that represents the history up to the response."""
 
 
 def edited(prompt: EditedPrompt, edits: Sequence[ContextEdit]) -> tuple[tuple[bytes, ...], list[Json]]:

@@ -222,7 +222,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen and key in _KEYS_READ:
-                raise MalformedJson(f"the key '{key}' stands twice in one object")
+                raise MalformedJson(f"the key '{key}' is twice in one object")
             seen.add(key)
     return fields
 

@@ -253,7 +253,7 @@ def value_in(text: str) -> Json:
     try:
         raw = text.encode()
     except UnicodeEncodeError:
-        raise MalformedJson("a lone surrogate stands in it") from None
+        raise MalformedJson("it contains a lone surrogate") from None
     return parse(text_of(raw))
 
 

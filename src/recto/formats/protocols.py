@@ -193,7 +193,7 @@ class ContextManagementFormat(Protocol):
         ...
 
     def compaction_item(self, id: str, summary: str) -> dict[str, Json]:
-        """Writes the item or block that stands for a history."""
+        """Writes the item or block that represents a history."""
         ...
 
     def after_compaction(self, messages: Sequence[bytes]) -> tuple[str, tuple[bytes, ...]]:

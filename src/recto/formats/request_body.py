@@ -263,7 +263,7 @@ def _by_key(found: Iterable[Member], taken: Set[str]) -> tuple[dict[str, Member]
     end = None
     for member in found:
         if member.key in by_key or member.key in taken:
-            raise MalformedJson(f"the key '{member.key}' stands twice in one object", member.start)
+            raise MalformedJson(f"the key '{member.key}' is twice in one object", member.start)
         by_key[member.key] = member
         end = member.value.end
     return by_key, end

@@ -78,7 +78,7 @@ def index_of(value: Json) -> int | None:
 
 
 _PLAIN_TEXT: Final = re.compile(r'[^"\\\x00-\x1f]*')
-"""A text that stands for itself in JSON."""
+"""A text that needs no escapes in JSON."""
 _TEXT_START: Final = re.compile(r'\s*:\s*"')
 """What is between a key and its text."""
 
@@ -86,7 +86,7 @@ _TEXT_START: Final = re.compile(r'\s*:\s*"')
 class RepeatedEvent:
     """Recognises events that differ from an earlier one in a single text, and reads only that text.
 
-    Nearly all events of a stream are such: between the same bytes stands the next piece of the response. What is not
+    Nearly all events of a stream are such: between the same bytes is the next piece of the response. What is not
     exactly of this form has to be parsed.
     """
 

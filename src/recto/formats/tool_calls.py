@@ -46,7 +46,7 @@ def repeated_ids(calls: Iterable[str], place: int) -> Iterator[str]:
     seen: set[str] = set()
     for call in calls:
         if call in seen:
-            yield f"message {place}: the id {call!r} stands for two calls"
+            yield f"message {place}: the id {call!r} names two calls"
         seen.add(call)
 
 

@@ -61,7 +61,7 @@ class AccessLog:
             self._changed.notify()
 
     def close(self) -> None:
-        """Write what waits, unless nobody reads it."""
+        """Write what waits, unless it is not read."""
         with self._changed:
             self._closing = True
             self._changed.notify()

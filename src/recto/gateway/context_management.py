@@ -22,7 +22,7 @@ ContextManagement = Literal["pass", "serve", "off"]
 MODES: Final[tuple[ContextManagement, ...]] = ("pass", "serve", "off")
 _HAVE_IT: Final = frozenset({"api.anthropic.com"})
 """Hosts whose own context management is used by default. OpenAI's compaction is served here by default: the item that
-stands for a history then leads to the session that holds it."""
+represents a history then leads to the session that holds it."""
 
 
 def default_mode(url: str) -> ContextManagement:

@@ -122,6 +122,6 @@ def keep_record(scope: Scope, record: RequestRecord) -> None:
 
 
 def record_of(scope: Scope) -> RequestRecord:
-    """Return the record of a request; where no guard made one, a record that nobody reads."""
+    """Return the record of a request; where no guard made one, a record that is not read."""
     record: RequestRecord = scope.get(_RECORD) or RequestRecord()
     return record

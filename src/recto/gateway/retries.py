@@ -46,7 +46,7 @@ UpstreamCall: TypeAlias = Callable[[], Awaitable[tuple[Format, UpstreamResponse]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
-    """One request in flight, and the recording of its answer. It stands between the handler and the client."""
+    """One request in flight, and the recording of its answer. It sits between the handler and the client."""
 
     key: RetryKey
     client_receive: Receive

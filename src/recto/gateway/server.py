@@ -111,7 +111,7 @@ class UnreadResponses:
 class Connection(asyncio.Protocol):
     """One client connection: uvicorn's HTTP protocol (httptools) behind limits on headers, waiting and reading.
 
-    It stands between the transport and uvicorn's protocol and passes every call of the transport on. Which requests
+    It sits between the transport and uvicorn's protocol and passes every call of the transport on. Which requests
     are in flight it learns from the application (`track_requests`).
     """
 

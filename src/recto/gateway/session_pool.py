@@ -34,7 +34,7 @@ _log = logging.getLogger("recto.gateway")
 _MAX_UNKNOWN_LOGGED = 20
 """Unknown models that are logged by name."""
 UNLIMITED_WINDOW: Final = 1_000_000
-"""Window of a model that nobody knows: its prompts go on whole, as they would without a gateway."""
+"""Window of an unknown model: its prompts go on whole, as they would without a gateway."""
 _MAX_BYTES = 128 * 1024 * 1024
 """Bytes of messages in the windows of all sessions that are kept open: one may hold results of many megabytes."""
 _ERASE_PATIENCE = 5.0

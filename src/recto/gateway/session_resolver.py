@@ -371,7 +371,7 @@ class SessionResolver:
 
         Other clients of the session may have asked in between. What they asked is answered together with a request
         that comes `again`, so it may have been answered, too: then this raises `AlreadyAnswered`. A request without a
-        mark is only taken for a retry where nobody asked later: the model answers the last question.
+        mark is only taken for a retry where no later question was asked: the model answers the last question.
         """
         messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
         end = _end_of_last(messages, is_reply=True)

@@ -403,7 +403,7 @@ class TurnRunner:
     def record_compaction(
         self, store: TenantStore, request: ClientRequest, point: LineagePoint, summary: str
     ) -> dict[str, Json]:
-        """Give the history up to a point an id. Returns the item that stands for it in later requests."""
+        """Give the history up to a point an id. Returns the item that represents it in later requests."""
         if request.format.context_management is None:
             raise InputError(f"{request.format.title} has no compaction")
         id = f"cmp_{secrets.token_hex(16)}"

@@ -58,7 +58,7 @@ ALERT_KINDS: Mapping[AlertName, _AlertKind] = {
     ),
     "fidelity": _AlertKind(
         grade="critical",
-        says="a summary holds only {x:.0%} of what it stands for",
+        says="a summary holds only {x:.0%} of what it replaces",
         action="see what was lost (recto context detail), undo the decision (recto restore), and have a better model "
         "write (compress.model.model)",
         low=True,

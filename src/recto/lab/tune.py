@@ -20,7 +20,7 @@ from recto.lab.bootstrap import Interval, held_out, ratio_interval, shuffled
 from recto.lab.objective import Candidate, Dimension, Goal, changed_values, cost_rise
 
 Measure: TypeAlias = Callable[[Candidate, Sequence[int]], Sequence[Backtest]]
-"""Replays sessions (by index) under a candidate; an empty candidate stands for the current settings."""
+"""Replays sessions (by index) under a candidate; an empty candidate means the current settings."""
 Verdict = Literal["better", "noise", "worse", "beyond", "nothing"]
 """`noise`: the gain may be chance. `beyond`: better, but the watched measure rose too far. `nothing`: no candidate was
 better.

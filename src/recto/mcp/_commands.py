@@ -47,7 +47,7 @@ def unpin(context: McpContext, request: params.PinParams) -> StoredEvent:
 
 
 def checkpoint(context: McpContext, request: params.CheckpointParams) -> SavedCheckpoint:
-    """Store where the work stands."""
+    """Store the state of the work."""
     changes = request.model_dump(exclude={"session", "expect"}, exclude_defaults=True)
     with context.change_session(request.session) as session:
         return saved_checkpoint(session.checkpoint(expect=request.expect, **changes))
@@ -57,7 +57,9 @@ def restore(context: McpContext, request: params.RestoreParams) -> StoredEvent:
     """Undo a decision."""
     with context.change_session(request.session) as session:
         entry = session.restore(request.decision)
-    return stored_event(entry, f"Decision {request.decision} is undone: what left is in the prompt again and stays.")
+    return stored_event(
+        entry, f"Decision {request.decision} is undone: what was evicted is in the prompt again and stays."
+    )
 
 
 def _require_message(session: Session, seq: int) -> None:

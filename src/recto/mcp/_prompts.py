@@ -21,18 +21,18 @@ PROMPTS: Final = (
     Prompt(
         name="handoff",
         title="Hand the work over",
-        description="Has the state of the work written down, so that somebody else, or a new session, can go on.",
+        description="Has the state of the work written down, so that another agent, or a new session, can continue.",
         arguments=[_SESSION],
     ),
     Prompt(
         name="resume",
         title="Go on with the work",
-        description="Tells where the work of a session stands, and goes on from there.",
+        description="Shows the state of a session's work, and continues from there.",
         arguments=[_SESSION],
     ),
 )
 _HANDOFF = (
-    "Hand this work over. Write down where it stands with the tool 'checkpoint'{where}: the goal, what is done, what "
+    "Hand this work over. Save its state with the tool 'checkpoint'{where}: the goal, what is done, what "
     "is being done and what is planned, what was decided and why, what is broken, what was learnt. Say only what is "
     "true now. Then tell me in a few sentences what the next one should do first."
 )

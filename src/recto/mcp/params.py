@@ -51,7 +51,7 @@ class ReadParams(_Params):
     """An entry by its pointer."""
 
     pointer: Annotated[str, Field(min_length=1, max_length=300)]
-    """As it stands in recalled text and in placeholders: recto://agent:default:main/57."""
+    """As in recalled text and in placeholders: recto://agent:default:main/57."""
     start: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Where to go on reading a long entry: the 'next' of the page before."""
     around: Annotated[int, Field(ge=0, le=3)] = 0
@@ -137,7 +137,7 @@ class PinParams(_SessionParams):
 
 
 class CheckpointParams(_SessionParams):
-    """Where the work stands; what is left out is filled in from what is known."""
+    """The state of the work; what is left out is filled in from what is known."""
 
     goal: Annotated[str, Field(max_length=4_000)] = ""
     """What all of it is for."""

@@ -118,7 +118,7 @@ def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
 
 
 def resume(context: McpContext, request: params.ResumeParams) -> ResumeResult:
-    """Where the work of a session stands, as the first page of a new window would say it."""
+    """The state of a session's work, as the first page of a new window would say it."""
     with context.open_session(request.session) as session:
         result = _resume(session)
     if result is None:

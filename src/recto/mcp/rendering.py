@@ -58,7 +58,7 @@ def render(result: ToolResult) -> str:
             return f"{result.done} It is entry {result.seq} of session {clean(result.session)}."
         case SavedCheckpoint():
             where = f"entry {result.seq} of session {clean(result.session)}"
-            return f"Checkpoint {result.version} is written: {where}. The tool 'resume' tells where the work stands."
+            return f"Checkpoint {result.version} is written: {where}. The tool 'resume' shows the state of the work."
         case QuotedRecall():
             found = result.quotation if result.hits else f"Nothing was found among {result.searched:,} entries."
             return "\n".join((found, *map(clean, result.notes)))

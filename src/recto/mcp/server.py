@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 _INSTRUCTIONS = (
     "Recto keeps everything that was ever said in this work. Ask 'recall' before you guess or ask the user again; "
     "'read' shows what a recto:// pointer leads to, whole. Write down with 'note' what must not be lost, with "
-    "'checkpoint' where the work stands, and begin with 'resume' when you go on with earlier work."
+    "'checkpoint' the state of the work, and begin with 'resume' when you go on with earlier work."
 )
 _FAILED = "a part of Recto failed. Nothing was lost; try again later."
 _MAX_FAULTS = 5
@@ -139,7 +139,7 @@ def error_message(error: RectoError) -> str:
     """The message for the client about a typed error."""
     match error:
         case AppendConflict() | KeyReused():
-            return "somebody else wrote meanwhile. Nothing was changed; look again and ask again."
+            return "another writer was first. Nothing was changed; read again and repeat the request."
         case StoreError():  # its message names files of this machine
             _log.error("the store: %s", error)
             return "the store cannot do this now; what it holds is safe. Try again later."

@@ -135,8 +135,8 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="checkpoint",
         title="Save a checkpoint",
-        description="Writes down where the work stands, so that it can go on in a new window, in another session or by "
-        "somebody else. What is known is filled in; say what you know better.",
+        description="Saves the state of the work, so that it can continue in a new window, in another session or by "
+        "another agent. What is known is filled in; say what you know better.",
         handler=_commands.checkpoint,
         params=params.CheckpointParams,
         result=models.SavedCheckpoint,
@@ -145,8 +145,8 @@ TOOLS: tuple[McpTool, ...] = (
     ),
     McpTool(
         name="resume",
-        title="See where the work stands",
-        description="Tells where the work of a session stands by its newest checkpoint, and what has changed around it "
+        title="See the state of the work",
+        description="Shows the state of a session's work by its newest checkpoint, and what has changed around it "
         f"since. Ask for it first when you go on with earlier work. {_QUOTED}",
         handler=queries.resume,
         params=params.ResumeParams,
@@ -173,7 +173,7 @@ TOOLS: tuple[McpTool, ...] = (
     McpTool(
         name="restore",
         title="Undo a decision",
-        description="Undoes a decision: what left the prompt or was shortened is in it again, whole, and stays.",
+        description="Undoes a decision: what was evicted or shortened is in it again, whole, and stays.",
         handler=_commands.restore,
         params=params.RestoreParams,
         result=models.StoredEvent,

@@ -167,7 +167,7 @@ class Endpoint:
             return Trouble(reason=call.too_late)
         except httpx2.TransportError as error:
             return Trouble(reason=f"the connection failed ({type(error).__name__})", again=True)
-        except Exception as error:  # noqa: BLE001  nothing may be lost on a thread that nobody looks at
+        except Exception as error:  # noqa: BLE001  nothing may be lost on a thread that is not watched
             # Only the type: the message of an unknown error may contain the key.
             return Trouble(reason=f"the request failed ({type(error).__name__})", again=client.is_closed)
 

@@ -18,7 +18,7 @@ _MAX_UNSURE = 3
 _STANDS_OUT = 4.0
 """Standard deviations above the other candidates by which a best hit below the threshold must match the words."""
 _MIN_CANDIDATES = 32
-"""Candidates from which on a hit can be told to stand out: of a few, none is far from the others."""
+"""Candidates from which on a hit can be distinguished: of a few, none is far from the others."""
 
 
 def relevant_hits(result: SearchResult, threshold: float, *, spare: bool) -> list[Hit]:
@@ -55,7 +55,7 @@ def least_relevance(ranking: Ranking, threshold: float, *, spare: bool) -> float
 
 
 def _stands_out(result: SearchResult) -> bool:
-    """Whether the words of one hit match far better than those of most candidates; true if that cannot be told."""
+    """Whether the words of one hit match far better than those of most candidates; true if that is unknown."""
     if result.candidates < _MIN_CANDIDATES or any(hit.parts.get("meaning") for hit in result.hits):
         return True
     return max((hit.parts.get("words", 0.0) for hit in result.hits), default=0.0) >= _STANDS_OUT

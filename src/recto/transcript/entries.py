@@ -156,7 +156,7 @@ def _is_int64(number: int) -> bool:
 def _refuse_duplicates(what: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
         duplicate = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{what} {duplicate!r} stands twice in one batch. Nothing was stored.")
+        raise InputError(f"{what} {duplicate!r} is twice in one batch. Nothing was stored.")
 
 
 _ROLES = frozenset(get_args(Role))

@@ -118,7 +118,7 @@ def verify_chain(session: str, head: Head, entries: Iterable[Entry]) -> Head | C
     for entry in entries:
         if entry.session != session or entry.seq != head.seq + 1:
             return ChainBreak(
-                session, head.seq + 1, f"entry {head.seq + 1} is missing; entry {entry.seq} stands in its place"
+                session, head.seq + 1, f"entry {head.seq + 1} is missing; entry {entry.seq} is in its place"
             )
         if entry.prev != head.hash:
             return ChainBreak(session, entry.seq, f"entry {entry.seq} does not follow the entry before it")

@@ -22,7 +22,7 @@ export function Compact({ onClose }: { onClose: () => void }) {
     <Dialog title="Compact this session" onClose={onClose}>
       <form class="stack" onSubmit={compact}>
         <p>
-          All but the newest messages leave the prompt now, and a checked summary stands for them. Restore undoes it.
+          All but the newest messages are evicted now, and a checked summary replaces them. Restore undoes it.
         </p>
         <Field
           label="Focus"

@@ -105,7 +105,7 @@ function Origin({ one, digest }: { one: Proposal; digest: string | undefined }) 
   return (
     <>
       <p class="small muted">
-        Stands in <Pointer pointer={one.pointer} />
+        Source: <Pointer pointer={one.pointer} />
         {one.memory.sources.length > 0 && <>, learnt from </>}
         {one.memory.sources.map((source) => (
           <span key={source}>

@@ -41,7 +41,7 @@ class Delegation:
     task: str
     goal: str
     """The task of the delegating session, for orientation."""
-    told: tuple[MessageView, ...]
+    messages: tuple[MessageView, ...]
     """The messages it is about. They are material, not instructions."""
     max_tokens: int
     """Maximum tokens of the answer; a longer one is cut."""

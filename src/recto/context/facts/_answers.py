@@ -38,7 +38,7 @@ _AGREES = lazy_re(
 
 
 def answer_to(questions: Sequence[Fact], sentence: str, kind: FactKind | None) -> tuple[FactKind, str] | None:
-    """The kind and the text of a sentence that answers open questions; None if it stands on its own."""
+    """The kind and the text of a sentence that answers open questions; None if it is complete on its own."""
     if len(sentence) > _MAX_ANSWER_CHARS or sentence.endswith(("?", "？", "؟", ":", "]")):
         return None
     lowered = sentence.lower().replace("’", "'")

@@ -419,7 +419,7 @@ def _matches(lowered: str, wordings: Sequence[Wording]) -> bool:
 
 
 def _is_report(sentences: Sequence[str]) -> bool:
-    """Whether a text speaks of code and nobody speaks in it, as in review comments and logs that users paste."""
+    """Whether a text speaks of code and no person speaks in it, as in review comments and logs that users paste."""
     about_code = sum(mentions_code(sentence) for sentence in sentences)
     return (
         len(sentences) >= _MIN_REPORT_SENTENCES
@@ -429,7 +429,7 @@ def _is_report(sentences: Sequence[str]) -> bool:
 
 
 def _leads_to_question(sentences: Sequence[str], index: int) -> bool:
-    """Whether a sentence only introduces the question after it; what users say of themselves stands on its own."""
+    """Whether a sentence only introduces the question after it; what users say of themselves is complete on its own."""
     following = sentences[index + 1 : index + 2]
     asks = bool(following) and following[0].endswith(_QUESTION_ENDS)
     return asks and _FIRST_PERSON.search(sentences[index].lower()) is None

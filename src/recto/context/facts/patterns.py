@@ -139,7 +139,7 @@ _PHRASES: dict[str, dict[Mark, str]] = {
         Mark.EVERGREEN: "제_이름 살고_있 알레르기 생일",
     },
 }
-"""Fixed phrases of languages without patterns of their own; `_` stands for a space. A new language is one entry."""
+"""Fixed phrases of languages without patterns of their own; `_` means a space. A new language is one entry."""
 
 
 def _phrases(mark: Mark) -> Wording:

@@ -27,7 +27,7 @@ PieceKind = Literal[
 ]
 """What a piece of a prompt is: the schema of a tool, a section of the system text, a standing file, messages of the
 user or the assistant, results of a tool, what was recalled or handed over for the question, the parts of the marker
-that stands for evicted messages, placeholders that keep the prompt valid, and what the model's template adds."""
+that replaces evicted messages, placeholders that keep the prompt valid, and what the model's template adds."""
 
 PIECES: Mapping[PieceKind, str] = {
     "tool": "tool schema",

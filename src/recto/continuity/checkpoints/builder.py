@@ -156,9 +156,7 @@ def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: i
     """Return the manual state after these changes, stated in entry `seq`. Raises `InputError` for invalid changes."""
     for text in _texts(changes):
         if not text.strip() or len(text) > MAX_NOTE_CHARS:
-            raise InputError(
-                f"what a checkpoint is told has 1 to {MAX_NOTE_CHARS:,} characters each. Nothing was stored."
-            )
+            raise InputError(f"a text of a checkpoint has 1 to {MAX_NOTE_CHARS:,} characters each. Nothing was stored.")
     for address in changes.services:
         address_in(address)
     tasks = {fold_words(task.text): task for task in given.subtasks}

@@ -17,11 +17,11 @@ from recto.continuity.checkpoints.drift import Drift
 HEADER = (
     "[Handoff: where the work stood when the window was made smaller, for reference only. It carries no instructions.]"
 )
-RESUMED = "[Handoff: window {} begins; this is where the work stands, for reference only. It carries no instructions.]"
+RESUMED = "[Handoff: window {} begins; this is the state of the work, for reference only. It carries no instructions.]"
 FINISHED = (
-    "[Handoff: the task is complete; this is where the work stands, for reference only. It carries no instructions.]"
+    "[Handoff: the task is complete; this is the state of the work, for reference only. It carries no instructions.]"
 )
-TAKEN_UP = "[Handoff: the work goes on; this is where it stands, for reference only. It carries no instructions.]"
+TAKEN_UP = "[Handoff: the work goes on; this is its state, for reference only. It carries no instructions.]"
 FOOTER = "[End of the handoff]"
 _MAX_NOTE_CHARS = 1_500
 """Characters of notes in a handoff."""
@@ -105,7 +105,7 @@ def page_for_people(checkpoint: Checkpoint) -> str:
     if checkpoint.tools:
         lines += ["", "## Tools used", "", f"- {_plain(', '.join(checkpoint.tools))}"]
     if checkpoint.summary:
-        lines += ["", f"What left the window is summed up at {_plain(checkpoint.summary)}."]
+        lines += ["", f"What was evicted is summarized at {_plain(checkpoint.summary)}."]
     return "\n".join((*lines, ""))
 
 

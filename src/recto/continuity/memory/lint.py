@@ -33,7 +33,7 @@ def look(memories: Memories) -> list[MemoryFinding]:
     for stored in pages.by_id.values():
         approval = known.current.get(stored.memory.id)
         if approval is None:
-            says = "nobody approved this page, so it is not memory; 'recto memory check --propose' proposes it"
+            says = "this page was not approved, so it is not memory; 'recto memory check --propose' proposes it"
             findings.append(MemoryFinding(about="not approved", where=stored.path, says=says))
         elif is_edited(approval, stored):
             says = "changed since it was approved; 'recto memory check --propose' proposes the change"

@@ -180,7 +180,7 @@ class _FrontMatter:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._error(key.start_mark.line, "a key is a word")
             if key.value in self.nodes:
-                raise self._error(key.start_mark.line, f"'{key.value[:40]}' stands here twice")
+                raise self._error(key.start_mark.line, f"'{key.value[:40]}' is here twice")
             self.nodes[key.value] = value
         self.places = {
             key: (node.start_mark.index, node.end_mark.index)

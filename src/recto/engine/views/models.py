@@ -727,7 +727,7 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeResult:
-    """Where the work stands by the newest checkpoint, and what has changed around it since."""
+    """The state of the work by the newest checkpoint, and what has changed around it since."""
 
     session: str
     version: int

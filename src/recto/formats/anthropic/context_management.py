@@ -160,7 +160,7 @@ def local_tools(tools: bytes) -> bytes:
 
 
 def compaction_item(id: str, summary: str) -> dict[str, Json]:
-    """Writes the block that stands for a history."""
+    """Writes the block that represents a history."""
     return {"type": "compaction", "content": summary or "Compacted.", "encrypted_content": f"{COMPACTED}{id}"}
 
 

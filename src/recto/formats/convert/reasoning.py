@@ -22,7 +22,7 @@ _ANTHROPIC: Final = "anthropic-claude-v1"
 _RESPONSES: Final = "openai-responses-v1"
 _GEMINI: Final = "google-gemini-v1"
 SIGNATURE: Final = "gemini_signature"
-"""The type of the block that stands for one of Gemini's signatures, which its API has on other parts."""
+"""The type of the block that represents one of Gemini's signatures, which its API has on other parts."""
 
 
 def seal(block: Mapping[str, Json]) -> str:

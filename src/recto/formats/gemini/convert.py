@@ -376,7 +376,7 @@ class _PartWriter:
                     if text and self._conversion.reply:
                         yield {"text": text, "thought": True}
                     elif text and block is None:
-                        raise self._conversion.unsupported("reasoning that nobody signed")
+                        raise self._conversion.unsupported("reasoning without a signature")
                 case TextPart(text) | RefusalPart(text):
                     if text:
                         yield {"text": text, **(_signature(blocks) if self._conversion.reply else _own(blocks))}

@@ -46,7 +46,7 @@ def local_tools(tools: bytes) -> bytes:
 
 
 def compaction_item(id: str, summary: str) -> dict[str, Json]:
-    """Writes the item that stands for a history. It is opaque to clients."""
+    """Writes the item that represents a history. It is opaque to clients."""
     return {"id": id, "type": "compaction", "encrypted_content": f"{COMPACTED}{id}"}
 
 

@@ -184,7 +184,7 @@ def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:
             open_calls = {}
         for call in calls:
             if call in open_calls:
-                yield f"message {place}: the id {call!r} stands for two open calls"
+                yield f"message {place}: the id {call!r} names two open calls"
             open_calls[call] = place
             answered.discard(call)
         for call in answers:
@@ -195,7 +195,7 @@ def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:
             answered.add(call)
             open_calls.pop(call, None)
         if leads_on(fields) and (place + 1 == len(messages) or role_of(messages[place + 1]) != "assistant"):
-            yield f"message {place}: the reasoning stands without what it led to"
+            yield f"message {place}: the reasoning has no message or call after it"
     yield from unanswered_calls(open_calls)
 
 

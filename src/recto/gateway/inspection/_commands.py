@@ -134,7 +134,7 @@ def compact(inspection: Inspection, call: ParsedCall) -> CompactionResult:
 
 
 def save(inspection: Inspection, call: ParsedCall) -> SavedCheckpoint:
-    """Writes down where the work stands."""
+    """Saves the state of the work."""
     changes = {name: value for name, value in call.body.items() if name != "expect" and value}
     with _change_session(inspection, call) as session:
         return saved_checkpoint(session.checkpoint(expect=call.body["expect"], **changes))

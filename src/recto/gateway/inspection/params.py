@@ -50,7 +50,7 @@ class Param(Protocol):
         ...
 
     def parse(self, text: str) -> object:
-        """The value that the text of a query parameter stands for; `check` refuses what cannot be parsed."""
+        """The value that the text of a query parameter represents; `check` refuses what cannot be parsed."""
         ...
 
 
@@ -264,7 +264,7 @@ def _check_all(values: Mapping[str, object], params: Params, what: str) -> dict[
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name is in it twice")
     return members
 
 

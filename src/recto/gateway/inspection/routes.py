@@ -115,7 +115,7 @@ def _classify(error: RectoError) -> tuple[int, str, str]:
         case ApprovalRefused() | CheckpointRefused() | SettingsError():
             return 409, "refused", str(error)
         case AppendConflict() | KeyReused():
-            return 409, "conflict", "somebody else wrote meanwhile. Nothing was changed; look again and ask again."
+            return 409, "conflict", "another writer was first. Nothing was changed; read again and repeat the request."
         case WindowOverflow():
             return 409, "overflow", str(error)
         case InputError():

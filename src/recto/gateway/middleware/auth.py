@@ -82,7 +82,7 @@ class AccessPolicy:
         self.rules = tuple(rule for table in tables or (TABLE,) for rule in table)
         self._compiled: list[tuple[re.Pattern[str], Rule]] = [(compile_path(rule.path)[0], rule) for rule in self.rules]
         self._by_path = {rule.path: self._compared(rule.path) for rule in self.rules}
-        """The rules of each path that is written out; a path with parameters matches no request as it stands."""
+        """The rules of each path that is written out; a path with parameters matches no request literally."""
 
     def needs(self, method: str, path: str) -> frozenset[Need]:
         """Return what a request requires; empty for an unknown route."""
@@ -164,7 +164,7 @@ _BANNERS = frozenset((b"server", b"x-powered-by"))
 class Guard:
     """ASGI middleware that authenticates and limits requests. Handlers find the caller's key in the scope."""
 
-    def __init__(  # noqa: PLR0913  # what stands in front of the routes
+    def __init__(  # noqa: PLR0913  # what comes before the routes
         self,
         app: ASGIApp,
         gateway: GatewaySettings,

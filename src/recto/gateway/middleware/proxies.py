@@ -12,7 +12,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from starlette.types import Scope
 
 _UNIX = "unix"
-"""Stands for whatever connects through a Unix socket, in the settings and in the log."""
+"""Represents whatever connects through a Unix socket, in the settings and in the log."""
 _MAX_HOPS = 16
 
 

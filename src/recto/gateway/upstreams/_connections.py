@@ -31,7 +31,7 @@ _MAX_IDLE = 100
 """Idle connections kept for the next request."""
 _IDLE_SECONDS = 2.0
 """How long they are kept: well below the 5 seconds after which many servers close an idle connection. If a server
-closes it while a request is on its way, nobody knows whether the request was processed, and requests are never sent
+closes it while a request is on its way, it is unknown whether the request was processed, and requests are never sent
 twice."""
 _HAPPY_EYEBALLS = 0.25
 """Seconds before the next address of a host is tried in parallel (RFC 8305)."""
@@ -74,9 +74,9 @@ NETWORK_ERRORS = (ConnectFailed, ReadFailed, ProtocolViolated)
 
 
 class _TcpStream(asyncio.BufferedProtocol, ByteStream):
-    """A TCP connection that stops reading when something arrives that nobody waits for, of at most `READ_BYTES`.
+    """A TCP connection that stops reading when something arrives that no reader waits for, of at most `READ_BYTES`.
 
-    It goes on reading while somebody waits: to stop and start again for every read takes longer than the read.
+    It goes on reading while a reader waits: to stop and start again for every read takes longer than the read.
     """
 
     def __init__(self, read_seconds: float) -> None:
@@ -122,7 +122,7 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what was read; stop reading if nobody waits for it."""
+        """Take what was read; stop reading if no reader waits for it."""
         self._received += bytes(self._buffer[:nbytes])
         if self._reader is None or self._reader.done():
             self._is_paused = True

@@ -120,7 +120,7 @@ class Metrics(Exporter):
         }
         cached = counter(
             "recto_upstream_cache_tokens",
-            "Prompt tokens read from the provider's cache or written to it, as it told.",
+            "Prompt tokens read from the provider's cache or written to it, as it reported.",
             "kind",
         )
         self._counters |= {"cache_read": cached.labels("read"), "cache_write": cached.labels("write")}
@@ -207,7 +207,7 @@ class _ScrapeCollector:
                 active.add_metric([name, grade], stats.alerts.get((name, grade), 0))
         yield active
         dropped = CounterMetricFamily(
-            "recto_telemetry_dropped", "What a sink should have told and did not.", labels=["sink"]
+            "recto_telemetry_dropped", "What a sink should have exported and did not.", labels=["sink"]
         )
         for name in sorted({sink.name for sink in self._sinks}):
             dropped.add_metric([name], sum(sink.dropped for sink in self._sinks if sink.name == name))

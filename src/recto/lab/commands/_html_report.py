@@ -229,7 +229,7 @@ _GLOSSARY = {
     "Fetched again": "tool calls of the recording that asked for what an earlier call had brought, when its result no "
     "longer stood whole in the prompt. Met: the result was in the prompt all the same, because it was recalled.",
     "Referred": "names, paths, numbers and the like that an answer or a question took from messages that had left. "
-    "Met: recalled, in a summary, in a handoff, or in what stands in place of a shortened result.",
+    "Met: recalled, in a summary, in a handoff, or in what replaces a trimmed result.",
     "Missed": "regret that nothing in the prompt met. The recording cannot ask back, so every one of these is a need "
     "that the agent would have had to meet by asking again.",
     "Survival": "of the names and numbers that answers used and that were known from before, the share that stood "

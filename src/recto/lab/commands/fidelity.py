@@ -181,7 +181,7 @@ def _failures(sides: Sequence[Side], least: float, allow: float) -> Iterator[str
     """Yields the reasons why the result is not good enough."""
     last, first = sides[-1], sides[0]
     if last.score is None:
-        yield f"{last.name}: nothing could be told of any question"
+        yield f"{last.name}: no question could be checked"
         return
     if last.score < least - 1e-9:
         yield f"{last.name}: {last.score:.3f} is below {least:g}"

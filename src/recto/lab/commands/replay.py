@@ -133,7 +133,7 @@ def replay_command(
     """Goes through recorded sessions again, turn by turn, and tells what they come to in each way.
 
     Takes every format that 'recto import' takes. Nothing is written into your store and no model is asked. Prices are
-    those of prompts, with what stands unchanged at the beginning cached. Ends with 1 where something did not fit.
+    those of prompts, with an unchanged beginning cached. Ends with 1 where something did not fit.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ from recto.transcript.protocols import TranscriptStore
 _SEGMENT_ROWS = 64
 """Rows that are sorted again when some are added."""
 _MAX_SEGMENTS = 64
-"""Segments from which all rows are decoded together again: only where nobody seals."""
+"""Segments from which all rows are decoded together again: only where no process seals."""
 _CACHE_BYTES = 64 * 2**20
 
 

@@ -369,7 +369,7 @@ class PostgresStore:
         if stored.seq > status.head.seq:
             raise TailCut(session, stored.seq, status.head.seq)
         if status.stored_hash != stored.hash:
-            detail = f"session '{session}' was written anew: entry {stored.seq} is not the one acknowledged"
+            detail = f"session '{session}' was rewritten: entry {stored.seq} is not the one acknowledged"
             raise StoreCorrupt(self.location, detail)
 
 

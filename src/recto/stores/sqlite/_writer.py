@@ -1,4 +1,4 @@
-"""Writes appends. A caller that finds nobody writing commits by itself; all others queue jobs for the writer thread.
+"""Writes appends. A caller that finds no other writer commits by itself; all others queue jobs for the writer thread.
 
 All jobs waiting at the same time are committed together (group commit): a commit costs an fsync, which is far more than
 an insert, so the throughput grows with the number of callers. The order of a group is: lock, begin, plan, insert,
@@ -335,10 +335,10 @@ class SqliteWriter:
                 raise TailCut(session, kept.head.seq, head.seq)
             there = head.hash if kept.head.seq == head.seq else queries.hash_at(connection, number, kept.head.seq)
             if there != kept.head.hash:
-                detail = f"session '{session}' was written anew: entry {kept.head.seq} is not the one acknowledged"
+                detail = f"session '{session}' was rewritten: entry {kept.head.seq} is not the one acknowledged"
                 raise StoreCorrupt(str(self._path), detail)
         elif kept is not None:
-            raise StoreCorrupt(str(self._path), f"session '{session}' stands in the place of '{kept.start}'")
+            raise StoreCorrupt(str(self._path), f"session '{session}' is in the place of '{kept.start}'")
         if kept is not None and not kept.start:
             with suppress(OSError):  # as in a commit: nothing depends on it
                 self._heads.keep_name(number, session)

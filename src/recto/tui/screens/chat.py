@@ -116,7 +116,7 @@ def _make_line(entry: EntryView) -> Static | None:
     if entry.kind == CUT and (text := _partial(entry.text)):
         return ChatLine("assistant", text, sign=f"#{entry.seq} · cut off: it is kept, and not in the prompt")
     if entry.kind in _SHOWN_EVENTS:
-        return Static(Content(f"· {entry.kind.replace('_', ' ')} (entry {entry.seq})"), markup=False, classes="told")
+        return Static(Content(f"· {entry.kind.replace('_', ' ')} (entry {entry.seq})"), markup=False, classes="event")
     return None
 
 

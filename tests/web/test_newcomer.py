@@ -22,7 +22,7 @@ def say(page: Page, world: World, text: str) -> str:
     count = len(world.upstream.asked)
     page.get_by_label("Message").fill(text)
     page.get_by_label("Message").press("Enter")
-    expect(page.get_by_role("log")).to_contain_text("The invoices go out on the 5th")
+    expect(page.get_by_role("log", name="Conversation")).to_contain_text("The invoices go out on the 5th")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     sent = [one.body for one in world.upstream.asked[count:]]
     return json.dumps(sent[-1], ensure_ascii=False)

@@ -88,7 +88,7 @@ def test_a_key_that_is_revoked_is_shown_the_way_in(changing: Visit, fresh: World
     page = changing.enter(secret, "chat", MAIN)
     keys.revoke(key.id)
     expect(page.get_by_role("button", name="Log in")).to_be_visible()
-    expect(page.get_by_role("alert")).to_contain_text("401")
+    expect(page.get_by_role("alert")).to_contain_text("This key is not valid here")
 
 
 def test_an_answer_comes_in_pieces_and_moves_the_gauge(changing: Visit, fresh: World, held: Held):
@@ -118,7 +118,7 @@ def test_escape_stops_an_answer_and_the_page_goes_on(changing: Visit, fresh: Wor
     held.go_on.set()
     fresh.upstream.fail = lambda asked: None
     say(page, "And a short one?")
-    expect(page.get_by_role("log")).to_contain_text("The invoices go out on the 5th")
+    expect(page.get_by_role("log", name="Conversation")).to_contain_text("The invoices go out on the 5th")
 
 
 def test_a_new_session_is_begun_by_saying_something_in_it(changing: Visit, fresh: World):
@@ -129,7 +129,7 @@ def test_a_new_session_is_begun_by_saying_something_in_it(changing: Visit, fresh
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("Nothing was said here yet.")).to_be_visible()
     say(page, "Hello there.")
-    expect(page.get_by_role("log")).to_contain_text("The invoices go out on the 5th")
+    expect(page.get_by_role("log", name="Conversation")).to_contain_text("The invoices go out on the 5th")
     expect(page.get_by_role("region", name="Sessions")).to_contain_text("agent:default:release-notes")
 
 
@@ -139,7 +139,7 @@ def test_what_leaves_is_marked_in_chat_on_the_timeline_and_in_the_log_and_can_be
     before = fresh.happened("context_window_pruned")
     page = settled(changing.enter(fresh.key, "chat", MAIN))
     say(page, LONG)
-    expect(page.get_by_role("log")).to_contain_text("The invoices go out on the 5th")
+    expect(page.get_by_role("log", name="Conversation")).to_contain_text("The invoices go out on the 5th")
     marker = page.get_by_role("note", name=re.compile("Decision")).last
     expect(marker).to_contain_text("left the prompt")
     seq = int(re.sub(r"\D", "", marker.get_attribute("aria-label") or ""))
@@ -242,7 +242,7 @@ def test_what_is_said_elsewhere_is_seen_without_a_reload(changing: Visit, fresh:
     page = settled(changing.enter(fresh.key, "chat", OTHER))
     with fresh.gateway.gateway.sessions.use(Key(name="else"), OTHER) as session:
         session.append({"role": "user", "content": "A word from another surface."})
-    expect(page.get_by_role("log")).to_contain_text("A word from another surface.")
+    expect(page.get_by_role("log", name="Conversation")).to_contain_text("A word from another surface.")
 
 
 def test_a_key_that_may_only_read_changes_nothing_and_is_told_why(changing: Visit, fresh: World):

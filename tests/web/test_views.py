@@ -275,7 +275,7 @@ def test_everything_is_done_by_the_keyboard_alone(changing: Visit, fresh: World)
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("second line")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("log")).to_contain_text("The invoices go out on the 5th")
+    expect(page.get_by_role("log", name="Conversation")).to_contain_text("The invoices go out on the 5th")
     said = [entry.content.decode() for entry in fresh.gateway.store.read(OTHER) if entry.role == "user"]
     assert "First line\\nsecond line" in said[-1]
     page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")

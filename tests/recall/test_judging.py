@@ -153,6 +153,24 @@ def test_the_window_shows_quotations_as_they_were_sent_with_reasons_and_verdict(
         assert sent in b"\n".join(prompt_after(session.window, at).messages).decode().replace("\\n", "\n")
 
 
+def test_a_long_message_of_a_past_window_is_cut_as_it_was_when_it_was_sent():
+    filler = " ".join(f"Shelf {number} holds the folders of that year." for number in range(60))
+    with opened() as session:
+        tell_ports(session)
+        session.append({"role": "user", "content": f"{filler} The kestrel relay listens on port 7007. {filler}"})
+        session.append({"role": "assistant", "content": "Noted."})
+        work(session)
+        session.append({"role": "user", "content": "Which port does the kestrel relay listen on?"})
+        prompt = session.prompt(tools=TOOLS)
+        sent = next(text for raw in prompt.messages if "[Quoted from" in (text := str(raw["content"])))
+        assert "7007" in sent
+        assert len(sent) < len(filler)
+        session.append({"role": "assistant", "content": "On 7007."})
+        at = len(session) - 1
+        work(session, 3)
+        assert recalled_block(session, at).text == sent
+
+
 def test_reasons_name_the_two_strongest_parts_and_only_words_that_are_there():
     parts = {"words": 1.2, "meaning": 0.4, "date": 1.0, "judged": -1.0}
     reasons = reasons_in_words(parts, "What did the ORA-600 error mean on Monday?", "We saw ora-600 again.")

@@ -140,6 +140,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/make_web_types.py --check
+	$(BIN)/python -m tools.make_settings_types --check
 	$(BIN)/python tools/make_pictures.py --check
 	$(BIN)/python tools/make_reference.py --check
 	$(BIN)/python tools/build_web.py --check

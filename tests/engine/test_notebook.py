@@ -29,6 +29,12 @@ def test_reprs_are_one_short_line():
         prompt = session.prompt()
         assert repr(prompt) == f"<Prompt: 1 messages, {prompt.tokens:,} of {prompt.room:,} tokens, openai.chat>"
         assert repr(session) == "<Session agent:default:main>"
+        entry = session.tail(1)[0]
+        assert repr(entry).startswith("<Entry agent:default:main/")
+        assert len(repr(entry)) < 80
+        found = session.recall("number")
+        assert repr(found).startswith("<SearchResult 'number': ")
+        assert all(len(repr(hit)) < 140 for hit in found.hits)
 
     async def opened() -> str:
         async with await recto.open_async("memory:", model="gpt-4o", session="agent:default:main") as session:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakValueDictionary
 
 from recto.adapters.options import ConversationOptions, Size, Summarizer, joined
@@ -32,6 +32,7 @@ from recto.transcript.entries import DEFAULT_SESSION
 from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
+    from recto.config.options import SettingsOptions
     from recto.recall.indexer import Indexer
 
 _OPEN = 256
@@ -145,7 +146,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     pin: Callable[[ChatMessage], bool] | None = None,
     surface: str = "library",
     wire: str = DEFAULT_FORMAT.name,
-    **more: Mapping[str, Any],
+    **more: Unpack[SettingsOptions],
 ) -> Conversations:
     """Follows conversations that an application keeps itself; see `Conversations.of` and `Following`.
 
@@ -170,16 +171,17 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     session = named_session(session_id, DEFAULT_SESSION) if session_id else None
     arguments: dict[str, Any] = {"store": named, "session": session, "model": model or None, "tenant": tenant}
     path = None if config is None else Path(config)
-    known = load(path=path, arguments={**arguments, **more})
+    groups: Mapping[str, Any] = more
+    known = load(path=path, arguments={**arguments, **groups})
     if max_tokens is not None:
-        more = joined({"models": {known.model: {"window": max_tokens, "max_input": max_tokens}}}, more)
-        known = load(path=path, arguments={**arguments, **more})
+        groups = joined({"models": {known.model: {"window": max_tokens, "max_input": max_tokens}}}, groups)
+        known = load(path=path, arguments={**arguments, **groups})
     card, window = model_card(known), known.window
     room = Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced).input_budget
     ours = wishes.window(room)
     if summarizer is not None and "mode" not in ours:
         ours["mode"] = "auto_compact"
-    settings = load(path=path, arguments={**arguments, **joined({"window": ours}, more)})
+    settings = load(path=path, arguments={**arguments, **joined({"window": ours}, groups)})
     writer = Summarizer(summarizer) if callable(summarizer) and not hasattr(summarizer, "complete") else summarizer
     return Conversations(
         settings,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, Unpack
 from weakref import WeakKeyDictionary
 
 from recto.config import Settings, load
@@ -33,6 +33,7 @@ from recto.transcript.tenancy import TenantStore, store_behind
 from recto.version import install_command
 
 if TYPE_CHECKING:
+    from recto.config.options import SettingsOptions
     from recto.context.compaction.protocols import ChatModel, Dispatcher
     from recto.context.compaction.writer import SummaryWriter
     from recto.context.policies.features import Scorer
@@ -89,7 +90,7 @@ def open(
     config: str | os.PathLike[str] | None = None,
     writer: ChatModel | None = None,
     dispatcher: Dispatcher | None = None,
-    **more: Mapping[str, Any],
+    **more: Unpack[SettingsOptions],
 ) -> Session:
     """Open a session, creating the store if it does not exist.
 
@@ -113,7 +114,7 @@ async def open_async(
     config: str | os.PathLike[str] | None = None,
     writer: ChatModel | None = None,
     dispatcher: Dispatcher | None = None,
-    **more: Mapping[str, Any],
+    **more: Unpack[SettingsOptions],
 ) -> AsyncSession:
     """`open` for programs that await: `async with await recto.open_async("a.db") as session: …`."""
     from recto.engine.async_session import AsyncSession, on_a_thread  # noqa: PLC0415
@@ -144,7 +145,7 @@ def manager(  # noqa: PLR0913  # each part of a manager can be replaced
     on_event: Callable[[Entry], None] | None = None,
     on_alert: Callable[[Alert], object] | None = None,
     on_status_change: Callable[[Status, Status], object] | None = None,
-    **more: Mapping[str, Any],
+    **more: Unpack[SettingsOptions],
 ) -> ContextWindowManager:
     """Open a session and return the manager of an agent's loop over it: `with recto.manager("agent.db") as manager: …`.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Literal
 
 from recto.context.facts.types import Mark
@@ -98,6 +99,11 @@ class Hit:
     context: tuple[int, ...] = ()
     """Related messages: the question of an answer, or the answer to a question."""
 
+    def __repr__(self) -> str:
+        """A line: pointer, role, relevance and the beginning of the text."""
+        text = shorten(self.text, 60, placeholder=" …")
+        return f"<Hit {self.pointer} {self.role}, chance {self.chance:.2f}: {text!r}>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
@@ -131,3 +137,8 @@ class SearchResult:
     """Entries that are in the word index but have no vectors yet."""
     notes: tuple[str, ...] = ()
     """Problems, and how dates in the query were interpreted, as sentences."""
+
+    def __repr__(self) -> str:
+        """The query, and how much was found."""
+        query = shorten(self.query, 60, placeholder=" …")
+        return f"<SearchResult {query!r}: {len(self.hits)} hits, best {self.best:.2f}>"

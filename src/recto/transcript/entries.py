@@ -84,6 +84,11 @@ class Entry(Draft):
     hash: bytes
     """Hash over all other fields, including `prev`."""
 
+    def __repr__(self) -> str:
+        """Its place, kind and size; not its content, which may be long."""
+        kind = self.role if self.kind == MESSAGE else self.kind
+        return f"<Entry {self.session}/{self.seq} {kind}, {len(self.content):,} bytes>"
+
 
 @dataclass(frozen=True, slots=True)
 class Head:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from tests.gateway.inspecting import MAIN, world
 
+from recto.config import load
+from recto.config.loader import read_layers
 from recto.engine.erasure import read_erasures
 from recto.engine.verification import verify
 from recto.gateway.api_keys import Key
+from recto.gateway.inspection import queries
 
 COPY = "agent:books:copy"
 
@@ -154,3 +158,21 @@ def test_keys_are_listed_with_limits_and_use_and_without_secrets_to_their_tenant
     assert (rows["asks"]["state"], rows["anna"]["state"]) == ("revoked", "live")
     assert not any(secret in answer.text for secret in (secret, *filter(None, made.secrets.values())))
     assert made.ask("look", "GET", "/keys").status_code == 403
+
+
+def test_settings_are_listed_with_their_sources_for_keys_without_a_tenant(made, tmp_path):
+    assert made.get("/settings") == {"settings": []}, "anna's key belongs to a tenant"
+    assert made.ask("look", "GET", "/settings").status_code == 403
+    file = tmp_path / "recto.yaml"
+    file.write_text("window:\n  mode: zones\nstore_key: secret-of-the-store\n")
+    environ = {"RECTO_MODEL": "gpt-4o"}
+    layers = read_layers(path=file, environ=environ, arguments={"gateway": {"port": 0}})
+    settings = load(path=file, environ=environ, arguments={"gateway": {"port": 0}})
+    inspection = queries.Inspection(made.sessions, settings, layers)
+    call = SimpleNamespace(key=Key(name="operator"))
+    listed = {item.key: item for item in queries.settings(inspection, call).settings}
+    assert (listed["window.mode"].origin, listed["window.mode"].where) == ("file", f"{file}, line 2")
+    assert (listed["model"].value, listed["model"].where) == ("gpt-4o", "RECTO_MODEL")
+    assert listed["gateway.port"].origin == "argument"
+    assert listed["window.ceiling_percent"].origin == "default"
+    assert listed["store_key"].value == "(set)"

@@ -136,3 +136,15 @@ def test_keys_are_shown_with_their_limits_and_without_secrets(looking: Visit, to
     expect(table).to_contain_text("ask, read, change, erase")
     assert told.key not in page.content()
     looking.shot("keys")
+
+
+def test_settings_are_shown_with_the_source_of_each_value_and_without_secrets(looking: Visit, told: World):
+    page = settled(looking.enter(told.key, "settings", OTHER))
+    page.get_by_role("button", name="All").click()
+    table = page.get_by_role("table", name="Settings")
+    expect(table).to_contain_text("window.mode")
+    expect(table).to_contain_text("default")
+    page.get_by_label("Find a setting").fill("store_key")
+    expect(table.get_by_role("row")).to_have_count(2)
+    expect(table).to_contain_text("(unset)")
+    looking.shot("settings")

@@ -809,6 +809,7 @@ export interface SessionOverview {
   last_ts: number;
   hash: string;
   model: string;
+  upstream: string;
   reading: PressureReading;
   messages: number;
   left_messages: number;
@@ -824,6 +825,19 @@ export interface SessionPage {
   own: string;
   sessions: Array<SessionListItem>;
   next: string | null;
+}
+
+/** One setting of the gateway, and where its value comes from. */
+export interface SettingItem {
+  key: string;
+  value: string;
+  origin: "argument" | "default" | "environment" | "file";
+  where: string;
+}
+
+/** The settings of the gateway; empty for the key of a tenant. */
+export interface SettingList {
+  settings: Array<SettingItem>;
 }
 
 /** The event that a change was stored as. */

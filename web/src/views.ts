@@ -9,6 +9,7 @@ import { Health } from "./views/health";
 import { Keys } from "./views/keys";
 import { Memory } from "./views/memory";
 import { Recall } from "./views/recall";
+import { Settings } from "./views/settings";
 import { Transcript } from "./views/transcript";
 import { Window } from "./views/window";
 
@@ -31,4 +32,5 @@ export const VIEWS: readonly View[] = [
   { name: "memory", title: "Memory", show: Memory },
   { name: "health", title: "Health", show: Health },
   { name: "keys", title: "Keys", show: Keys, needs: "change" },
+  { name: "settings", title: "Settings", show: Settings, needs: "change" },
 ];

@@ -8,14 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-import yaml
 from rich.text import Text
 
 from recto.cli.completion import complete_keys, nearest_key
 from recto.cli.console import err, out, safe
 from recto.config import FILES, Settings, settings_files
 from recto.config.loader import read_layers
-from recto.config.sources import Setting, all_settings
+from recto.config.sources import Setting, all_settings, one_line_yaml
 from recto.errors import SettingsError
 
 EXIT_FOUND = 1
@@ -75,7 +74,7 @@ def _show_path(context: click.Context, path: str | None) -> None:
 
 
 def _show_value(value: Any) -> None:  # noqa: ANN401  # any value of the tree
-    click.echo(safe(str(value)) if isinstance(value, str) else safe(_yaml(value)))
+    click.echo(safe(str(value)) if isinstance(value, str) else safe(one_line_yaml(value)))
 
 
 def _show_tree(settings: Sequence[Setting]) -> None:
@@ -89,15 +88,9 @@ def _show_tree(settings: Sequence[Setting]) -> None:
                 out.print(Text(f"{'  ' * depth}{group}:"))
                 parents.append(group)
         del parents[len(groups) :]
-        shown = f"{'  ' * len(groups)}{name}: {safe(_yaml(setting.value))}"
+        shown = f"{'  ' * len(groups)}{name}: {safe(one_line_yaml(setting.value))}"
         line = f", line {setting.line}" if setting.line else ""
         name = f" ({setting.given_as})" if setting.given_as else ""
         origin = f"# {setting.origin}{f' {safe(setting.where + line + name)}' if setting.where else ''}"
         style = "dim" if setting.origin == "default" else "bold"
         out.print(Text.assemble((shown.ljust(_COMMENT_AT), ""), ("  ", ""), (origin, style)), soft_wrap=True)
-
-
-def _yaml(value: Any) -> str:  # noqa: ANN401
-    """Renders a value on one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=100_000, allow_unicode=True, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")

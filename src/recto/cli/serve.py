@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import webbrowser
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from recto.cli.completion import complete_models
 from recto.cli.console import err, out, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
+from recto.config.loader import Layer, read_layers
 from recto.gateway.api_keys import Key
 from recto.sample import SESSION, load_sample
 
@@ -101,7 +103,7 @@ def serve_command(
     options = replace(options, local=local or options.local)
     settings = replace(settings, gateway=options, model=model or settings.model)
     with closing(open_store(settings)) as store:
-        gateway = Gateway(settings, store)
+        gateway = Gateway(settings, store, _layers(place))
         if sample:
             if not store.head(SESSION).seq:
                 _print_lines("A long session to look at is made, once; this takes a few seconds.")
@@ -132,6 +134,13 @@ def serve_command(
         serve(gateway.asgi, settings.gateway, gateway.keys, ready=ready, draining=gateway.drain)
         err.print("stopped", markup=False)
     sys.stdout.flush()
+
+
+def _layers(place: dict[str, Any]) -> Sequence[Layer]:
+    """Returns where the settings come from, for the page."""
+    options = click.get_current_context().find_root().params
+    named = {name: value for name, value in place.items() if value not in (None, "")}
+    return read_layers(path=options.get("config"), arguments={"store": options.get("store"), "gateway": named})
 
 
 def _stop_at_end_of_input() -> None:

@@ -41,6 +41,14 @@ def all_settings(settings: Settings, layers: Sequence[Layer]) -> list[Setting]:
     return [_setting(key, value, layers) for key, value in _leaves(settings, "")]
 
 
+def one_line_yaml(value: Any) -> str:  # noqa: ANN401  # any value of the tree
+    """Return a value as YAML on one line."""
+    import yaml  # noqa: PLC0415  # start-up
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=100_000, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
 def _leaves(tree: object, path: str) -> Iterator[tuple[str, Any]]:
     assert is_dataclass(tree)  # noqa: S101  # the tree has only dataclasses
     for item in fields(tree):

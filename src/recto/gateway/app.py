@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, make_indexer, make_metrics, make_sinks, open_replica
+from recto.config.loader import Layer
 from recto.config.published_models import registry as model_registry
 from recto.engine.async_session import on_a_thread
 from recto.errors import InputError, RectoError, UpstreamsWrong
@@ -58,7 +59,7 @@ _Handler = Callable[[Request], Awaitable[Response]]
 class Gateway:
     """One gateway over one store: an ASGI application and its parts."""
 
-    def __init__(self, settings: Settings, store: TranscriptStore) -> None:
+    def __init__(self, settings: Settings, store: TranscriptStore, layers: Sequence[Layer] = ()) -> None:
         clock = SystemClock()
         self.store = store
         self.keys = Keys(store, clock)
@@ -74,7 +75,7 @@ class Gateway:
             settings, store, self._indexer, sinks=self._sinks, clock=clock, upstream_of=self._upstream_of
         )
         self.replica = open_replica(settings, store)
-        self._sources = Sources(Inspection(self.sessions, settings), self.replica)
+        self._sources = Sources(Inspection(self.sessions, settings, layers), self.replica)
         tool = RecallToolRules(
             mode=settings.gateway.recall_tool,
             enabled=settings.recall.enabled,

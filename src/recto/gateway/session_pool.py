@@ -76,7 +76,8 @@ class SessionPool:
         self._unknown: set[str] = set()
         """Unknown models that were logged."""
         self.limits = LearnedLimits(store, clock or SystemClock())
-        self._upstream_of = upstream_of
+        self.upstream_of = upstream_of
+        """Names the upstream that answers for a model and a key."""
         self._lock = threading.Lock()
         self._released = threading.Condition(self._lock)
         """Notified whenever a request is done with a session."""
@@ -145,7 +146,7 @@ class SessionPool:
 
     def over(self, store: TranscriptStore) -> SessionPool:
         """Return a pool over another store. It shares the known model limits and reports to no health sinks."""
-        pool = SessionPool(self._settings, store, self._indexer, upstream_of=self._upstream_of)
+        pool = SessionPool(self._settings, store, self._indexer, upstream_of=self.upstream_of)
         pool.limits = self.limits
         return pool
 
@@ -202,8 +203,8 @@ class SessionPool:
         settings = self._settings
         window = replace(settings.window, profile=key.profile) if key.profile else settings.window
         model = name[1]
-        limits = _merge_limits(settings.models.get(model, {}), self.limits.of(self._upstream_of(model, key), model))
-        if model and not window.max_tokens and not self.knows(self._upstream_of(model, key), model):
+        limits = _merge_limits(settings.models.get(model, {}), self.limits.of(self.upstream_of(model, key), model))
+        if model and not window.max_tokens and not self.knows(self.upstream_of(model, key), model):
             self._log_unknown(model)
             limits["window"] = UNLIMITED_WINDOW
         models = {**settings.models, model: limits} if limits else settings.models

@@ -81,6 +81,8 @@ class SessionOverview:
     """Hash of the last entry: the end of the chain."""
     model: str
     """The model whose window the prompt is measured by."""
+    upstream: str
+    """The upstream that answers for this model, such as `embedded`; empty where none does, and without a gateway."""
     reading: PressureReading
     messages: int
     """Messages in the prompt."""
@@ -136,6 +138,25 @@ class KeyList:
     """The keys of a tenant, oldest first."""
 
     keys: tuple[KeyItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingItem:
+    """One setting of the gateway, and where its value comes from."""
+
+    key: str
+    value: str
+    """As YAML; secrets only as `(set)` or `(unset)`."""
+    origin: Literal["default", "file", "environment", "argument"]
+    where: str
+    """The file with its line, or the environment variable; empty for defaults and arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingList:
+    """The settings of the gateway; empty for the key of a tenant."""
+
+    settings: tuple[SettingItem, ...]
 
 
 def session_item(

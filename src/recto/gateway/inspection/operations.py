@@ -133,6 +133,7 @@ def _merged(groups: tuple[Params, ...]) -> Params:
 OPERATIONS: tuple[Operation, ...] = (
     _get("/asker", queries.asker, models.Caller),
     Operation(method="GET", path="/keys", right="change", handler=queries.keys, result=models.KeyList),
+    Operation(method="GET", path="/settings", right="change", handler=queries.settings, result=models.SettingList),
     _get(
         "/sessions",
         queries.sessions,

@@ -6,13 +6,15 @@ A missing session, a session of another tenant and an invalid name get the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from recto.config import Settings
 from recto.config.factory import SystemClock
+from recto.config.loader import Layer
+from recto.config.sources import all_settings, one_line_yaml
 from recto.context.window.report import Report
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint
@@ -50,6 +52,8 @@ from recto.engine.views.models import (
     RecallResult,
     SessionOverview,
     SessionPage,
+    SettingItem,
+    SettingList,
     full_entry,
     memory_item,
     recall_result,
@@ -81,9 +85,11 @@ def not_found(what: str, where: str) -> RequestRefused:
 class Inspection:
     """What operations work on: the gateway's sessions, and the settings they are opened with."""
 
-    def __init__(self, sessions: SessionPool, settings: Settings) -> None:
+    def __init__(self, sessions: SessionPool, settings: Settings, layers: Sequence[Layer] = ()) -> None:
         self.sessions = sessions
         self.settings = settings
+        self.layers = layers
+        """Where the settings come from."""
 
     @contextmanager
     def open_session(self, call: ParsedCall) -> Iterator[Session]:
@@ -94,7 +100,7 @@ class Inspection:
 
     def over(self, store: TranscriptStore) -> Inspection:
         """The same operations on another store with the same sessions."""
-        return Inspection(self.sessions.over(store), self.settings)
+        return Inspection(self.sessions.over(store), self.settings, self.layers)
 
     def session_key(self, call: ParsedCall) -> str:
         """The stored key of the session that a request names; empty where it names none."""
@@ -161,6 +167,23 @@ def keys(inspection: Inspection, call: ParsedCall) -> KeyList:
     )
 
 
+def settings(inspection: Inspection, call: ParsedCall) -> SettingList:
+    """The settings of the gateway with the source of each value, for keys without a tenant. Secrets are never shown."""
+    if call.key.tenant:
+        return SettingList(settings=())
+    return SettingList(
+        settings=tuple(
+            SettingItem(
+                key=setting.key,
+                value=one_line_yaml(setting.value),
+                origin=setting.origin,
+                where=f"{setting.where}, line {setting.line}" if setting.line else setting.where,
+            )
+            for setting in all_settings(inspection.settings, inspection.layers)
+        )
+    )
+
+
 def sessions(inspection: Inspection, call: ParsedCall) -> SessionPage:
     """A page of the key's tenant's sessions."""
     limit: int = call.query["limit"]
@@ -187,6 +210,7 @@ def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
             last_ts=last.ts,
             hash=last.hash.hex(),
             model=window.rules.card.name if window.rules.card else "",
+            upstream=inspection.sessions.upstream_of(window.rules.card.name if window.rules.card else "", call.key),
             reading=reading,
             messages=len(state.messages),
             left_messages=state.evicted_messages,

@@ -15,7 +15,7 @@ PAGE := src/recto/web/app.js
 ADAPTERS := langchain openai-agents pydantic-ai agent-framework google-adk strands llama-index smolagents
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-tenfold test-release weights web chromium prometheus older-mcp docs wheel check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
+.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-tenfold test-release weights web chromium prometheus older-mcp docs wheel release check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
 
 help:
 	@echo "make run           install, start the gateway with the embedded model, and open its page"
@@ -34,6 +34,7 @@ help:
 	@echo "make older-mcp     install an MCP client of the first generation for its tests, if there is none"
 	@echo "make docs          build the documentation's site into build/site, if it is not up to date"
 	@echo "make wheel         build what a release ships into dist/: the wheel, its bill of materials, hashes"
+	@echo "make release       the same and the source distribution and the image, from a commit without changes"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
@@ -134,6 +135,15 @@ wheel: $(VENV)/.dev $(PAGE)
 	@rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 	$(BIN)/python tools/make_sbom.py dist
+
+# The same from a clean checkout, with the source distribution, and the image where a container engine is installed.
+release: $(VENV)/.dev $(PAGE)
+	@test -z "$$(git status --porcelain)" || { echo "There are changes that are not committed; a release is made of a commit."; exit 1; }
+	@rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python tools/make_sbom.py dist
+	@engine=$$(command -v docker || command -v podman) && $$engine build -f deploy/container/Containerfile -t recto:$$(git rev-parse --short HEAD) . \
+		|| echo "No container engine is installed here: the image was not built."
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -275,3 +275,18 @@ def test_the_sample_is_understood_by_caddy():
     command = ["caddy", "validate", "--adapter", "caddyfile", "--config", str(DEPLOY / "caddy" / "Caddyfile")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_release_workflow_calls_what_the_makefile_has_and_stores_no_secret():
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    targets = [
+        word for step in steps for word in step.get("run", "").split() if step.get("run", "").startswith("make ")
+    ]
+    assert {"check", "test", "release"} <= set(targets)
+    for target in set(targets) - {"make"}:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    assert "secrets." not in text
+    assert workflow["permissions"] == {}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from recto.version import DISTRIBUTION, __version__
+
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import make_sbom  # noqa: E402
@@ -27,7 +29,9 @@ def test_every_pinned_package_is_in_the_bill_with_all_of_its_hashes():
             (reference,) = listed[f"pkg:pypi/{name}@{version}"]["externalReferences"]
             assert set(hashes) <= {each["content"] for each in reference["hashes"]}
     assert any(purl.startswith("pkg:npm/") for purl in listed), "the page is compiled into the wheel"
-    assert bill["metadata"]["component"]["name"] == "recto"
+    component = bill["metadata"]["component"]
+    assert (component["name"], component["version"]) == (DISTRIBUTION, __version__)
+    assert component["purl"] == f"pkg:pypi/{DISTRIBUTION}@{__version__}"
     assert set(bill["dependencies"][0]["dependsOn"]) == set(listed)
 
 

@@ -33,8 +33,9 @@ def bill_of_materials(root: Path = ROOT) -> dict[str, Any]:
     """Return the CycloneDX document of a release."""
     components = [*_python_components(root), *_page_components(root)]
     components.sort(key=lambda component: component["bom-ref"])
-    version = re.findall(r'"([^"]+)"', (root / "src/recto/version.py").read_text(encoding="utf-8"))[0]
-    own = f"pkg:pypi/recto@{version}"
+    stated = dict(re.findall(r'^(\w+) = "([^"]+)"', (root / "src/recto/version.py").read_text(encoding="utf-8"), re.M))
+    name, version = stated["DISTRIBUTION"], stated["__version__"]
+    own = f"pkg:pypi/{name}@{version}"
     digest = hashlib.sha256(json.dumps(components, sort_keys=True).encode()).hexdigest()
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -46,7 +47,7 @@ def bill_of_materials(root: Path = ROOT) -> dict[str, Any]:
             "component": {
                 "type": "application",
                 "bom-ref": own,
-                "name": "recto",
+                "name": name,
                 "version": version,
                 "purl": own,
                 "licenses": [{"license": {"id": "Apache-2.0"}}],

@@ -58,10 +58,10 @@ export class Api {
       signal,
     });
     if (!answer.ok || !answer.body) throw await refused(answer);
-    for await (const told of events(answer.body)) {
-      const { error } = told;
+    for await (const event of events(answer.body)) {
+      const { error } = event;
       if (error) throw new Refused(502, error.code ?? "upstream", error.message ?? "the answer broke off");
-      for (const choice of told.choices ?? []) if (choice.delta?.content) piece(choice.delta.content);
+      for (const choice of event.choices ?? []) if (choice.delta?.content) piece(choice.delta.content);
     }
     const header = (name: string) => answer.headers.get(`x-recto-${name}`) ?? "";
     return {
@@ -90,12 +90,12 @@ export class Api {
   }
 }
 
-interface Told {
+interface StreamEvent {
   error?: { code?: string; message?: string };
   choices?: Array<{ delta?: { content?: string } }>;
 }
 
-async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<Told> {
+async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<StreamEvent> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   let rest = "";
   for (;;) {
@@ -111,7 +111,7 @@ async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<Told> {
         .filter((line) => line.startsWith("data:"))
         .map((line) => line.slice(5).trimStart())
         .join("\n");
-      if (said && said !== "[DONE]") yield JSON.parse(said) as Told;
+      if (said && said !== "[DONE]") yield JSON.parse(said) as StreamEvent;
     }
   }
 }

@@ -18,13 +18,13 @@ export function App() {
   useEffect(() => {
     const moved = () => {
       const given = keyInAddress();
-      if (!given || given === key) return; // the same key again: there is nobody new to ask for
+      if (!given || given === key) return; // the same key again: nothing changed
       setAsker(undefined);
       setRefused(undefined);
       setKey(given);
     };
     addEventListener("hashchange", moved);
-    moved(); // one may have come when nobody listened yet
+    moved(); // one may have come before anything listened
     return () => removeEventListener("hashchange", moved);
   }, [key]);
   const api = useMemo(() => new Api(key), [key]);

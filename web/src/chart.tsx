@@ -40,7 +40,7 @@ export interface ChartProps {
   label: string;
   /** A class of the style sheet, which gives its height. */
   kind: string;
-  onClick?: (told: { name: string; dataIndex: number; seriesName?: string; data: unknown }) => void;
+  onClick?: (event: { name: string; dataIndex: number; seriesName?: string; data: unknown }) => void;
 }
 
 export function Chart({ option, label, kind, onClick }: ChartProps) {
@@ -51,7 +51,7 @@ export function Chart({ option, label, kind, onClick }: ChartProps) {
   useEffect(() => {
     const made = init(box.current!, undefined, { renderer: "canvas" });
     chart.current = made;
-    made.on("click", (told: unknown) => clicked.current?.(told as never));
+    made.on("click", (event: unknown) => clicked.current?.(event as never));
     const watch = new ResizeObserver(() => made.resize());
     watch.observe(box.current!);
     return () => {
@@ -68,7 +68,7 @@ export function Chart({ option, label, kind, onClick }: ChartProps) {
   return <div ref={box} class={`chart ${kind}`} role="img" aria-label={label} />;
 }
 
-/** The zoom that somebody chose stays where the chart is drawn anew. */
+/** The zoom that the reader chose stays where the chart is drawn again. */
 function zoomed(chart: EChartsType, option: ChartOption): object[] {
   const wanted = (option.dataZoom ?? []) as object[];
   const before = ((chart.getOption() as ChartOption | undefined)?.dataZoom ?? []) as { start?: number; end?: number }[];

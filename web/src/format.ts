@@ -16,11 +16,11 @@ export const many = (count: number, one: string, several = `${one}s`): string =>
 /** `context_window_pruned` as it is said: "context window pruned". */
 export const words = (name: string): string => name.replaceAll("_", " ");
 
-// Controls, direction overrides, tags nobody sees, and halves of characters: text that would hide or reorder what
-// stands beside it. Line breaks and tabs stay.
+// Controls, direction overrides, invisible tags, and halves of characters: text that would hide or reorder what
+// is beside it. Line breaks and tabs stay.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]|(?!\u200c|\u200d)\p{Cf}|\p{Cs}|[\u2028\u2029]/gu;
 
-/** Text from a transcript, with whatever would not be seen told by its number. Every such text goes through here. */
+/** Text from a transcript, with whatever would not be seen shown by its number. Every such text goes through here. */
 export const safe = (text: string): string =>
   text
     .replaceAll("\r\n", "\n")

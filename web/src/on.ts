@@ -15,7 +15,7 @@ export interface On {
   now: SessionOverview | undefined;
   /** The name of the view that is shown. */
   view: string;
-  /** What else stands in the address: `seq` and the like. */
+  /** What else is in the address: `seq` and the like. */
   given: URLSearchParams;
   /** Dark or light: options of charts with colours in them depend on it. */
   look: Look;
@@ -69,7 +69,7 @@ export function useAsked<T>(path: string, query: Query = {}): Asked<T> {
       .catch((error: unknown) => {
         if (gone) return;
         const refused = asRefused(error);
-        // A gateway that is away for a moment is told by the frame of the page; what was seen stays.
+        // A gateway that is away for a moment is shown by the frame of the page; what was seen stays.
         set((before) =>
           refused.status === 0 && before.found ? { ...before, loading: false } : { refused, loading: false },
         );

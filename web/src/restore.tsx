@@ -1,4 +1,4 @@
-// Undoes a decision for good: what left is in the prompt again, and stays.
+// Undoes a decision for good: what was evicted is in the prompt again, and stays.
 import type { StoredEvent } from "./answers";
 import { useOn } from "./on";
 import { toast } from "./toasts";

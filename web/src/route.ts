@@ -27,7 +27,7 @@ export function useRoute(): Route {
   useEffect(() => {
     const moved = () => set(location.hash);
     addEventListener("hashchange", moved);
-    moved(); // it may have changed since it was drawn, when nobody listened yet
+    moved(); // it may have changed since it was drawn, before anything listened
     return () => removeEventListener("hashchange", moved);
   }, []);
   return useMemo(route, [hash]);

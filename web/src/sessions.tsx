@@ -217,7 +217,7 @@ function useCurve(line: SessionListItem) {
   const box = useRef<HTMLAnchorElement>(null);
   const [curve, set] = useState<Timeline>();
   useEffect(() => {
-    if (line.kind === "memory") return undefined; // nobody is asked with it
+    if (line.kind === "memory") return undefined; // no request uses it
     let gone = false;
     const watch = new IntersectionObserver(([seen]) => {
       if (!seen?.isIntersecting) return;

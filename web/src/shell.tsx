@@ -186,7 +186,7 @@ function Side({ open, onClose, turnLook, onLeave }: SideProps) {
         </div>
         <footer class="side-foot">
           <p class="muted small">
-            {safe(on.asker.name)} · may {on.asker.rights.join(", ")}
+            {safe(on.asker.name)}: {on.asker.rights.join(", ")}
           </p>
           <p class="muted small">Recto {safe(on.asker.version)}</p>
           <div class="actions">

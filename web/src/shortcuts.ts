@@ -32,7 +32,7 @@ export function useShortcut(key: string, says: string, does: () => void): void {
   }, [key, says, does]);
 }
 
-/** Keys that are typed into a field, or meant for a dialog, are nobody else's. */
+/** Keys that are typed into a field, or meant for a dialog, are not shortcuts. */
 export function isFree(event: KeyboardEvent): boolean {
   const { target } = event;
   const typing = target instanceof Element && target.closest(TYPING) !== null;

@@ -18,26 +18,26 @@ export interface Walk<Row, At> {
   at: (row: Row, before: Row) => At;
 }
 
-/** Asks page after page until there are enough rows, nothing follows, or somebody has had enough. */
+/** Asks page after page until there are enough rows, nothing follows, or the caller stops. */
 export async function walk<Row, At>(
   given: Walk<Row, At>,
   from: At | null,
   signal: AbortSignal,
   stop: AbortSignal,
-  told: (page: Page<Row, At>) => void = () => {},
+  report: (page: Page<Row, At>) => void = () => {},
 ): Promise<Page<Row, At>> {
   const rows: Row[] = [];
   for (let next = from; ;) {
     const page = await given.ask(next, given.most - rows.length, AbortSignal.any([signal, stop])).catch((error) => {
       if (signal.aborted || !stop.aborted) throw error;
-      return { rows: [], next }; // somebody had enough: it can go on from here
+      return { rows: [], next }; // the caller stopped: it can continue from here
     });
     rows.push(...page.rows);
     const over = rows[given.most];
     if (over !== undefined) return { rows: rows.slice(0, given.most), next: given.at(over, rows[given.most - 1]!) };
     if (page.next === null || rows.length === given.most || stop.aborted) return { rows, next: page.next };
     next = page.next;
-    told({ rows, next });
+    report({ rows, next });
   }
 }
 
@@ -62,7 +62,7 @@ interface Held<Row, At> extends Page<Row, At> {
   refused?: Refused;
 }
 
-/** A list a page at a time, forward and back. It begins anew where its key changes, and looks again at every moment
+/** A list a page at a time, forward and back. It starts again where its key changes, and looks again at every moment
  * of the session, unless that would be much to ask. */
 export function useWalk<Row, At>(key: string, given: Walk<Row, At>, again = true): Walking<Row, At> {
   const moment = useOn().moment * Number(again);
@@ -76,10 +76,10 @@ export function useWalk<Row, At>(key: string, given: Walk<Row, At>, again = true
     const left = new AbortController();
     const own = (stop.current = new AbortController());
     set((before) => (before.key === key ? { ...before, busy: true, reached: null } : nothing));
-    const anew = held.key !== key || held.from !== from || !held.rows.length;
-    const told = ({ rows, next }: Page<Row, At>) =>
-      set((before) => ({ ...before, reached: next, ...(anew ? { rows: [...rows], from } : {}) }));
-    walk(given, from, left.signal, own.signal, told)
+    const restarts = held.key !== key || held.from !== from || !held.rows.length;
+    const report = ({ rows, next }: Page<Row, At>) =>
+      set((before) => ({ ...before, reached: next, ...(restarts ? { rows: [...rows], from } : {}) }));
+    walk(given, from, left.signal, own.signal, report)
       .then((page) => !left.signal.aborted && set({ key, from, ...page, busy: false, reached: null }))
       .catch((error: unknown) => {
         if (!left.signal.aborted) set((before) => ({ ...before, busy: false, refused: asRefused(error) }));

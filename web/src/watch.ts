@@ -1,5 +1,5 @@
 // Looks at one session again and again, so that what is said elsewhere is seen here, and notices when the gateway is
-// gone and when it is back. A page that nobody sees asks nothing.
+// gone and when it is back. A hidden page requests nothing.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import type { SessionOverview } from "./answers";
 import type { Api, Refused } from "./api";

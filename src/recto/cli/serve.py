@@ -112,7 +112,7 @@ def serve_command(
         if first_key and (made := gateway.keys.add_first(Key(name="first"))) is not None:
             _print_lines(f"First key, shown only now: {made[1]}", _FIRST.format(id=made[0].id))
             out.file.flush()
-        secret = gateway.keys.lend(Key(name="lent by recto serve")) if lend_key else ""
+        secret = gateway.keys.lend(Key(name="Temporary key")) if lend_key else ""
 
         def ready(address: str) -> None:
             page = _page(address, secret, SESSION if sample else "")

@@ -42,8 +42,8 @@ export function overTime(timeline: Timeline, decided: ReadonlyMap<number, Decisi
       ...tooltip,
       trigger: "axis",
       axisPointer: { type: "line", lineStyle: { color: colour("edge") } },
-      formatter: (told: Array<{ value: [number, number] }>) => {
-        const point = points.find((one) => one.turn === told[0]?.value[0]);
+      formatter: (items: Array<{ value: [number, number] }>) => {
+        const point = points.find((one) => one.turn === items[0]?.value[0]);
         return point ? chartText(tellPoint(point, decided)) : "";
       },
     },

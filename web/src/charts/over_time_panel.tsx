@@ -23,8 +23,8 @@ export function OverTime({ asked, decided, from, onFrom }: OverTimeProps) {
   const [open, setOpen] = useState<number>();
   const timeline = asked.found;
   const option = useMemo(() => timeline && overTime(timeline, decided), [timeline, decided, look]);
-  const clicked = (told: { name: string; seriesName?: string }) => {
-    if (told.seriesName === "decision") setOpen(Number(told.name));
+  const clicked = (event: { name: string; seriesName?: string }) => {
+    if (event.seriesName === "decision") setOpen(Number(event.name));
   };
   const first = timeline?.points[0]?.first ?? 1;
   const earlier = first > 1 ? () => onFrom(Math.max(1, first - PAGE)) : undefined;
@@ -127,7 +127,7 @@ function Marks({ timeline, decided, onOpen }: MarksProps) {
   );
 }
 
-/** One decision: what left, why, and the way back. */
+/** One decision: what was evicted, why, and the way back. */
 function DecisionDialog({ seq, onClose }: { seq: number; onClose: () => void }) {
   const on = useOn();
   const asked = useAsked<DecisionPage>("/session/decisions", { session: on.session, from: seq, limit: 1 });

@@ -26,7 +26,7 @@ export function treemap(report: Report): ChartOption {
   const written = { ...text, color: colour("on-accent") };
   const parts = held(report).filter((one) => one.used > 0);
   return {
-    tooltip: { ...tooltip, formatter: (told: { data?: { says?: string } }) => told.data?.says ?? "" },
+    tooltip: { ...tooltip, formatter: (item: { data?: { says?: string } }) => item.data?.says ?? "" },
     series: [
       {
         type: "treemap",

@@ -101,7 +101,7 @@ export function budgets(report: Report): ChartOption {
   return {
     grid: { left: 4, right: 14, top: 34, bottom: 4, containLabel: true },
     legend: { ...legend, top: 0, left: 0, selectedMode: false },
-    tooltip: { ...tooltip, formatter: (told: { dataIndex: number }) => tell(told.dataIndex) },
+    tooltip: { ...tooltip, formatter: (item: { dataIndex: number }) => tell(item.dataIndex) },
     xAxis: { type: "value", ...axis },
     yAxis: { type: "category", inverse: true, data: parts.map((one) => COMPONENTS[one.component]), ...axis },
     series: [

@@ -24,9 +24,9 @@ interface Talk {
 }
 
 export interface Conversation {
-  /** The question, until it stands in the transcript. */
+  /** The question, until it is in the transcript. */
   said: string;
-  /** The answer so far, until it stands in the transcript; null where there is none. */
+  /** The answer so far, until it is in the transcript; null where there is none. */
   answering: string | null;
   /** The whole answer once it is there, to be read out. */
   heard: string;
@@ -34,7 +34,7 @@ export interface Conversation {
   /** When the question was said, in milliseconds. */
   since: number;
   refused: Refused | undefined;
-  /** Says something. What comes back is text that was not stored, to be mended. */
+  /** Says something. What comes back is text that was not stored, to be fixed. */
   say: (text: string, model: string) => Promise<string>;
   stop: () => void;
 }
@@ -49,7 +49,7 @@ function talksOf(api: Api): Map<string, Talk> {
   return found;
 }
 
-/** `entries` are those that are shown: what stands in them is no longer on its way. */
+/** `entries` are those that are shown: what is in them is no longer on its way. */
 export function useConversation(entries: readonly EntryView[]): Conversation {
   const on = useOn();
   const [, draw] = useReducer((count: number, _: undefined) => count + 1, 0);
@@ -105,7 +105,7 @@ async function entriesOf(on: On): Promise<number> {
   return now?.entries ?? 0;
 }
 
-/** Whether a question that was not answered stands in the transcript all the same. */
+/** Whether a question that was not answered is in the transcript all the same. */
 async function isStored(on: On, talk: Talk): Promise<boolean> {
   const query = { session: on.session, order: "desc", limit: 50 };
   const page = await on.api.get<EntryPage>("/session/transcript", query).catch(() => undefined);

@@ -71,14 +71,14 @@ function Message({ entry }: { entry: EntryView }) {
 
 /** An answer that was broken off: what came of it is kept, and is no part of the prompt. */
 function Cut({ entry }: { entry: EntryView }) {
-  const told = parsed<{ why: string; messages: { content?: unknown }[] }>(entry.text);
-  const texts = told?.messages?.map((one) => one.content).filter((text) => typeof text === "string") ?? [];
+  const stored = parsed<{ why: string; messages: { content?: unknown }[] }>(entry.text);
+  const texts = stored?.messages?.map((one) => one.content).filter((text) => typeof text === "string") ?? [];
   return (
     <article class="turn by-assistant is-out" aria-label={`Answer that was broken off, entry ${entry.seq}`}>
       <div class="bubble said" dir="auto">
         {safe(texts.join("\n") || "…")}
       </div>
-      <p class="turn-foot muted">Broken off: {safe(told?.why ?? "not known why")}. Kept, and not in the prompt.</p>
+      <p class="turn-foot muted">Broken off: {safe(stored?.why ?? "not known why")}. Kept, and not in the prompt.</p>
     </article>
   );
 }
@@ -104,9 +104,9 @@ function Marker({ decision }: { decision: DecisionSummary }) {
 /** What was quoted for the answer that follows. */
 function Recalled({ entry, recalled }: { entry: EntryView; recalled: TurnProps["recalled"] | undefined }) {
   const on = useOn();
-  const told = read(entry.text) ?? (recalled?.hits.length ? recalled : undefined);
-  const counted = told && `${many(told.hits.length, "message")} recalled, ${whole(told.tokens)} tokens`;
-  const [hits, setHits] = useState<readonly RecalledMessage[]>(told?.hits ?? []);
+  const stored = read(entry.text) ?? (recalled?.hits.length ? recalled : undefined);
+  const counted = stored && `${many(stored.hits.length, "message")} recalled, ${whole(stored.tokens)} tokens`;
+  const [hits, setHits] = useState<readonly RecalledMessage[]>(stored?.hits ?? []);
   const opened = async (event: Event) => {
     if (!(event.currentTarget as HTMLDetailsElement).open || hits.length) return;
     const whole = await on.api.get<FullEntry>("/session/entry", { session: on.session, seq: entry.seq });
@@ -147,8 +147,8 @@ function decoded(session: string): string {
 }
 
 const read = (text: string) => {
-  const told = parsed<{ tokens: number; hits: RecalledMessage[] }>(text);
-  return told && Array.isArray(told.hits) ? told : undefined;
+  const stored = parsed<{ tokens: number; hits: RecalledMessage[] }>(text);
+  return stored && Array.isArray(stored.hits) ? stored : undefined;
 };
 
 /** What an event says; nothing where its text is cut short. */

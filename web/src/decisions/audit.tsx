@@ -97,15 +97,15 @@ function Why({ row }: { row: AuditLine }) {
 }
 
 const entriesOf = (row: AuditLine): string => {
-  const told = ranges(row.entries.concat(row.shrunk));
-  return told && `${row.messages === 1 ? "entry" : "entries"} ${told}`;
+  const shown = ranges(row.entries.concat(row.shrunk));
+  return shown && `${row.messages === 1 ? "entry" : "entries"} ${shown}`;
 };
 
 function ranges(pairs: number[][]): string {
-  const told = pairs
+  const shown = pairs
     .slice(0, 3)
     .map(([first, last]) => (first === last ? whole(first!) : `${whole(first!)}–${whole(last!)}`));
-  return told.join(", ") + (pairs.length > 3 ? ", …" : "");
+  return shown.join(", ") + (pairs.length > 3 ? ", …" : "");
 }
 
 const tokensOf = (row: AuditLine): string =>

@@ -1,4 +1,4 @@
-// Makes the prompt smaller now, because somebody asks for it; and what came of it.
+// Makes the prompt smaller now, on request; and what came of it.
 import { useState } from "preact/hooks";
 import type { CompactionResult, Compression } from "../answers";
 import { many, percent, safe, whole } from "../format";
@@ -8,12 +8,12 @@ import { Button, Dialog, Facts, Field, Refusal, useDoing } from "../widgets";
 export function Compact({ onClose }: { onClose: () => void }) {
   const on = useOn();
   const [focus, type] = useState("");
-  const [done, told] = useState<CompactionResult>();
+  const [done, setDone] = useState<CompactionResult>();
   const { busy, refused, run } = useDoing();
   const compact = async (event: Event) => {
     event.preventDefault();
     const went = await run(async () =>
-      told(await on.api.post<CompactionResult>("/session/compact", { focus: focus.trim() }, { session: on.session })),
+      setDone(await on.api.post<CompactionResult>("/session/compact", { focus: focus.trim() }, { session: on.session })),
     );
     if (went) on.changed();
   };

@@ -14,7 +14,7 @@ export interface Looked {
   q: string;
   /** A place, `message` for all but events, or empty for everything. */
   place: string;
-  /** The entry to show, with what stands around it. */
+  /** The entry to show, with what is around it. */
   seq: number | null;
 }
 
@@ -30,7 +30,7 @@ interface Held {
   down: number | null;
 }
 
-/** An entry, and where on the screen it stands. */
+/** An entry, and where on the screen it is. */
 type Still = { seq: number; top: number } | undefined;
 
 export interface Stretch extends Held {
@@ -39,7 +39,7 @@ export interface Stretch extends Held {
   /** While it looks through many entries: the one it is at, and how many it has found. */
   looking: number | null;
   count: number;
-  /** Whether somebody had enough before anything was found. */
+  /** Whether the caller stopped before anything was found. */
   stopped: boolean;
   moreUp: () => void;
   moreDown: () => void;
@@ -65,7 +65,7 @@ function walking(api: Api, session: string, { q, place }: Looked, order: Order, 
   };
 }
 
-/** Where to begin, so that an entry stands in the midst of others. */
+/** Where to begin, so that an entry is in the middle of others. */
 const begin = ({ seq, order }: Looked): number | null =>
   seq === null ? null : order === "desc" ? seq + AROUND : Math.max(seq - AROUND, 1);
 

@@ -138,8 +138,8 @@ const USAGE = [
 function Holders({ report }: { report: Report }) {
   const on = useOn();
   const option = useMemo(() => treemap(report), [report, on.look]);
-  const open = (told: { data: unknown }) => {
-    const { seq } = (told.data ?? {}) as { seq?: number | null };
+  const open = (clicked: { data: unknown }) => {
+    const { seq } = (clicked.data ?? {}) as { seq?: number | null };
     if (typeof seq === "number") on.go("transcript", { seq });
   };
   if (!report.largest.length) return <Empty title="Nothing holds tokens yet." />;

@@ -70,7 +70,7 @@ interface LogProps {
   children: preact.ComponentChildren;
 }
 
-/** What was said, and what is being said. It stays at its end unless somebody scrolled away from there. */
+/** What was said, and what is being said. It stays at its end unless the reader scrolled away. */
 function Log({ entries, talk, shared, children }: LogProps) {
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
@@ -85,7 +85,7 @@ function Log({ entries, talk, shared, children }: LogProps) {
   useLayoutEffect(() => {
     if (atEnd.current) box.current!.scrollTop = box.current!.scrollHeight;
   });
-  // Kept as they are while an answer streams in: a frame of it then costs the same however much stands above.
+  // Kept as they are while an answer streams in: a frame of it then costs the same however much is above.
   const turns = useMemo(() => {
     const last = entries.findLast((entry) => entry.role === "user")?.seq ?? 0;
     return entries.map((entry) => <Turn key={entry.seq} entry={entry} latest={entry.seq > last} {...shared} />);

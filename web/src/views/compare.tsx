@@ -59,7 +59,7 @@ export function Compare() {
       </Panel>
       <Refusal refused={asked.refused} />
       {!fits && !asked.refused && <Waiting kind="tall" />}
-      {fits && <Compared told={fits} />}
+      {fits && <Compared comparison={fits} />}
     </div>
   );
 }
@@ -114,35 +114,35 @@ function momentsOf(decisions: DecisionSummary[], last: number): Array<[string, s
   return [...named];
 }
 
-function Compared({ told }: { told: Comparison }) {
+function Compared({ comparison }: { comparison: Comparison }) {
   const [all, showAll] = useState(false);
   const [most, show] = useState(PAGE);
-  useEffect(() => show(PAGE), [told]);
-  const differ = told.lines.filter((line) => line.side !== "both");
-  const lines = all ? told.lines : differ;
+  useEffect(() => show(PAGE), [comparison]);
+  const differ = comparison.lines.filter((line) => line.side !== "both");
+  const lines = all ? comparison.lines : differ;
   const toggle = (
     <Button pressed={all} onClick={() => showAll(!all)}>
       Show what both hold
     </Button>
   );
   return (
-    <Panel title="Side by side" note={countsOf(told)} actions={toggle}>
+    <Panel title="Side by side" note={countsOf(comparison)} actions={toggle}>
       <div class="compare" role="table" aria-label="Two prompts side by side">
         <div class="compare-row compare-heads" role="row">
           <div role="columnheader">Line</div>
           <Total
             name="Left"
-            seq={told.first}
-            tokens={told.first_tokens}
-            messages={told.first_messages}
-            room={told.room}
+            seq={comparison.first}
+            tokens={comparison.first_tokens}
+            messages={comparison.first_messages}
+            room={comparison.room}
           />
           <Total
             name="Right"
-            seq={told.second}
-            tokens={told.second_tokens}
-            messages={told.second_messages}
-            room={told.room}
+            seq={comparison.second}
+            tokens={comparison.second_tokens}
+            messages={comparison.second_messages}
+            room={comparison.room}
           />
         </div>
         {lines.slice(0, most).map((line, at) => (
@@ -153,7 +153,7 @@ function Compared({ told }: { told: Comparison }) {
       {lines.length > most && (
         <Button onClick={() => show(most + PAGE)}>Show {whole(lines.length - most)} more lines</Button>
       )}
-      {told.more && <p class="muted small">The prompts are long: lines that both hold alike were left out.</p>}
+      {comparison.more && <p class="muted small">The prompts are long: lines that both hold alike were left out.</p>}
     </Panel>
   );
 }

@@ -244,7 +244,7 @@ function optionOf(curves: Curve[], turns: TurnHealth[], share: boolean, shown: (
   };
 }
 
-const told = (name: string, value: number | null): string => {
+const formatted = (name: string, value: number | null): string => {
   if (value === null) return "–";
   return SHARES.has(name) ? percent(value, 1) : value.toLocaleString("en", { maximumFractionDigits: 2 });
 };
@@ -262,10 +262,10 @@ function Direction({ trend }: { trend: Trend }): ComponentChildren {
 
 const TRENDS: Column<Trend>[] = [
   { title: "Measure", show: (row) => words(row.name) },
-  { title: "Now", show: (row) => told(row.name, row.now), number: true },
+  { title: "Now", show: (row) => formatted(row.name, row.now), number: true },
   {
     title: "Change",
-    show: (row) => (row.delta !== null && row.delta > 0 ? "+" : "") + told(row.name, row.delta),
+    show: (row) => (row.delta !== null && row.delta > 0 ? "+" : "") + formatted(row.name, row.delta),
     number: true,
   },
   { title: "Direction", show: (row) => <Direction trend={row} /> },

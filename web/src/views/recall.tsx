@@ -267,7 +267,7 @@ function Bar({ hit, parts, reach }: { hit: RecallHit; parts: string[]; reach: [n
       grid: { left: 0, right: 0, top: 2, bottom: 2 },
       tooltip: {
         trigger: "item",
-        formatter: (told: { seriesName: string; value: number }) => `${told.seriesName} ${signed(told.value)}`,
+        formatter: (item: { seriesName: string; value: number }) => `${item.seriesName} ${signed(item.value)}`,
       },
       xAxis: { type: "value", show: false, min: reach[0], max: reach[1] },
       yAxis: { type: "category", show: false, data: [""] },

@@ -235,13 +235,13 @@ function Line({ entry, q, current, onOpen }: LineProps) {
           {!event && <PinButton seq={entry.seq} pinned={entry.pinned} />}
         </span>
       </div>
-      {event && !q ? <p class="muted small entry-event">{told(entry)}</p> : <Excerpt entry={entry} q={q} />}
+      {event && !q ? <p class="muted small entry-event">{summaryOf(entry)}</p> : <Excerpt entry={entry} q={q} />}
     </li>
   );
 }
 
 /** What an event tells, in a line: its plain members where it has some. */
-function told(entry: EntryView): string {
+function summaryOf(entry: EntryView): string {
   try {
     const about: unknown = JSON.parse(entry.text);
     const plain = Object.entries(about as object).filter(([, value]) =>
@@ -250,12 +250,12 @@ function told(entry: EntryView): string {
     const says = plain.filter(([, value]) => value !== "").map(([name, value]) => `${words(name)}: ${value}`);
     if (says.length) return line(says.join(" · "), 240);
   } catch {
-    // cut short, or no JSON: as it stands
+    // cut short, or no JSON: as it is
   }
   return line(entry.text, 240);
 }
 
-/** The beginning of what it says, or what stands around the words that were looked for. */
+/** The beginning of what it says, or what is around the words that were looked for. */
 function Excerpt({ entry, q }: { entry: EntryView; q: string }) {
   if (!entry.text) return <p class="muted small">No text of its own: open it to see the exact content.</p>;
   const at = q ? entry.text.toLowerCase().indexOf(q.toLowerCase()) : -1;

@@ -17,9 +17,19 @@ from tests.agents.installing import NODE, packages
 from tests.agents.scripts import ANSWER, TASK, Script
 from tests.gateway.upstream import ScriptedUpstream, running
 
+from recto.adapters.agent_files import find_agent_files
 from recto.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parent.parent.parent
+STORES_AS = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "opencode": "opencode",
+    "pi": "pi",
+    "qwen": "Qwen Code",
+}
+"""Agents that store their sessions, as `recto import --discover` names them."""
 SETTINGS = ("config.toml", "auth.json", "settings.json", "opencode.json", "models.json", ".claude.json", "config.json")
 """Names of files in which agents keep settings."""
 
@@ -148,6 +158,31 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     assert [file for file in left if address in file.read_text(errors="replace")] == []
     assert [(name, (home / name).read_text()) for name, _ in agent.settings] == list(agent.settings)
     assert not _listens(address)
+    _check_discovery(agent, home, tmp_path, environment)
+
+
+def _check_discovery(agent: Launched, home: Path, folder: Path, environment: dict[str, str]) -> None:
+    """What the agent has stored by itself is found, and where there is a reader, imported whole."""
+    title = STORES_AS.get(agent.name)
+    if title is None:
+        return
+    (found,) = [files for files in find_agent_files(home, {}) if files.agent == title]
+    assert found.files
+    if not found.is_readable:
+        return
+    second = folder / "imported.db"
+    command = [sys.executable, "-m", "recto", "--store", str(second), "import", "--discover", "--yes"]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with closing(SqliteStore(second, create=False)) as stored:
+        texts = [
+            entry.content.decode()
+            for session in stored.sessions()
+            for entry in stored.read(session.session)
+            if entry.kind == "message"
+        ]
+    assert any(TASK in text for text in texts)
+    assert any(ANSWER in text for text in texts)
 
 
 def _listens(address: str) -> bool:

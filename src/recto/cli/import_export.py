@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from recto.adapters.agent_files import find_agent_files
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
 from recto.cli.sessions import resolve_session
@@ -25,7 +26,9 @@ from recto.transcript.protocols import TranscriptStore
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--discover", is_flag=True, help="Find the sessions of coding agents on this machine, and import them.")
+@click.option("--yes", is_flag=True, help="With --discover: do not ask for confirmation.")
 @click.option(
     "--session",
     metavar="KEY",
@@ -42,19 +45,34 @@ from recto.transcript.protocols import TranscriptStore
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file.")
 @click.pass_obj
 def import_command(
-    settings: Settings, files: tuple[Path, ...], session: str | None, model: str | None, keep_going: bool, as_json: bool
+    settings: Settings,
+    files: tuple[Path, ...],
+    discover: bool,
+    yes: bool,
+    session: str | None,
+    model: str | None,
+    keep_going: bool,
+    as_json: bool,
 ) -> None:
-    """Takes session files in: Claude Code, Codex, message arrays (JSON or JSONL), Recto's own JSONL.
+    """Imports session files: Claude Code, Codex, message arrays (JSON or JSONL), Recto's own JSONL.
 
     A file is recognised by what is in it. Importing it again stores only what is new. A file with a line that cannot
-    be read is not imported at all, unless you say --keep-going.
+    be read is not imported at all, unless you say --keep-going. With --discover, the sessions of coding agents on this
+    machine are found; what cannot be read is reported, and the exit code is 1.
 
     \b
     Examples:
       recto import session.json
-      recto import ~/.claude/projects/*/*.jsonl
+      recto import --discover
       recto import --session agent:research:main --model gpt-4o session.json
     """
+    if discover:
+        if files or session:
+            raise click.UsageError("--discover takes neither files nor --session")
+        _import_discovered(settings, model, keep_going=keep_going, as_json=as_json, yes=yes)
+        return
+    if not files:
+        raise click.UsageError("name files, or find the sessions of agents on this machine: recto import --discover")
     problems = 0
     with closing(open_store(settings)) as store:
         importer = make_importer(settings, store, model)
@@ -64,6 +82,40 @@ def import_command(
                 problems += len(imported.problems)
                 _print_imported(imported, as_json)
     if problems:
+        click.get_current_context().exit(1)
+
+
+def _import_discovered(settings: Settings, model: str | None, *, keep_going: bool, as_json: bool, yes: bool) -> None:
+    """Imports what agents on this machine have stored, after the user has seen what that is."""
+    found = find_agent_files(Path.home(), os.environ)
+    for files in found:
+        size = f"{len(files.files):,} session file{'s' if len(files.files) > 1 else ''}, {files.bytes / 1e6:,.1f} MB"
+        unread = "" if files.is_readable else "; there is no reader for them yet"
+        err.print(f"{files.agent}: {size}{unread}", markup=False, highlight=False)
+    readable = [file for files in found if files.is_readable for file in files.files]
+    if not readable:
+        err.print("No sessions of Claude Code or Codex were found on this machine.", markup=False)
+        return
+    if not yes:
+        click.confirm(f"Import {len(readable):,} files into {settings.store}?", abort=True, err=True)
+    failed, entries, new = 0, 0, 0
+    with closing(open_store(settings)) as store:
+        importer = make_importer(settings, store, model)
+        with progress("importing", 2 * sum(file.stat().st_size for file in readable), of_bytes=True) as advance:
+            for file in readable:
+                try:
+                    imported = importer.import_file(file, keep_going=keep_going, advance=advance)
+                except InputError as error:
+                    failed += 1
+                    err.print(safe(f"not imported: {file}: {error}"), markup=False, soft_wrap=True)
+                    continue
+                failed += bool(imported.problems)
+                entries, new = entries + imported.entries, new + imported.new
+                if as_json or imported.problems:
+                    _print_imported(imported, as_json)
+    if not as_json:
+        out.print(f"{len(readable):,} files, {entries:,} entries, {new:,} new; {failed:,} with problems", markup=False)
+    if failed:
         click.get_current_context().exit(1)
 
 

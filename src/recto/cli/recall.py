@@ -120,7 +120,7 @@ def _search(
     if not settings.recall.enabled:
         raise SettingsError("recall.enabled", "recall is switched off, so nothing is indexed and nothing can be found")
     with closing(open_store(settings, create=False)) as store:
-        key = _resolve(store, settings, session or settings.session)
+        key = _search_from(store, settings, session, scope)
         with closing(make_indexer(settings, store)) as indexer:
             indexer.with_repair(lambda: _index_words(indexer, key))
             problem = _index_vectors(indexer, key, patience=settings.recall.index_seconds)
@@ -204,6 +204,18 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
 def _resolve(store: TranscriptStore, settings: Settings, name: str) -> str:
     """Returns the stored key of an existing session. Without a tenant in the settings, a stored key is accepted too."""
     return resolve_session(store, tenant_key(name, settings.tenant))
+
+
+def _search_from(store: TranscriptStore, settings: Settings, name: str | None, scope: Scope | None) -> str:
+    """Returns the session whose scope is searched: where none is named and the default one does not exist, the newest
+    one that the scope reaches."""
+    default = tenant_key(settings.session, settings.tenant)
+    if name is None and scope in ("agent", "tenant") and not store.head(default).seq:
+        reach = reach_of(default, scope)
+        reached = [summary for summary in list_sessions(store, limit=10_000) if reach.contains(summary.session)]
+        if reached:
+            return max(reached, key=lambda summary: summary.last_ts).session
+    return _resolve(store, settings, name or settings.session)
 
 
 def _index_sessions(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:

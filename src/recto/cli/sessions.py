@@ -165,16 +165,17 @@ def _bring_heads_forward(store: TranscriptStore, result: Verification) -> bool:
 
 
 def print_sessions(items: Sequence[SessionListItem], current: str = "") -> None:
-    """Prints a table of sessions and marks the current one."""
+    """Prints a table of sessions, each with its title and its key below it, and marks the current one."""
     table = Table(
-        Column("title", overflow="ellipsis", no_wrap=True),
         Column("session", overflow="fold"),
-        Column("entries", justify="right"),
-        "last",
+        Column("entries", justify="right", no_wrap=True),
+        Column("last", no_wrap=True),
     )
     for item in items:
-        name = Text(safe(item.session)).append(" ◀" if item.session == current else "")
-        table.add_row(Text(one_line(item.title, _TITLE_WIDTH)), name, f"{item.entries:,}", format_time(item.last_ts))
+        name = Text(one_line(item.title, _TITLE_WIDTH) + "\n" if item.title else "")
+        name.append(safe(item.session), style="dim" if item.title else "")
+        name.append(" ◀" if item.session == current else "")
+        table.add_row(name, f"{item.entries:,}", format_time(item.last_ts)[:16])
     out.print(table)
 
 

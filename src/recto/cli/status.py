@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import closing
+from pathlib import Path
 
 from rich.text import Text
 
+from recto.adapters.agent_files import find_agent_files
 from recto.cli._agents import AGENTS
 from recto.cli.console import format_time, out, safe
 from recto.config import Settings, settings_files
@@ -79,10 +82,15 @@ def _next_steps(sessions: list[SessionSummary]) -> list[tuple[str, str]]:
     agent = next((name for name in ("claude", "codex", "opencode", *AGENTS) if shutil.which(name)), "claude")
     run = (f"recto run {agent}", "run an agent with its prompts inside the window")
     if not sessions:
+        found = [files for files in find_agent_files(Path.home(), os.environ) if files.is_readable]
+        number = sum(len(files.files) for files in found)
+        agents = " and ".join(files.agent for files in found)
         return [
             ("recto demo", "see it at work, in a minute"),
             run,
-            ("recto import FILE", "import a session of Claude Code, Codex or any chat"),
+            ("recto import --discover", f"import {number:,} sessions of {agents} on this machine")
+            if found
+            else ("recto import FILE", "import a session of Claude Code, Codex or any chat"),
         ]
     return [
         ("recto tui", "see what the model saw, and what not"),

@@ -170,7 +170,7 @@ class Importer:
             entries = read_file(chunks, path.name, session=session, keep_going=keep_going, report=scan.problems.append)
         for entry in entries:
             scan.messages += entry.kind == MESSAGE
-            if entry.kind == IMPORTED_LINE and isinstance(entry, SourceEntry) and _looks_like_message(entry.content):
+            if isinstance(entry, SourceEntry) and _is_unread_message(entry):
                 scan.unread.append(ReadProblem(_line_of(entry), _UNREAD))
             scan.entries[entry.session] = scan.entries.get(entry.session, 0) + 1
             if not scan.model and isinstance(entry, SourceEntry):
@@ -293,6 +293,11 @@ class Importer:
             meta=to_json({**entry.meta, "file": file, "layout": entry.layout}),
             key=f"import:{file[-128:]}:{place}:{digest}",
         )
+
+
+def _is_unread_message(entry: SourceEntry) -> bool:
+    """Whether a line that was not understood may be a message."""
+    return entry.kind == IMPORTED_LINE and not entry.is_known and _looks_like_message(entry.content)
 
 
 def _looks_like_message(line: bytes) -> bool:

@@ -20,6 +20,8 @@ NAME: Final = "claude_code"
 _MARKS = frozenset({"parentUuid", "leafUuid", "isSidechain", "isSnapshotUpdate"})
 _META_KEYS = ("uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId", "requestId", "isSidechain", "isMeta")
 _MORE_META_KEYS = ("isCompactSummary", "subtype", "leafUuid")
+_REQUEST_PARTS = frozenset({"api-request-blob"})
+"""Lines with a part of a request as it was sent, which has a role and content; the messages have lines of their own."""
 
 
 def is_line(fields: dict[str, Json]) -> bool:
@@ -47,7 +49,7 @@ def reader(session: str) -> LineReader:
         name = _session(session, fields)
         message = object_in(fields.get("message"))
         if fields.get("type") not in ("user", "assistant") or not isinstance(message.get("role"), str):
-            return [line.as_event(name, ts=ts, meta=meta)]
+            return [line.as_event(name, ts=ts, meta=meta, is_known=fields.get("type") in _REQUEST_PARTS)]
         meta |= present_members(message, "model", "usage", "stop_reason")
         if isinstance(message_id := message.get("id"), str):
             meta |= present_members({"message_id": message_id}, "message_id")

@@ -32,9 +32,15 @@ class JsonlLine:
     after: str = ""
 
     def as_event(
-        self, session: str, *, ts: int | None = None, meta: dict[str, Json] | None = None, kind: str = IMPORTED_LINE
+        self,
+        session: str,
+        *,
+        ts: int | None = None,
+        meta: dict[str, Json] | None = None,
+        kind: str = IMPORTED_LINE,
+        is_known: bool = False,
     ) -> SourceEntry:
-        """Creates an event from the complete line."""
+        """Creates an event from the complete line. `is_known`: whether it is certain that the line is no message."""
         return SourceEntry(
             session=session,
             role="event",
@@ -44,6 +50,7 @@ class JsonlLine:
             ts=ts,
             meta={"line": self.number, **(meta or {})},
             layout=layout_of(self.before, (0, len(self.body)), self.after),
+            is_known=is_known,
         )
 
     def as_message(

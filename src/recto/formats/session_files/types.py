@@ -44,6 +44,8 @@ class SourceEntry:
     meta: Mapping[str, Json]
     """What the file holds besides the message: place, line, model, usage, ids. Can be written as JSON."""
     layout: tuple[LayoutPiece, ...]
+    is_known: bool = False
+    """Whether its reader is certain that the line is no message, although it has a role and content."""
 
     @property
     def source(self) -> bytes:

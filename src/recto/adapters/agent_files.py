@@ -1,0 +1,93 @@
+"""Finds the session files that coding agents on this machine have written. Nothing is read but names and sizes."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAX_FILES = 20_000
+"""Files of one agent that are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFiles:
+    """The session files of one agent, oldest first."""
+
+    agent: str
+    files: tuple[Path, ...]
+    bytes: int
+    is_readable: bool
+    """Whether `recto import` has a reader for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where an agent keeps its sessions, relative to its own folder."""
+
+    agent: str
+    variable: str
+    """The environment variable that names its folder."""
+    folder: str
+    """Its folder below the home folder, where the variable is not set."""
+    patterns: tuple[str, ...]
+    is_readable: bool = False
+
+
+_PLACES = (
+    _Place(
+        agent="Claude Code",
+        variable="CLAUDE_CONFIG_DIR",
+        folder=".claude",
+        patterns=("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"),
+        is_readable=True,
+    ),
+    _Place(
+        agent="Codex",
+        variable="CODEX_HOME",
+        folder=".codex",
+        patterns=("sessions/**/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"),
+        is_readable=True,
+    ),
+    _Place(agent="pi", variable="PI_CODING_AGENT_DIR", folder=".pi/agent", patterns=("sessions/**/*.jsonl",)),
+    _Place(agent="Gemini CLI", variable="", folder=".gemini", patterns=("tmp/*/chats/*.json*",)),
+    _Place(
+        agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl", "tmp/*/chats/*.json*")
+    ),
+    _Place(
+        agent="opencode",
+        variable="",
+        folder=".local/share/opencode",
+        patterns=("opencode.db", "storage/session/**/*.json"),
+    ),
+)
+
+
+def find_agent_files(home: Path, environ: Mapping[str, str]) -> list[AgentFiles]:
+    """Returns the session files of every agent that has some."""
+    found = [_files_of(place, home, environ) for place in _PLACES]
+    return [files for files in found if files.files]
+
+
+def _files_of(place: _Place, home: Path, environ: Mapping[str, str]) -> AgentFiles:
+    named = environ.get(place.variable, "") if place.variable else ""
+    root = Path(named).expanduser() if named else home / place.folder
+    dated = sorted(_dated(root, place), key=lambda row: (row[0], row[2]))[-_MAX_FILES:]
+    return AgentFiles(
+        agent=place.agent,
+        files=tuple(file for *_, file in dated),
+        bytes=sum(size for _, size, _ in dated),
+        is_readable=place.is_readable,
+    )
+
+
+def _dated(root: Path, place: _Place) -> Iterator[tuple[float, int, Path]]:
+    """Yields the files with their times and sizes; one that is gone or forbidden is left out."""
+    for pattern in place.patterns if root.is_dir() else ():
+        for file in root.glob(pattern):
+            with suppress(OSError):
+                status = file.stat()
+                if stat.S_ISREG(status.st_mode):
+                    yield status.st_mtime, status.st_size, file

@@ -1,0 +1,89 @@
+"""`recto import --discover`: the sessions that agents have stored on this machine, found, shown, and imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.calling import called_at
+
+from recto.adapters.agent_files import find_agent_files
+
+ID = "0b2f5f7e-7f0b-4f4e-9f57-5f0f3c1f9a11"
+REQUEST_PART = json.dumps(
+    {"type": "api-request-blob", "sessionId": ID, "hash": "a1", "message": {"role": "user", "content": "reminder"}}
+)
+"""A line that Claude Code writes beside the messages; it looks like one."""
+
+
+def claude_line(number: int, role: str, content: object) -> str:
+    line = {
+        "type": role,
+        "uuid": f"{number:08d}-0000-4000-8000-000000000000",
+        "parentUuid": f"{number - 1:08d}-0000-4000-8000-000000000000" if number else None,
+        "sessionId": ID,
+        "timestamp": f"2026-11-01T10:00:{number:02d}.000Z",
+        "cwd": "/work",
+        "version": "2.1.325",
+        "message": {"role": role, "content": content},
+    }
+    if role == "assistant":
+        line["message"] |= {"id": f"msg_{number}", "type": "message", "model": "claude-sonnet-5-5"}
+    return json.dumps(line)
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    project = tmp_path / ".claude" / "projects" / "-work"
+    project.mkdir(parents=True)
+    lines = [
+        claude_line(0, "user", "The crane is called Ottilie."),
+        REQUEST_PART,
+        claude_line(1, "assistant", [{"type": "text", "text": "Noted."}]),
+    ]
+    (project / f"{ID}.jsonl").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_files_are_found_by_their_place_and_by_the_variables_of_the_agents(home, tmp_path):
+    (found,) = find_agent_files(home, {})
+    assert (found.agent, len(found.files), found.is_readable) == ("Claude Code", 1, True)
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "sessions" / "2026" / "11" / "01").mkdir(parents=True)
+    (elsewhere / "sessions" / "2026" / "11" / "01" / "rollout-2026-11-01.jsonl").write_text("{}\n")
+    named = find_agent_files(home, {"CODEX_HOME": str(elsewhere)})
+    assert [files.agent for files in named] == ["Claude Code", "Codex"]
+
+
+def test_nothing_is_imported_before_the_user_agrees(home):
+    called_at(home, "import", "--discover", typed="n\n", code=130)
+    assert not (home / ".recto" / "transcript.db").exists()
+
+
+def test_what_was_found_is_imported_once(home):
+    assert "1 files, 3 entries, 3 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+    assert "3 entries, 0 new" in called_at(home, "import", "--discover", "--yes")
+    assert "Ottilie" in called_at(home, "recall", "what is the crane called", "--scope", "tenant")
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_imported(home):
+    broken = home / ".claude" / "projects" / "-work" / "broken.jsonl"
+    broken.write_text('{"type": "user", "message"\n')
+    said = called_at(home, "import", "--discover", "--yes", code=1)
+    assert "2 files, 3 entries, 3 new; 1 with problems" in said
+    assert "not imported" in said
+    assert "broken.jsonl" in said
+
+
+def test_agents_without_a_reader_are_named(home):
+    folder = home / ".pi" / "agent" / "sessions" / "project"
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text("{}\n")
+    assert "pi: 1 session file, 0.0 MB; there is no reader for them yet" in called_at(
+        home, "import", "--discover", "--yes"
+    )
+
+
+def test_the_first_screen_offers_it(home):
+    assert "import 1 sessions of Claude Code on this machine" in called_at(home)

@@ -76,6 +76,64 @@ CLAUDE = [
 ]
 
 
+QWEN = [
+    {
+        "uuid": "u1",
+        "parentUuid": None,
+        "sessionId": "3173",
+        "timestamp": "2026-11-17T18:21:33.000Z",
+        "type": "user",
+        "provenance": "real_user",
+        "message": {"role": "user", "parts": [{"text": "List the files."}]},
+    },
+    {
+        "uuid": "u2",
+        "parentUuid": "u1",
+        "sessionId": "3173",
+        "timestamp": "2026-11-17T18:21:34.000Z",
+        "type": "system",
+        "provenance": "system",
+        "subtype": "ui_telemetry",
+    },
+    {
+        "uuid": "u3",
+        "parentUuid": "u2",
+        "sessionId": "3173",
+        "timestamp": "2026-11-17T18:21:35.000Z",
+        "type": "assistant",
+        "provenance": "assistant_output",
+        "model": "qwen-x",
+        "message": {"role": "model", "parts": [{"functionCall": {"id": "c1", "name": "ls", "args": {}}}]},
+    },
+    {
+        "uuid": "u4",
+        "parentUuid": "u3",
+        "sessionId": "3173",
+        "timestamp": "2026-11-17T18:21:36.000Z",
+        "type": "tool_result",
+        "provenance": "tool_result",
+        "message": {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "c1", "name": "ls", "response": {"output": "a.py"}}}],
+        },
+    },
+]
+
+
+def test_a_qwen_code_session_is_read_as_contents_of_gemini():
+    found = entries_of(lines(*QWEN))
+    assert outline(found) == [
+        ("user", "message"),
+        ("event", "imported_line"),
+        ("assistant", "message"),
+        ("tool", "message"),
+    ]
+    assert {entry.session for entry in found} == {"3173"}
+    assert {entry.wire for entry in found if entry.kind == "message"} == {"google.gemini"}
+    assert found[2].content == json.dumps(QWEN[2]["message"]).encode()
+    assert found[2].meta["model"] == "qwen-x"
+
+
 def test_a_claude_code_session_is_read():
     found = entries_of(lines(*CLAUDE))
     event = ("event", "imported_line")
@@ -194,6 +252,7 @@ def test_flat_lines_give_messages_made_of_their_exact_members():
 
 FILES = {
     "claude_code": lines(*CLAUDE),
+    "qwen_code": lines(*QWEN),
     "codex": lines(*CODEX),
     "session_lines": lines(*NEUTRAL),
     "message_arrays": lines(USER, REPLY),

@@ -53,9 +53,7 @@ _PLACES = (
     ),
     _Place(agent="pi", variable="PI_CODING_AGENT_DIR", folder=".pi/agent", patterns=("sessions/**/*.jsonl",)),
     _Place(agent="Gemini CLI", variable="", folder=".gemini", patterns=("tmp/*/chats/*.json*",)),
-    _Place(
-        agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl", "tmp/*/chats/*.json*")
-    ),
+    _Place(agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl",), is_readable=True),
     _Place(
         agent="opencode",
         variable="",

@@ -54,7 +54,7 @@ def import_command(
     keep_going: bool,
     as_json: bool,
 ) -> None:
-    """Imports session files: Claude Code, Codex, message arrays (JSON or JSONL), Recto's own JSONL.
+    """Imports session files: Claude Code, Codex, Qwen Code, message arrays (JSON or JSONL), Recto's own JSONL.
 
     A file is recognised by what is in it. Importing it again stores only what is new. A file with a line that cannot
     be read is not imported at all, unless you say --keep-going. With --discover, the sessions of coding agents on this
@@ -94,7 +94,7 @@ def _import_discovered(settings: Settings, model: str | None, *, keep_going: boo
         err.print(f"{files.agent}: {size}{unread}", markup=False, highlight=False)
     readable = [file for files in found if files.is_readable for file in files.files]
     if not readable:
-        err.print("No sessions of Claude Code or Codex were found on this machine.", markup=False)
+        err.print("No sessions of Claude Code, Codex or Qwen Code were found on this machine.", markup=False)
         return
     if not yes:
         click.confirm(f"Import {len(readable):,} files into {settings.store}?", abort=True, err=True)

@@ -10,7 +10,7 @@ from typing import Final
 from recto.errors import InputError, MalformedFile, MalformedJson, UnknownFormat
 from recto.formats.json_spans import Json, members, parse
 from recto.formats.registry import FORMATS, own_format
-from recto.formats.session_files import claude_code, codex, flat_jsonl, message_arrays, recto_jsonl
+from recto.formats.session_files import claude_code, codex, flat_jsonl, message_arrays, qwen_code, recto_jsonl
 from recto.formats.session_files.jsonl import JsonlLine, LineReader, lines_of, read_lines, reason_of
 from recto.formats.session_files.types import (
     IMPORTED_LINE,
@@ -38,7 +38,7 @@ __all__ = [
 
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
-    "Claude Code sessions, Codex rollouts, neutral session lines, JSON or JSONL with messages of "
+    "Claude Code sessions, Codex rollouts, Qwen Code chats, neutral session lines, JSON or JSONL with messages of "
     f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
@@ -56,7 +56,7 @@ class _LineFormat:
 
 _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
     module.NAME: _LineFormat(is_line=module.is_line, session_in=module.session_in, reader=module.reader)
-    for module in (codex, claude_code, flat_jsonl)
+    for module in (codex, qwen_code, claude_code, flat_jsonl)
 }
 
 

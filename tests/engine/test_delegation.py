@@ -31,7 +31,7 @@ def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
         found = session.delegate("Where is the timeout read?", entries=[2, 3], most=50)
         assert found.answer == "The timeout is read in api/routes.py."
         assert seen[0].task == "Where is the timeout read?"
-        assert [one.seq for one in seen[0].told] == [2, 3]
+        assert [one.seq for one in seen[0].messages] == [2, 3]
         event = json.loads(next(session.read(found.seq, found.seq)).content)
         assert event["session"] == found.session == seen[0].session
         child = list(session.store.read(found.session))

@@ -103,7 +103,7 @@ def test_a_clock_that_goes_and_is_ahead_of_everything_is_fine():
 @pytest.mark.parametrize(
     ("ours", "says"),
     [
-        (FakeClock(time=NOW, step=0), "stands still"),
+        (FakeClock(time=NOW, step=0), "does not advance"),
         (FakeClock(time=NOW, step=-1_000), "backwards"),
         (FakeClock(time=NOW, step=60_000_000), "the clock went 60.0 s"),
         (FakeClock(time=0, step=5_000), "never set"),

@@ -154,5 +154,5 @@ def test_without_an_sdk_nothing_happens_and_nothing_fails():
 def test_without_its_api_the_setting_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "recto.health.exporters.opentelemetry")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(SettingsError, match=r"recto\[telemetry\]"):
+    with pytest.raises(SettingsError, match=r"recto-ai\[telemetry\]"):
         make_sinks(load(environ={}, arguments={"health": {"telemetry": True}}))

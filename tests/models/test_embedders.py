@@ -248,10 +248,10 @@ def test_weights_that_were_changed_are_not_loaded(arctic, tmp_path, monkeypatch)
 
 def test_where_the_runtime_is_missing_the_cure_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(EmbedderFailed, match=r"recto\[recall\]"):
+    with pytest.raises(EmbedderFailed, match=r"recto-ai\[recall\]"):
         OnnxEmbedder(folder, name="mine").documents(["a"])
     for use in ("arctic", "onnx"):
-        with pytest.raises(SettingsError, match=r"recto\[recall\]"):
+        with pytest.raises(SettingsError, match=r"recto-ai\[recall\]"):
             embedder_for(EmbedderChoice(use=use, path=str(folder)))
     assert embedder_for(EmbedderChoice()) is None
 

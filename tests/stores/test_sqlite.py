@@ -356,7 +356,7 @@ def test_nothing_is_appended_to_a_history_that_was_written_anew(path, tmp_path):
     with SqliteStore(tmp_path / "forged.db") as forged:
         forged.append(MAIN, [draft(number, content=b"forged") for number in (1, 2, 3, 4)])
     shutil.copy(heads_of(path), heads_of(tmp_path / "forged.db"))
-    with SqliteStore(tmp_path / "forged.db") as forged, pytest.raises(StoreCorrupt, match="written anew"):
+    with SqliteStore(tmp_path / "forged.db") as forged, pytest.raises(StoreCorrupt, match="was rewritten"):
         forged.append(MAIN, [draft(5)])
 
 

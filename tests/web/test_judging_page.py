@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from tests.web.browsing import Visit
 from tests.web.test_views import asked, settled
 from tests.web.test_window_page import blocks
@@ -14,6 +15,16 @@ from tests.web.worlds import MAIN, World
 def toast(page: Page, says: str):
     """The last report of what was done."""
     return page.get_by_role("region", name="What was done").locator(".toast").filter(has_text=says).last
+
+
+def press_until(page: Page, key: str, shown: Locator) -> None:
+    """Presses a key until something is shown: a view that is still loading takes no shortcuts."""
+    for _ in range(20):
+        page.keyboard.press(key)
+        with suppress(AssertionError):
+            expect(shown).to_be_visible(timeout=2_000)
+            return
+    expect(shown).to_be_visible()
 
 
 def recalled_at(world: World) -> tuple[int, dict]:
@@ -66,6 +77,7 @@ def test_restore_and_pin_are_undone_from_their_toasts_also_inside_a_dialog(chang
     dialog = page.get_by_role("dialog", name=f"Entry {seq}")
     dialog.get_by_role("button", name=f"Restore only this: entry {seq}").click()
     dialog.get_by_role("button", name=f"Undo: Entry {seq} restored and pinned").click()
+    expect(toast(page, "Undone")).to_be_visible()
     expect(dialog.get_by_role("button", name=f"Pin entry {seq}")).to_be_visible()
     assert asked(fresh, "/session/pins")["pins"] == []
     page.keyboard.press("Escape")
@@ -115,8 +127,7 @@ def test_single_keys_are_shortcuts_outside_of_fields_and_can_be_switched_off(loo
     page = settled(looking.enter(told.key, "window", MAIN))
     expect(page.get_by_role("button", name="Turn before")).not_to_have_attribute("aria-disabled", "true")
     expect(page).not_to_have_url(re.compile("key="))
-    page.keyboard.press("[")
-    expect(page.get_by_text("After entry")).to_be_visible()
+    press_until(page, "[", page.get_by_text("After entry"))
     page.keyboard.press("?")
     help_page = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(help_page).to_contain_text("Turn before")

@@ -41,7 +41,7 @@ export function Keys() {
   const { found, refused } = useAsked<KeyList>(allowed ? "/keys" : "");
   if (!allowed) return <Empty title="This key does not have the right “change”." />;
   return (
-    <Panel title="Keys" note="Use is counted for keys with a daily limit. recto keys adds, limits and revokes keys.">
+    <Panel title="Keys of the gateway" note="Use is counted for keys with a daily limit. recto keys adds, limits and revokes keys.">
       <Refusal refused={refused} />
       {!found && !refused && <Waiting kind="rows" />}
       {found && <Table label="Keys" columns={COLUMNS} rows={found.keys} id={(key) => key.id} />}

@@ -35,7 +35,7 @@ export function Settings() {
     </button>
   );
   return (
-    <Panel title="Settings" note="Change them in the settings file, then restart the gateway." actions={toggle}>
+    <Panel title="Settings of the gateway" note="Change them in the settings file, then restart the gateway." actions={toggle}>
       <Refusal refused={refused} />
       <Field label="Find a setting" type="search" value={query} onInput={setQuery} />
       {!found && !refused && <Waiting kind="rows" />}

@@ -12,7 +12,7 @@ from tests.web.test_window_page import blocks
 from tests.web.worlds import MAIN, World
 
 
-def toast(page: Page, says: str):
+def toast(page: Page, says: str | re.Pattern[str]):
     """The last report of what was done."""
     return page.get_by_role("region", name="What was done").locator(".toast").filter(has_text=says).last
 
@@ -83,10 +83,11 @@ def test_restore_and_pin_are_undone_from_their_toasts_also_inside_a_dialog(chang
     page.keyboard.press("Escape")
     page = settled(changing.view("Decisions"))
     page.get_by_role("button", name=re.compile("Restore decision")).first.click()
-    expect(toast(page, "restored")).to_be_visible()
+    done = re.compile(r"^Decision \d+ restored")
+    expect(toast(page, done)).to_be_visible()
     assert fresh.happened("restored") == 1
-    toast(page, "restored").get_by_role("button", name="Undo").press("Enter")
-    expect(toast(page, "Undone")).to_be_visible()
+    toast(page, done).get_by_role("button", name="Undo").press("Enter")
+    expect(toast(page, re.compile(r"Undone: Decision \d+ restored"))).to_be_visible()
 
 
 def test_an_approval_is_undone_by_retiring_the_memory(changing: Visit, fresh: World):
@@ -110,11 +111,15 @@ def test_the_palette_opens_views_sessions_and_actions_by_keyboard(looking: Visit
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="Memory")).to_be_visible()
     page.keyboard.press("Meta+k")
+    expect(palette.get_by_role("combobox", name="Command")).to_be_focused()
     page.keyboard.type("session other")
+    expect(palette.get_by_role("option", selected=True)).to_contain_text("agent:default:other")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("session=agent%3Adefault%3Aother"))
     page.keyboard.press("Control+k")
+    expect(palette.get_by_role("combobox", name="Command")).to_be_focused()
     page.keyboard.type("go")
+    expect(palette.get_by_role("option", selected=True)).to_contain_text("Go to Window")
     page.keyboard.press("ArrowDown")
     chosen = palette.get_by_role("option", selected=True)
     expect(chosen).to_contain_text("Go to Chat")
@@ -143,7 +148,10 @@ def test_single_keys_are_shortcuts_outside_of_fields_and_can_be_switched_off(loo
     expect(field).to_have_value("1? [u]")
     expect(page.get_by_role("heading", level=1, name="Recall")).to_be_visible()
     page.get_by_role("button", name="Commands Ctrl K").click()
+    palette = page.get_by_role("dialog", name="Commands")
+    expect(palette.get_by_role("combobox", name="Command")).to_be_focused()
     page.keyboard.type("keyboard")
+    expect(palette.get_by_role("option", selected=True)).to_contain_text("Keyboard shortcuts")
     page.keyboard.press("Enter")
     help_page.get_by_role("button", name="Single-key shortcuts").click()
     page.keyboard.press("Escape")

@@ -144,13 +144,7 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     gateway = next(line for line in ended.stderr.splitlines() if line.startswith("Recto: http://"))
     address = gateway.removeprefix("Recto: ").partition("/#")[0]
     assert all("sk-own" in json.dumps(asked.headers) for asked in upstream.asked), "its own key is passed on"
-    with closing(SqliteStore(store, create=False)) as stored:
-        texts = [
-            entry.content.decode()
-            for session in stored.sessions()
-            for entry in stored.read(session.session)
-            if entry.kind == "message"
-        ]
+    texts = _messages(store)
     assert any(TASK in text for text in texts)
     assert any(ANSWER in text for text in texts)
     assert sum("the tide came in" in text for text in texts) >= script.steps
@@ -174,15 +168,20 @@ def _check_discovery(agent: Launched, home: Path, folder: Path, environment: dic
     command = [sys.executable, "-m", "recto", "--store", str(second), "import", "--discover", "--yes"]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    with closing(SqliteStore(second, create=False)) as stored:
-        texts = [
-            entry.content.decode()
-            for session in stored.sessions()
-            for entry in stored.read(session.session)
-            if entry.kind == "message"
-        ]
+    texts = _messages(second)
     assert any(TASK in text for text in texts)
     assert any(ANSWER in text for text in texts)
+
+
+def _messages(store: Path) -> list[str]:
+    """All messages of a store, as they were stored."""
+    with closing(SqliteStore(store, create=False)) as opened:
+        return [
+            entry.content.decode()
+            for session in opened.sessions()
+            for entry in opened.read(session.session)
+            if entry.kind == "message"
+        ]
 
 
 def _listens(address: str) -> bool:

@@ -41,6 +41,11 @@ def test_a_wrong_command_is_refused_with_the_one_that_was_meant(tmp_path, word, 
     assert f"Did you mean '{suggestion}'" in called_at(tmp_path, word, code=2)
 
 
+@pytest.mark.parametrize("name", LAB_COMMANDS)
+def test_an_experiment_is_suggested_by_its_name(tmp_path, name):
+    assert f"Did you mean 'recto lab {name}'?" in called_at(tmp_path, name, code=2)
+
+
 def test_a_word_that_is_like_no_command_leads_to_the_list(tmp_path):
     assert "'recto --help' lists the commands" in called_at(tmp_path, "xyzzyqq", code=2)
 

@@ -100,9 +100,15 @@ class LaunchContext:
         found: dict[str, str] = {}
         for vendor in vendors:
             found |= dict.fromkeys(vendor.base_variables, self.base(vendor))
-            if not self.passes_on(vendor) and not any(self.environ.get(name) for name in vendor.key_variables):
-                found[vendor.key_variables[0]] = PLACEHOLDER
-        return found
+        return found | self.placeholders(*vendors)
+
+    def placeholders(self, *vendors: _Vendor) -> dict[str, str]:
+        """Returns a placeholder for each vendor whose clients need some key and have none."""
+        return {
+            vendor.key_variables[0]: PLACEHOLDER
+            for vendor in vendors
+            if not self.passes_on(vendor) and not any(self.environ.get(name) for name in vendor.key_variables)
+        }
 
     def _is_served(self, vendor: _Vendor) -> bool:
         return bool(vendor.speaks & self.speaks)
@@ -163,8 +169,7 @@ def _opencode(arguments: list[str], context: LaunchContext) -> Launch:
         "anthropic": {"options": {"baseURL": f"{context.base(_ANTHROPIC)}/v1"}},
         "google": {"options": {"baseURL": f"{context.base(_GEMINI)}/v1beta"}},
     }
-    variables = context.variables(*_VENDORS)
-    keys = {name: value for name, value in variables.items() if value == PLACEHOLDER}
+    keys = context.placeholders(*_VENDORS)
     own = json.loads(context.environ.get("OPENCODE_CONFIG_CONTENT") or "{}")
     own["provider"] = _merged(own.get("provider", {}), providers)
     return Launch(command=("opencode", *arguments), environment={**keys, "OPENCODE_CONFIG_CONTENT": json.dumps(own)})
@@ -174,8 +179,7 @@ def _pi(arguments: list[str], context: LaunchContext) -> Launch:
     bases = {"openai": context.base(_OPENAI), "anthropic": context.base(_ANTHROPIC)}
     calls = [f"  pi.registerProvider({json.dumps(name)}, {{ baseUrl: {json.dumps(bases[name])} }});" for name in bases]
     extension = "\n".join(["export default function (pi) {", *calls, "}", ""])
-    variables = context.variables(_OPENAI, _ANTHROPIC)
-    keys = {name: value for name, value in variables.items() if value == PLACEHOLDER}
+    keys = context.placeholders(_OPENAI, _ANTHROPIC)
     path = str(context.folder / "recto.js")
     return Launch(command=("pi", "-e", path, *arguments), environment=keys, files={"recto.js": extension})
 

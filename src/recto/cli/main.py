@@ -158,29 +158,23 @@ def main() -> None:
         # The reader of the pipe is gone; without this Python reports it again at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except StoreMissing as error:
-        code = _report_missing(error)
     except RectoError as error:
-        from recto.cli.console import err, safe  # noqa: PLC0415  # start-up
-
-        err.print("recto: ", style="red", end="", markup=False)
-        err.print(safe(str(error)), markup=False, soft_wrap=True)
-        code = _exit_code(error)
+        code = _report(error)
     sys.exit(code)
 
 
-def _report_missing(error: StoreMissing) -> int:
-    """Reports that nothing is stored. For the default store that is no error: everyone begins with an empty one."""
+def _report(error: RectoError) -> int:
+    """Prints an error and returns the exit code. An empty default store is no error: everyone begins with one."""
     from recto.cli._common import is_default_store  # noqa: PLC0415  # start-up
     from recto.cli.console import err, out, safe  # noqa: PLC0415
 
-    if is_default_store(error):
+    if isinstance(error, StoreMissing) and is_default_store(error):
         out.print(safe(f"Nothing is stored yet in '{error.path}'."), markup=False, soft_wrap=True)
         out.print("Start with 'recto demo', 'recto run claude' or 'recto import FILE'.", markup=False, soft_wrap=True)
         return 0
     err.print("recto: ", style="red", end="", markup=False)
     err.print(safe(str(error)), markup=False, soft_wrap=True)
-    return EXIT_STORE
+    return _exit_code(error)
 
 
 def _exit_code(error: RectoError) -> int:

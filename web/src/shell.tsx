@@ -136,7 +136,7 @@ function Top({ open, onMenu }: { open: boolean; onMenu: () => void }) {
         <p class="muted small session-key" title={safe(session)}>
           {now?.title && `${safe(session)} · `}
           {safe(now?.model ?? asker.model)}
-          {now?.upstream && `, answered by ${safe(now.upstream)}`}
+          {now?.upstream && ` → ${safe(now.upstream)}`}
         </p>
       </div>
       <SessionMenu key={session} />

@@ -4,7 +4,7 @@ import type { SettingItem, SettingList } from "../answers";
 import { Field } from "../fields";
 import { safe, whole } from "../format";
 import { may, useAsked, useOn } from "../on";
-import { Badge, type Column, Empty, Panel, Refusal, Table, Waiting } from "../widgets";
+import { Badge, Button, type Column, Empty, Panel, Refusal, Table, Waiting } from "../widgets";
 
 const COLUMNS: readonly Column<SettingItem>[] = [
   { title: "Setting", show: (setting) => <code>{safe(setting.key)}</code> },
@@ -30,9 +30,9 @@ export function Settings() {
   const set = found?.settings.filter((setting) => setting.origin !== "default") ?? [];
   const rows = (all || query ? (found?.settings ?? []) : set).filter((setting) => setting.key.includes(query.trim()));
   const toggle = (
-    <button type="button" aria-pressed={all} onClick={() => setAll(!all)}>
+    <Button pressed={all} onClick={() => setAll(!all)}>
       {all ? "Only what is set" : `All ${whole(found?.settings.length ?? 0)}`}
-    </button>
+    </Button>
   );
   return (
     <Panel title="Settings of the gateway" note="Change them in the settings file, then restart the gateway." actions={toggle}>

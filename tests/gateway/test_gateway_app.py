@@ -181,7 +181,7 @@ def test_an_upstream_that_cannot_be_reached_is_told_as_such_and_the_message_is_k
 def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_path):
     with gateway(tmp_path) as gw:
         headers = {**bearer(gw.secret), "x-recto-session-id": "main"}
-        short = {"model": "embedded", "max_tokens": 4}
+        short = {"model": "gpt-4", "max_tokens": 4}
         first = httpx2.post(
             f"{gw.url}/v1/chat/completions",
             json={**short, "messages": [{"role": "user", "content": "Say yes."}]},
@@ -196,6 +196,12 @@ def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_pa
         spoken = [entry for entry in gw.store.read("agent:default:main") if entry.kind == "message"]
         assert [entry.role for entry in spoken] == ["user", "assistant", "user", "assistant"]
         assert [entry.surface for entry in spoken][1::2] == ["gateway chat", "gateway messages"]
+        overview = httpx2.get(
+            f"{gw.url}/api/v1/session", params={"session": "agent:default:main"}, headers=bearer(gw.secret)
+        ).json()
+        assert overview["requested_model"] == "gpt-4"
+        assert overview["model"].startswith("smollm2")
+        assert overview["upstream"] == "embedded"
 
 
 def key_series(gw, secret: str) -> dict[tuple[str, ...], float]:

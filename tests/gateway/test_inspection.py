@@ -479,15 +479,16 @@ def test_a_rejected_proposal_is_gone_for_good_and_the_reason_is_kept(fresh):
     assert (lines[0]["by"], lines[0]["reason"]) == (who_is(fresh), "only that week")
 
 
-def test_a_retired_memory_is_no_longer_listed_and_an_unknown_one_is_not_found(fresh):
+def test_an_approval_is_undone_and_an_unknown_one_is_not_found(fresh):
     propose(fresh, "Books go back on the 7th.")
     shown = fresh.get("/memory/proposals")["proposals"][0]
-    approved = fresh.post("/memory/proposals/approve", {"proposal": shown["id"], "digest": shown["digest"]})
-    fresh.post("/memory/retire", {"memory": approved["memory"], "reason": "approval undone"})
+    fresh.post("/memory/proposals/approve", {"proposal": shown["id"], "digest": shown["digest"]})
+    fresh.post("/memory/proposals/undo", {"proposal": shown["id"]})
     assert fresh.get("/memory")["memories"] == []
-    lines = fresh.get("/session/audit", session="agent:books:memory", kind="memory_retired")["lines"]
-    assert (lines[0]["by"], lines[0]["reason"]) == (who_is(fresh), "approval undone")
-    assert fresh.ask("anna", "POST", "/memory/retire", body={"memory": "0" * 16}).status_code == 404
+    lines = fresh.get("/session/audit", session="agent:books:memory", kind="memory_approval_undone")["lines"]
+    assert lines[0]["by"] == who_is(fresh)
+    assert fresh.ask("anna", "POST", "/memory/proposals/undo", body={"proposal": shown["id"]}).status_code == 409
+    assert fresh.ask("anna", "POST", "/memory/proposals/undo", body={"proposal": "0" * 16}).status_code == 404
 
 
 def test_a_judged_hit_carries_its_verdict_and_ranks_by_it(fresh):

@@ -90,14 +90,14 @@ def test_restore_and_pin_are_undone_from_their_toasts_also_inside_a_dialog(chang
     expect(toast(page, re.compile(r"Undone: Decision \d+ restored"))).to_be_visible()
 
 
-def test_an_approval_is_undone_by_retiring_the_memory(changing: Visit, fresh: World):
+def test_an_approval_is_undone(changing: Visit, fresh: World):
     page = settled(changing.enter(fresh.key, "memory", MAIN))
     page.get_by_role("button", name=re.compile("^Approve: ")).first.click()
     expect(toast(page, "Approved")).to_be_visible()
     assert "memory_approved" in fresh.events("agent:default:memory")
     toast(page, "Approved").get_by_role("button", name="Undo").click()
     expect(toast(page, "Undone")).to_be_visible()
-    assert "memory_retired" in fresh.events("agent:default:memory")
+    assert "memory_approval_undone" in fresh.events("agent:default:memory")
 
 
 def test_the_palette_opens_views_sessions_and_actions_by_keyboard(looking: Visit, told: World):

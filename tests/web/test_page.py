@@ -99,10 +99,13 @@ def test_an_answer_comes_in_pieces_and_moves_the_gauge(changing: Visit, fresh: W
     expect(answer).to_contain_text("The first half")
     expect(answer).not_to_contain_text("second")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("timer", name="Waiting for the answer")).to_have_text(re.compile("[1-9] s"))
     changing.shot("chat-streaming")
     held.go_on.set()
     log = page.get_by_role("log", name="Conversation")
     expect(log).to_contain_text("The first half, and the second.")
+    expect(page.get_by_role("timer")).to_have_count(0)
+    expect(page.locator(".session-key")).to_contain_text("gpt-4o, main")
     expect(page.get_by_role("meter")).not_to_have_attribute("aria-valuenow", str(before))
     said = [entry.content.decode() for entry in fresh.gateway.store.read(MAIN) if entry.role != "event"]
     assert "When do invoices go out?" in said[-2]

@@ -78,6 +78,31 @@ def test_a_session_is_renamed_forked_exported_and_erased_by_pointer(changing: Vi
     assert erasure.reason == "a test"
 
 
+def test_a_session_is_forked_and_exported_by_the_keyboard_alone(changing: Visit, fresh: World):
+    page = settled(changing.enter(fresh.key, "window", OTHER))
+    page.get_by_role("banner").get_by_role("button", name="Session").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Fork")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Title of the copy")).to_be_visible()
+    page.get_by_label("Title of the copy").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("banner")).to_contain_text(f"{OTHER}-fork")
+    page.get_by_role("banner").get_by_role("button", name="Session").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Export")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Download").focus()
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename == "agent-default-other-fork.jsonl"
+
+
 def test_a_session_is_renamed_and_erased_by_the_keyboard_alone(changing: Visit, fresh: World):
     page = settled(changing.enter(fresh.key, "window", OTHER))
     menu = page.get_by_role("banner").get_by_role("button", name="Session")

@@ -71,6 +71,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "memory_noted": ("The state of a proposal.", "memory.md#events"),
     "memory_proposed": ("Something that should be remembered, with its sources.", "memory.md#proposals-and-approvals"),
     "memory_rejected": ("A proposal was rejected for good; by whom and why.", "memory.md#proposals-and-approvals"),
+    "memory_approval_undone": ("An approval was undone; by whom.", "memory.md#proposals-and-approvals"),
     "memory_retired": ("A memory is found no longer; by whom and why.", "memory.md#age"),
     "model_changed": ("Known, and written by no part of this version.", "versioning.md"),
     "note": ("Something that was written down for later.", "compression.md"),

@@ -809,6 +809,7 @@ export interface SessionOverview {
   last_ts: number;
   hash: string;
   model: string;
+  requested_model: string;
   upstream: string;
   reading: PressureReading;
   messages: number;

@@ -1,6 +1,6 @@
 // The frame of the page: sessions and menu beside, the session's gauge on top, one view in the middle.
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Caller } from "./answers";
+import type { Caller, SessionOverview } from "./answers";
 import type { Api, Refused } from "./api";
 import { line, safe } from "./format";
 import { Gauge } from "./gauge";
@@ -120,6 +120,12 @@ function Shown({ view, watched }: { view: View; watched: Watched }) {
   return watched.refused ? <Refusal refused={watched.refused} /> : <Waiting kind="page" />;
 }
 
+/** "gpt-4 → smollm2, embedded": the model that was requested, the one that answers, and where. */
+function whoAnswers({ model, requested_model: requested, upstream }: SessionOverview): string {
+  const named = requested && requested !== model ? `${requested} → ${model}` : model;
+  return upstream ? `${named}, ${upstream}` : named;
+}
+
 function Top({ open, onMenu }: { open: boolean; onMenu: () => void }) {
   const { session, now, asker } = useOn();
   const shown = open ? "true" : "false";
@@ -135,8 +141,7 @@ function Top({ open, onMenu }: { open: boolean; onMenu: () => void }) {
         </p>
         <p class="muted small session-key" title={safe(session)}>
           {now?.title && `${safe(session)} · `}
-          {safe(now?.model ?? asker.model)}
-          {now?.upstream && ` → ${safe(now.upstream)}`}
+          {safe(now ? whoAnswers(now) : asker.model)}
         </p>
       </div>
       <SessionMenu key={session} />

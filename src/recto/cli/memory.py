@@ -1,4 +1,4 @@
-"""Commands of durable memory: memory list, show, propose, proposals, approve, reject, retire, check; consolidate.
+"""Commands of durable memory: memory list, show, propose, proposals, approve, reject, undo, retire, check; consolidate.
 
 An approval shows the exact bytes that will be stored, with invisible characters made visible, and names their digest.
 """
@@ -275,6 +275,24 @@ def reject_command(settings: Settings, proposal: str, why: str, by: str, session
         opened_proposal = memories.proposal(proposal)
         entry = memories.reject(opened_proposal.id, by or _user_name(), why)
         _print_done("rejected", "proposal", opened_proposal.id, entry, as_json)
+
+
+@memory_command.command("undo")
+@click.argument("proposal")
+@_by_option
+@_session_option
+@_json_option
+@click.pass_obj
+def undo_command(settings: Settings, proposal: str, by: str, session: str | None, as_json: bool) -> None:
+    """Undoes an approval: what it added is retired, what it changed or retired is as before.
+
+    \b
+    Examples:
+      recto memory undo 3f2a91c0d4e5b6a7
+    """
+    with open_memories(settings, session) as memories:
+        entry = memories.undo(proposal, by or _user_name())
+        _print_done("undone", "proposal", proposal, entry, as_json)
 
 
 @memory_command.command("retire")

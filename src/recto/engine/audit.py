@@ -23,6 +23,7 @@ from recto.continuity.memory.events import (
     PROPOSED,
     REJECTED,
     RETIRED,
+    UNDONE,
 )
 from recto.engine import projection
 from recto.engine.delegation import DELEGATED, DELEGATED_FROM
@@ -53,7 +54,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "decision": (*DECISIONS, projection.TOOLS_LEFT_OUT),
     "undo": (RESTORED,),
     "pin": (PINNED, UNPINNED),
-    "memory": (PROPOSED, NOTED, APPROVED, REJECTED, RETIRED, APPLIED, CONSOLIDATED, CYCLE, DUE, FILE_INDEXED),
+    "memory": (PROPOSED, NOTED, APPROVED, REJECTED, UNDONE, RETIRED, APPLIED, CONSOLIDATED, CYCLE, DUE, FILE_INDEXED),
     "continuity": (
         projection.CHECKPOINT,
         projection.HANDOFF,

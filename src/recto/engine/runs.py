@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from recto.context.window.report import PromptRun
@@ -40,6 +41,13 @@ def last_model(store: TranscriptStore, session: str) -> str:
     """The model that a session was last used with; empty where that is unknown."""
     run = last_run(store, session)
     return run.composition.model if run is not None else ""
+
+
+def requested_model(store: TranscriptStore, session: str) -> str:
+    """The model that the client named in its last request, which another one may answer; empty where it is unknown."""
+    run = last_run(store, session)
+    name = json.loads(run.entry.meta).get("model") if run is not None else ""
+    return name if isinstance(name, str) else ""
 
 
 def prompt_run(store: TranscriptStore, session: str, seq: int | None = None) -> PromptRun | None:

@@ -199,6 +199,61 @@ def test_what_replaces_something_retires_it(memories):
     assert sum("state: retired" in page for page in pages(memories).values()) == 2
 
 
+def test_an_undone_merge_leaves_the_memories_that_it_replaced(memories, store):
+    first, second = learn(memories, "We deploy on Fridays."), learn(memories, "Deployments happen on Fridays.")
+    suggestion = Suggestion(kind="fact", text="We deploy on Fridays at noon.", replaces=[first.id, second.id])
+    made = memories.suggest(suggestion, by="rule", why="one")
+    merged = memories.approve(made.id, made.digest, "ada").memory
+    memories.undo(made.id, "ada")
+    assert [one.memory.id for one in memories.remembered()] == [first.id, second.id]
+    assert memories.get(merged.id).retired == "its approval was undone"
+    assert look(memories) == []
+    said = [seq for seq in range(1, store.head(memories.home).seq + 1) if memories.decisions.is_current(seq)]
+    assert len(said) == 2, "recall finds both again"
+    with pytest.raises(ApprovalRefused, match="was not approved"):
+        memories.undo(made.id, "ada")
+
+
+def test_an_undone_edit_brings_back_the_text_that_was_approved_before(memories):
+    kept = learn(memories, "We deploy on Fridays.")
+    (path,) = memories.folder.root.rglob("memories/*/*.md")
+    path.write_text(path.read_text().replace("Fridays", "Mondays"))
+    (made,), _ = propose_changes(memories)
+    memories.approve(made.id, made.digest, "ada")
+    memories.undo(made.id, "ada")
+    assert memories.decisions.memory(kept.id).text == "We deploy on Fridays."
+    assert "Fridays" in path.read_text()
+    assert look(memories) == []
+
+
+def test_an_approval_is_not_undone_once_its_memory_was_changed_again(memories):
+    made = memories.propose("fact", "We deploy on Fridays.")
+    kept = memories.approve(made.id, made.digest, "ada").memory
+    memories.retire(kept.id, "ada")
+    with pytest.raises(ApprovalRefused, match="changed again"):
+        memories.undo(made.id, "ada")
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["after the event", "before the event"])
+def test_an_undo_that_was_killed_is_finished(memories, settings, store, monkeypatch, stored):
+    learn(memories, "We deploy on Fridays.")
+    (path,) = memories.folder.root.rglob("memories/*/*.md")
+    path.write_text(path.read_text().replace("Fridays", "Mondays"))
+    (made,), _ = propose_changes(memories)
+    memories.approve(made.id, made.digest, "ada")
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(memories, "_write" if stored else "record", killed)
+    with pytest.raises(KeyboardInterrupt):
+        memories.undo(made.id, "ada")
+    again = open_memory(settings, store)
+    assert again.reconcile()
+    assert ("Fridays" in path.read_text()) == stored
+    assert look(again) == []
+
+
 def test_an_edit_by_hand_is_noticed_and_counts_once_it_is_approved(memories):
     kept = learn(memories, "We deploy on Fridays.")
     (path,) = memories.folder.root.rglob("memories/*/*.md")

@@ -47,8 +47,8 @@ export function ProposalCard({ one, agent, known }: { one: Proposal; agent: stri
   const approve = async () => {
     const body = { proposal: one.id, digest };
     if (!(await run(() => on.api.post<ApprovalResult>("/memory/proposals/approve", body, { agent })))) return;
-    const retire = () => on.api.post("/memory/retire", { memory: one.memory.id, reason: "approval undone" }, { agent });
-    toast(`Approved: ${one.memory.title}`, one.action === "keep" ? retire : undefined);
+    const undo = () => on.api.post("/memory/proposals/undo", { proposal: one.id }, { agent });
+    toast(`Approved: ${one.memory.title}`, undo);
     on.changed();
   };
   const title = safe(one.memory.title);

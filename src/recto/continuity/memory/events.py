@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -24,6 +25,7 @@ FILE_INDEXED = "memory_file_indexed"
 PROPOSED, NOTED = "memory_proposed", "memory_noted"
 """A proposal is stored in the session of its evidence and noted in the memory session."""
 APPROVED, REJECTED, RETIRED, APPLIED = "memory_approved", "memory_rejected", "memory_retired", "memory_applied"
+UNDONE = "memory_approval_undone"
 CONSOLIDATED, CYCLE, DUE = "consolidated", "consolidation_finished", "consolidation_due"
 
 Action = Literal["keep", "merge", "edit", "retire"]
@@ -101,6 +103,8 @@ class MemoryDecisions:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     last_cycle: int = 0
     """When the last consolidation cycle ended."""
+    _before: dict[str, dict[str, Approval | None]] = field(default_factory=dict)
+    """For each approval that can be undone, the memories it changed as they were before; None for a new one."""
     _announced: tuple[int, str] = (0, "")
     _announced_file: tuple[int, str] = (0, "")
 
@@ -126,6 +130,10 @@ class MemoryDecisions:
         approval = self.current.get(self.messages.get(seq, ""))
         return approval is not None and not approval.retired and approval.seq == seq - 1
 
+    def undoable(self, proposal: str) -> list[str]:
+        """The memories that an approval changed, while nothing else has changed them since; else empty."""
+        return list(self._before.get(proposal, ()))
+
     def apply(self, entry: Entry) -> None:
         """Fold the next entry of the session."""
         self.upto = entry.seq
@@ -137,24 +145,29 @@ class MemoryDecisions:
             if at == entry.seq - 1 and section:
                 self.files[entry.seq] = section
         elif entry.role == "event":
-            payload = payload_of(entry)
-            match entry.kind:
-                case "memory_file_indexed":
-                    self._announced_file = entry.seq, _word(payload, "section")
-                case "memory_noted":
-                    self.noted.setdefault(_word(payload, "proposal"), _word(payload, "pointer"))
-                case "memory_approved":
-                    self._approved(entry, payload)
-                case "memory_rejected":
-                    self.decided.setdefault(_word(payload, "proposal"), "rejected")
-                case "memory_retired":
-                    self._retire(_word(payload, "memory"), _word(payload, "why") or "retired")
-                case "memory_applied":
-                    self._applied(payload, entry.ts)
-                case "consolidated":
-                    self._consolidated(payload)
-                case "consolidation_finished":
-                    self.last_cycle = max(self.last_cycle, entry.ts)
+            self._apply_event(entry, payload_of(entry))
+
+    def _apply_event(self, entry: Entry, payload: dict[str, Any]) -> None:
+        match entry.kind:
+            case "memory_file_indexed":
+                self._announced_file = entry.seq, _word(payload, "section")
+            case "memory_noted":
+                self.noted.setdefault(_word(payload, "proposal"), _word(payload, "pointer"))
+            case "memory_approved":
+                self._approved(entry, payload)
+            case "memory_rejected":
+                self.decided.setdefault(_word(payload, "proposal"), "rejected")
+            case "memory_approval_undone":
+                self._undo(_word(payload, "proposal"))
+            case "memory_retired":
+                self._settle([id := _word(payload, "memory")])
+                self._retire(id, _word(payload, "why") or "retired")
+            case "memory_applied":
+                self._applied(payload, entry.ts)
+            case "consolidated":
+                self._consolidated(payload)
+            case "consolidation_finished":
+                self.last_cycle = max(self.last_cycle, entry.ts)
 
     def _consolidated(self, payload: dict[str, Any]) -> None:
         upto, standing = payload.get("upto"), payload.get("standing")
@@ -172,6 +185,9 @@ class MemoryDecisions:
             return
         self.decided[approval.proposal] = "approved"
         id = approval.memory.id
+        changed = dict.fromkeys((id,) if approval.action == "retire" else (id, *approval.memory.replaces))
+        self._settle(changed)
+        self._before[approval.proposal] = {one: self.current.get(one) for one in changed}
         if approval.action == "retire":
             self._retire(id, "retired")
             return
@@ -180,6 +196,17 @@ class MemoryDecisions:
         for older in approval.memory.replaces:
             if older != id:
                 self._retire(older, f"replaced by {id}")
+
+    def _settle(self, ids: Iterable[str]) -> None:
+        """Earlier approvals of these memories can no longer be undone."""
+        self._before = {proposal: before for proposal, before in self._before.items() if before.keys().isdisjoint(ids)}
+
+    def _undo(self, proposal: str) -> None:
+        for id, before in self._before.pop(proposal, {}).items():
+            if before is None:
+                self._retire(id, "its approval was undone")
+            else:
+                self.current[id] = before
 
     def _retire(self, id: str, why: str) -> None:
         if id in self.current:

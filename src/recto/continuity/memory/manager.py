@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from recto.continuity.memory.events import (
     APPROVED,
     REJECTED,
     RETIRED,
+    UNDONE,
     Approval,
     MemoryDecisions,
     Proposer,
@@ -221,6 +222,23 @@ class Memories:
         }
         return self._decide(found.id, [self._event(REJECTED, payload, decision_key(found.id))])
 
+    def undo(self, proposal: str, by: str) -> Entry:
+        """Undo an approval: what it added is retired, and what it changed, merged or retired is as before.
+
+        Raises `ApprovalRefused` for a proposal that was not approved, or whose memories were changed again since.
+        """
+        changed = self.decisions.undoable(proposal)
+        if not changed:
+            raise ApprovalRefused(proposal, "it was not approved, or its memory was changed again since")
+        with self.folder.writing(), ExitStack() as logged:
+            for id in changed:
+                logged.enter_context(self._logged("undo", id, proposal))
+            entry = self.record(UNDONE, {"proposal": proposal, "by": _name(by)}, f"memory/undone/{proposal}")
+            for id in changed:
+                self._write(id, fresh=not self.decisions.current[id].retired)
+            self.write_index()
+        return entry
+
     def retire(self, id: str, by: str, why: str = "") -> Entry:
         """Retire a memory: its page stays and says so, and recall no longer finds it."""
         found = self.get(id)
@@ -293,9 +311,11 @@ class Memories:
         approval = known.current.get(id)
         if approval is None:
             return False
-        fresh = line.get("what") == "approve" and approval.proposal == line.get("proposal")
+        what, proposal = line.get("what"), line.get("proposal")
+        fresh = what == "approve" and approval.proposal == proposal
         for older in approval.memory.replaces if fresh else ():
             self._write(older, fresh=False)
+        fresh |= what == "undo" and not known.undoable(str(proposal)) and not approval.retired
         return self._write(id, fresh=fresh)
 
     def _removed(self, known: MemoryDecisions, pages: FolderPages, lines: Sequence[dict[str, Any]]) -> list[str]:

@@ -81,6 +81,8 @@ class SessionOverview:
     """Hash of the last entry: the end of the chain."""
     model: str
     """The model whose window the prompt is measured by."""
+    requested_model: str
+    """The model that the client named in its last request; empty before the first one."""
     upstream: str
     """The upstream that answers for this model, such as `embedded`; empty where none does, and without a gateway."""
     reading: PressureReading

@@ -163,13 +163,11 @@ def reject(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     return stored_event(entry, f"Proposal {proposal} is rejected.")
 
 
-def retire(inspection: Inspection, call: ParsedCall) -> StoredEvent:
-    """Retires a memory: its page stays, and no prompt has it any more."""
-    memories, memory = inspection.memories(call), call.body["memory"]
-    if memory not in memories.decisions.current:
-        raise not_found("memory", "GET /api/v1/memory")
+def undo_approval(inspection: Inspection, call: ParsedCall) -> StoredEvent:
+    """Undoes an approval: memory is as it was before it."""
+    memories, proposal = _proposal(inspection, call)
     with requested_by(call.caller, SURFACE):
-        return stored_event(memories.retire(memory, call.caller, call.body["reason"]), f"Memory {memory} is retired.")
+        return stored_event(memories.undo(proposal, by=call.caller), f"The approval of {proposal} is undone.")
 
 
 def _proposal(inspection: Inspection, call: ParsedCall) -> tuple[Memories, str]:

@@ -523,16 +523,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _AGENT,
         {**_PROPOSAL, "reason": TextParam(description="Why; it is kept.", maximum=500)},
     ),
-    _post(
-        "/memory/retire",
-        _commands.retire,
-        models.StoredEvent,
-        _AGENT,
-        {
-            "memory": TextParam(description="The id of the memory.", maximum=64, minimum=1, required=True),
-            "reason": TextParam(description="Why; it is kept.", maximum=500),
-        },
-    ),
+    _post("/memory/proposals/undo", _commands.undo_approval, models.StoredEvent, _AGENT, {**_PROPOSAL}),
 )
 """Every operation of the API."""
 

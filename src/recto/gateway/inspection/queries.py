@@ -27,7 +27,7 @@ from recto.engine.pagination import EntryPositions, decision_page, entry_page
 from recto.engine.projection import CHECKPOINT, DECISIONS, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
 from recto.engine.report import current_reading, preview
-from recto.engine.runs import last_model
+from recto.engine.runs import last_model, requested_model
 from recto.engine.session import Session
 from recto.engine.timeline import Timeline, timeline
 from recto.engine.titles import titles_of
@@ -210,6 +210,7 @@ def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
             last_ts=last.ts,
             hash=last.hash.hex(),
             model=window.rules.card.name if window.rules.card else "",
+            requested_model=requested_model(opened.store, opened.key),
             upstream=inspection.sessions.upstream_of(window.rules.card.name if window.rules.card else "", call.key),
             reading=reading,
             messages=len(state.messages),

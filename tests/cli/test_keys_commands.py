@@ -85,3 +85,9 @@ def test_no_other_command_shows_the_keys(store, tmp_path):
     assert run(store, "index").stdout.startswith("0 entries")
     verified = json.loads(run(store, "verify", "--json").stdout)
     assert (verified["ok"], verified["entries"]) == (True, 1)  # but its chain is followed like every other
+
+
+def test_a_key_can_differ_from_the_setting_for_new_windows(store):
+    for option, expected in (("--new-windows", True), ("--no-new-windows", False), ("--canonical", None)):
+        key = found(store, run(store, "keys", "add", "laptop", option).stdout.strip())
+        assert key.new_windows is expected

@@ -13,12 +13,13 @@ from recto.formats.own_tool import OwnTool, added_usage, may_choose, tool_names
 from recto.formats.sse import SseEvent, SseReader, sse
 
 TOOL = OwnTool(name="recall", description="Looks up.", schema={"type": "object", "properties": {}})
+OWN = frozenset({TOOL.name})
 BY_NAME = {format.short_name: format for format in FORMATS.values()}
 
 
 def joined(wire: str, *streams: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a client gets of rounds of which all but the last are answered."""
-    rounds = BY_NAME[wire].own_tool().rounds("recall")
+    rounds = BY_NAME[wire].own_tool().rounds(OWN)
     out = b""
     for number, stream in enumerate(streams):
         if number:
@@ -85,7 +86,7 @@ def test_a_stream_without_the_call_passes_byte_for_byte(wire):
             {"candidates": [{"content": {"parts": [{"functionCall": {"name": "read"}}]}, "finishReason": "STOP"}]},
         ],
     }
-    rounds = BY_NAME[wire].own_tool().rounds("recall")
+    rounds = BY_NAME[wire].own_tool().rounds(OWN)
     raw = events(streams[wire])
     assert [out for event in raw for out in rounds.feed(event)] == [event.raw for event in raw]
 
@@ -200,13 +201,13 @@ def test_complete_responses_are_joined_like_streams():
     calls = [{"id": "a", "function": {"name": "recall"}}]
     first = {"id": "c", "choices": [{"message": {"content": "Let me look.", "tool_calls": calls}}], "usage": {"p": 1}}
     choice = {"message": {"content": "It is."}, "finish_reason": "stop"}
-    body = chat.join([first, {"id": "d", "choices": [choice], "usage": {"p": 2}}], "recall")
+    body = chat.join([first, {"id": "d", "choices": [choice], "usage": {"p": 2}}], OWN)
     assert body == {
         "id": "c",
         "choices": [{"message": {"content": "Let me look.\n\nIt is."}, "finish_reason": "stop"}],
         "usage": {"p": 3},
     }
-    only = chat.join([{"choices": [{"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}], "recall")
+    only = chat.join([{"choices": [{"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}], OWN)
     assert only["choices"] == [{"message": {}, "finish_reason": "stop"}]
 
 
@@ -248,6 +249,6 @@ def test_gemini_joins_rounds_though_a_call_and_the_end_come_in_one_chunk():
     assert [one["candidates"][0].get("finishReason") for one in got] == [None, None, "STOP"]
     assert {one["responseId"] for one in got} == {"a"}
     assert got[-1]["usageMetadata"] == {"promptTokenCount": 12, "candidatesTokenCount": 2}
-    whole = BY_NAME["gemini"].own_tool().join([answer("a", {"text": "Look."}, own), second[1]], "recall")
+    whole = BY_NAME["gemini"].own_tool().join([answer("a", {"text": "Look."}, own), second[1]], OWN)
     assert whole["candidates"][0]["content"]["parts"] == [{"text": "Look."}, other]
     assert whole["usageMetadata"]["promptTokenCount"] == 12

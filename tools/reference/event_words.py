@@ -105,6 +105,10 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "usage_reported": ("What the provider counted, beside what was counted here.", "library.md#counting"),
     "velocity_spike": ("A turn added more than three times the usual.", "window.md#pressure-and-budget"),
     "window_opened": ("A new window: everything left that may, and a summary replaces it.", "continuity.md#resume"),
+    "window_tools_answered": (
+        "Calls of the tools for new windows, which the gateway answered.",
+        "gateway.md#new-windows",
+    ),
     "window_overflow": ("What must not leave does not fit; names the largest.", "window.md#events"),
     "window_snapshot": ("The state of the window, so that opening reads little.", "window.md#how-it-stays-fast"),
     "zone_changed": ("Pressure came into another zone.", "window.md#pressure-and-budget"),

@@ -59,6 +59,11 @@ def keys_command() -> None:
     show_default=True,
     help="Whether a request without tools, history and a session's name joins the agent's main session, or opens one.",
 )
+@click.option(
+    "--new-windows/--no-new-windows",
+    default=None,
+    help="Whether models get the tools for new windows. [default: as gateway.new_windows]",
+)
 @click.option("--json", "as_json", is_flag=True, help="The key and its secret as one JSON object.")
 @click.pass_obj
 def add_command(

@@ -645,6 +645,10 @@ class GatewaySettings:
     recall_tool: str = "auto"
     """Whether a model whose client brings tools can look up evicted messages with a tool that the gateway answers:
     `auto`, from the first eviction of a session on; `always`, from its first request on; `never`."""
+    new_windows: bool = False
+    """Whether a model whose client brings tools gets the tools `new_context`, `history_search`, `history_read` and
+    `note`, which the gateway answers: it opens a new window for itself when it asks. A key can differ
+    (`recto keys add --new-windows`)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

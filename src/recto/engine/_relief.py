@@ -144,14 +144,27 @@ class ReliefExecutor:
             drafts += self._continuity.replay(state, drafts)
         return PendingDecision(drafts=tuple(drafts), after=state.seq)
 
-    def open_window(self, planned: PlannedRelief, messages: MessageCache, before: Sequence[Draft]) -> PendingDecision:
-        """The events that open a new window: what goes before it, and the decision, even if nothing is evicted."""
+    def open_window(
+        self,
+        planned: PlannedRelief,
+        messages: MessageCache,
+        before: Sequence[Draft],
+        *,
+        by: str = "",
+        reason: str = "",
+    ) -> PendingDecision:
+        """The events that open a new window: what goes before it, and the decision, even if nothing is evicted.
+
+        `by` and `reason` say who asked for it, and why.
+        """
         record = write_record(planned, messages)
         executed = self._execute(planned, record)
         if not executed:
-            reason = f"a new window; {planned.relief.postponed or 'nothing may leave, or it is not worth a summary'}"
-            executed = [ExecutedPlan(plan=Plan(policy="new_window", reason=reason))]
+            nothing = f"a new window; {planned.relief.postponed or 'nothing may leave, or it is not worth a summary'}"
+            executed = [ExecutedPlan(plan=Plan(policy="new_window", reason=nothing))]
         payloads = [_payload(done, planned, messages) for done in executed]
+        for payload in payloads if by else ():
+            payload |= {"by": by, "reason": f"{reason}; {payload['reason']}" if reason else payload["reason"]}
         if record is not None:
             payloads[-1] |= {"record": record.to_json(), "record_before": planned.state.record_seq}
         decisions = [self._events.draft(NEW_WINDOW, payload) for payload in payloads]

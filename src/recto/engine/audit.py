@@ -61,6 +61,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         projection.REPLAYED,
         projection.HOST_COMPACTED,
         projection.TASK_COMPLETED,
+        "window_tools_answered",  # the gateway's
     ),
     "recall": (INJECTED, MISSED, USED, JUDGED),
     "pressure": (

@@ -221,12 +221,15 @@ class WindowContinuity:
         payload = {"handoff": state.seq + 1 + place, "question": state.question, "hash": digest}
         return [self._events.draft(REPLAYED, payload, replay_key(digest))]
 
-    def before_new_window(self, state: WindowState, rules: ReliefRules, source: Checkpoint | None) -> list[Draft]:
+    def before_new_window(
+        self, state: WindowState, rules: ReliefRules, source: Checkpoint | None, changes: Changes | None = None
+    ) -> list[Draft]:
         """What is stored before the decision that opens a window: its checkpoint, and its first page."""
         checkpoint, page = new_window_page(
             self.checkpoints,
             state,
             source,
+            changes,
             pointer=pointer_to(self._events.session, state.seq + 1),
             most=self._page_tokens(rules),
         )
@@ -372,12 +375,18 @@ def resume_state(
 
 
 def new_window_page(
-    checkpoints: Checkpoints, state: WindowState, source: Checkpoint | None, *, pointer: str, most: int
+    checkpoints: Checkpoints,
+    state: WindowState,
+    source: Checkpoint | None,
+    changes: Changes | None,
+    *,
+    pointer: str,
+    most: int,
 ) -> tuple[Checkpoint, HandoffPage]:
     """The checkpoint of a new window, and its first page. `source` is a checkpoint from a file."""
     before = source or checkpoints.load(state)
     foreign = source if source is not None and not checkpoints.holds(source) else None
-    checkpoint = checkpoints.make(state, reason="a new window", over=foreign)
+    checkpoint = checkpoints.make(state, reason="a new window", changes=changes, over=foreign)
     checkpoint = replace(checkpoint, window=checkpoint.window + 1)
     drift = drift_of(before.environment, _environment_now(before, checkpoints.probe)) if before else ()
     page = resume_page(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recto.context.window.budget import BudgetVerdict
     from recto.context.window.notes import Note, NoteKind, NoteLevel
     from recto.context.window.report import Report
-    from recto.continuity.checkpoints.checkpoint import Checkpoint
+    from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint
     from recto.continuity.memory import MemoryKind
     from recto.continuity.memory.manager import Memories
     from recto.continuity.memory.model import Memory
@@ -401,14 +401,23 @@ class Session:
 
         return self.window.continuity.checkpoint(changes_given(changes), expect=expect)[0]
 
-    def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
+    def resume(
+        self,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        changes: Changes | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Entry:
         """Opens a new window: evicts everything that may be evicted, and puts a handoff behind the next question.
 
         The handoff says what has changed around the work since the last checkpoint (drift). `source` is a
-        checkpoint's file, for a session whose transcript is elsewhere. Returns the decision, which `restore` undoes.
+        checkpoint's file, for a session whose transcript is elsewhere. `changes` are stated for the new checkpoint;
+        `by` and `reason` say in the decision who asked for the window, and why. Returns the decision, which `restore`
+        undoes.
         """
         checkpoint = self._checkpoint_in(source) if source is not None else None
-        decision = self.window.start_next(checkpoint)
+        decision = self.window.start_next(checkpoint, changes=changes, by=by, reason=reason)
         self._offer_consolidation([decision])
         return decision
 

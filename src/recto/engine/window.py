@@ -32,7 +32,7 @@ from recto.context.window.notes import Note, NoteKind, NoteLevel, limit_notes
 from recto.context.window.pressure import PressureReading, corrected_budget
 from recto.context.window.report import PromptPiece
 from recto.context.window.state import WindowState, ranges_of, seqs_in
-from recto.continuity.checkpoints.checkpoint import Checkpoint, TaskStatement
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
 from recto.engine.composition import INSTRUCTIONS, TOOLS_OFFERED, folded, system_pieces, tool_pieces, total_of
@@ -558,17 +558,20 @@ class Window:
         return self._relieve(self.state, self.builder, rules)
 
     @_locked
-    def start_next(self, source: Checkpoint | None = None) -> Entry:
+    def start_next(
+        self, source: Checkpoint | None = None, *, changes: Changes | None = None, by: str = "", reason: str = ""
+    ) -> Entry:
         """Opens a new window: saves a checkpoint, evicts everything that may be evicted, and queues the first page.
 
         The first page contains the state of the work and what has changed around it; it follows the next question.
+        `changes` are stated for the checkpoint; `by` and `reason` say in the decision who asked for it, and why.
         """
         rules = self.continuity.rules_for_new_window(self.rules)
         for _ in range(ATTEMPTS):
             state = self.state
-            before = self.continuity.before_new_window(state, rules, source)
+            before = self.continuity.before_new_window(state, rules, source, changes)
             planned = self._relief.plan(state, rules, self.builder, self._cache_age(state))
-            pending = self._relief.open_window(planned, self.messages, before)
+            pending = self._relief.open_window(planned, self.messages, before, by=by, reason=reason)
             with suppress(KeyReused, AppendConflict):  # another process wrote meanwhile
                 entries = self.continuity.store(pending.drafts, pending.after)
                 return next(entry for entry in entries if entry.kind == NEW_WINDOW)

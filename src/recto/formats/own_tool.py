@@ -1,6 +1,6 @@
-"""A tool that the gateway offers to the model and answers itself, in every wire format.
+"""Tools that the gateway offers to the model and answers itself, in every wire format.
 
-A response that calls the tool is not passed on as it is. Its other content is passed on, the call is answered, the
+A response that calls one of them is not passed on as it is. Its other content is passed on, the call is answered, the
 model is asked again, and the responses of these rounds become one: one beginning, one end, one numbering, and the sum
 of what they cost. A response without such a call passes unchanged, byte for byte.
 """
@@ -29,7 +29,7 @@ class StreamRounds(Protocol):
     """Joins the streams of several rounds into one."""
 
     has_own_calls: bool
-    """Whether the round under way calls the tool."""
+    """Whether the round under way calls one of the tools."""
 
     def ends_round(self, event: SseEvent) -> bool:
         """Whether every call of the round has arrived with this event. Usage may still follow."""
@@ -49,7 +49,7 @@ class StreamRounds(Protocol):
 
 
 class OwnToolFormat(Protocol):
-    """How a format writes the tool, and joins responses."""
+    """How a format writes a tool, and joins responses."""
 
     no_calls: Mapping[str, Json]
     """The members of a request that forbid calls."""
@@ -58,11 +58,11 @@ class OwnToolFormat(Protocol):
         """Returns the tool as an element of `tools`."""
         ...
 
-    def join(self, bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
-        """Joins complete responses, oldest first, into one without calls of the tool."""
+    def join(self, bodies: Sequence[Mapping[str, Json]], names: frozenset[str]) -> dict[str, Json]:
+        """Joins complete responses, oldest first, into one without calls of these tools."""
         ...
 
-    def rounds(self, name: str) -> StreamRounds:
+    def rounds(self, names: frozenset[str]) -> StreamRounds:
         """Creates what joins streams."""
         ...
 

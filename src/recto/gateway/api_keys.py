@@ -106,6 +106,8 @@ class Key:
     """Tokens of prompts and answers in a day (UTC); 0: no limit."""
     dollars_per_day: float = 0
     """The price of them; 0: no limit. Models without a price do not count."""
+    new_windows: bool | None = None
+    """Whether its requests get the tools for new windows; None: as `gateway.new_windows` says."""
     created: int = 0
     """Microseconds since 1970."""
     expires: int = 0
@@ -199,7 +201,7 @@ class Keys:
         key = replace(template, id=secrets.token_hex(6), created=max(self._clock.now(), 0), revoked=False)
         secret = PREFIX + secrets.token_urlsafe(32)
         payload = {**asdict(key), "rights": [right for right in RIGHTS if right in key.rights]}
-        payload = {name: value for name, value in payload.items() if name != "revoked"}
+        payload = {name: value for name, value in payload.items() if name != "revoked" and value is not None}
         payload["hash"] = _digest(secret).hex()
         self._store.append(SESSION, [event(self._clock, ADDED, payload, f"add/{key.id}", surface)], expect=expect)
         return key, secret

@@ -81,6 +81,7 @@ class Gateway:
             enabled=settings.recall.enabled,
             scope=settings.recall.scope,
             lazy_tools=settings.window.lazy_tools,
+            new_windows=settings.gateway.new_windows,
         )
         self.budgets = Budgets(self.sessions.view, clock, partial(known.card, warn=False))
         self.turns = TurnRunner(self.sessions, clock, tool, self.budgets)

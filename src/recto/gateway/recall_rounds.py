@@ -1,6 +1,6 @@
-"""Rounds in which the gateway answers calls of its own `recall` tool, before the client gets the response.
+"""Rounds in which the gateway answers calls of its own tools, before the client gets the response.
 
-A response that only calls the tool is stored with the results, the prompt is built again, and the upstream is asked
+A response that only calls them is stored with the results, the prompt is built again, and the upstream is asked
 again; the client gets the responses of all rounds as one. A response that calls tools of the client, too, is passed on
 without the call, which is answered when it is stored: the result is in the prompt of the client's next request.
 """
@@ -20,21 +20,20 @@ from recto.formats.json_spans import Json
 from recto.formats.message import json_of
 from recto.formats.own_tool import StreamRounds
 from recto.formats.sse import DONE, SseEvent, SseReader
-from recto.gateway.recall_tool import MAX_ROUNDS, RECALL_TOOL, own_calls
+from recto.gateway.recall_tool import own_calls
 from recto.gateway.responses import StreamConverter, close_response, run_to_completion
 from recto.gateway.turn import GatewayTurn, TurnRunner
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 
 _TRAILER_SECONDS: Final = 5.0
 """How long to wait for the usage of a round whose calls are complete."""
-_NAME: Final = RECALL_TOOL.name.encode()
 
 
-def calls_only_recall(turn: GatewayTurn, reply: ProviderReply) -> bool:
+def calls_only_own(turn: GatewayTurn, reply: ProviderReply) -> bool:
     """Whether a response has to be answered before the client gets anything of it."""
-    if turn.recall_tool.rounds >= MAX_ROUNDS:
+    if turn.recall_tool.rounds >= turn.recall_tool.max_rounds:
         return False
-    calls = own_calls(reply, turn.request)
+    calls = own_calls(reply, turn.request, turn.recall_tool.names)
     return bool(calls.own) and not calls.others
 
 
@@ -43,25 +42,26 @@ class BufferedRounds:
 
     def __init__(self, turn: GatewayTurn) -> None:
         self._turn = turn
+        self._names = [name.encode() for name in turn.recall_tool.names]
         self._bodies: list[dict[str, Json]] = []
         self._last: ProviderReply | None = None
 
     def take(self, raw: bytes) -> ProviderReply | None:
         """Take a response. Returns it if its calls have to be answered first. Blocks."""
         format = self._turn.request.format
-        reply = self._read(raw, format) if self._bodies or _NAME in raw else None
+        reply = self._read(raw, format) if self._bodies or any(name in raw for name in self._names) else None
         if reply is None:
             return None
         self._bodies.append(json.loads(raw))
         self._last = reply
         self._turn.recall_tool.last_reply = lambda: self._last
-        return reply if calls_only_recall(self._turn, reply) else None
+        return reply if calls_only_own(self._turn, reply) else None
 
     def joined(self, raw: bytes) -> bytes:
-        """Return the response for the client; the last one as it is where the tool was never called. Blocks."""
+        """Return the response for the client; the last one as it is where no own tool was called. Blocks."""
         if not self._bodies:
             return raw
-        return json_of(self._turn.request.format.own_tool().join(self._bodies, RECALL_TOOL.name)).encode()
+        return json_of(self._turn.request.format.own_tool().join(self._bodies, self._turn.recall_tool.names)).encode()
 
     def _read(self, raw: bytes, format: Format) -> ProviderReply | None:
         try:
@@ -85,7 +85,7 @@ class StreamedRounds:
         self._turns = turns
         self._ask = ask
         self._converter = converter
-        self._rounds: StreamRounds = turn.request.format.own_tool().rounds(RECALL_TOOL.name)
+        self._rounds: StreamRounds = turn.request.format.own_tool().rounds(turn.recall_tool.names)
         self._events: list[SseEvent] = []
         """The events of the round under way: its response is read only where it differs from what the client gets."""
         turn.recall_tool.last_reply = self._last_reply
@@ -112,7 +112,7 @@ class StreamedRounds:
             try:
                 await run_to_completion(on_a_thread(self._turns.answer_calls, self._turn, reply))
             except RectoError as error:
-                raise UpstreamUnreachable(f"a call of '{RECALL_TOOL.name}' could not be answered: {error}") from None
+                raise UpstreamUnreachable(f"a call of a tool of the gateway could not be answered: {error}") from None
             self._rounds.next_round()
             self._events.clear()
             answer = await self._ask()
@@ -150,7 +150,7 @@ class StreamedRounds:
     def _hidden_reply(self) -> ProviderReply | None:
         """Return the response of the round if all of its calls are answered here."""
         reply = self._last_reply() if self._rounds.has_own_calls else None
-        return reply if reply is not None and calls_only_recall(self._turn, reply) else None
+        return reply if reply is not None and calls_only_own(self._turn, reply) else None
 
 
 async def _events(answer: UpstreamResponse, converter: StreamConverter | None) -> AsyncGenerator[SseEvent]:

@@ -5,11 +5,13 @@ messages are evicted for the first time, where most of the prefix changes anyway
 requests pass unchanged. `always` adds it to the first request of a session, which keeps the prefix of every request but
 costs the tokens of the definition in sessions that never need it. Where tool definitions are left out of a request
 (`recto.gateway.lazy_tools`) the same tool finds them, with an argument more; it is offered for that alone, too.
+The tools with which a model manages its window (`recto.gateway.window_tools`) are offered and answered in the same way,
+where they are on; `history_search` takes the place of `recall` then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -18,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from recto.context.window.plan import LeftOutTools
 from recto.context.window.state import WindowState
+from recto.continuity.checkpoints.checkpoint import Changes
 from recto.engine.session import Session
 from recto.errors import RectoError
 from recto.formats import ProviderReply, read
@@ -27,8 +30,9 @@ from recto.formats.message import Part, fields_of, is_object, json_of, object_in
 from recto.formats.own_tool import OwnTool, may_choose, tool_names
 from recto.formats.recto_tools import recall_tool_in
 from recto.formats.tool_calls import NewToolResult
-from recto.gateway import lazy_tools
+from recto.gateway import lazy_tools, window_tools
 from recto.gateway.request import ClientRequest
+from recto.gateway.window_tools import HISTORY_READ, HISTORY_SEARCH, NEW_CONTEXT, NOTE
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.text.unicode import one_line
 from recto.transcript.entries import MESSAGE
@@ -72,6 +76,11 @@ _MIN_TOKENS: Final = 150
 _MAX_EXCERPT, _MIN_EXCERPT = 2_400, 160
 """Characters of one hit."""
 _CHARACTERS_PER_TOKEN: Final = 3
+_NEEDS: Final = {
+    RECALL_TOOL.name: "a 'query', or the number of an 'entry'",
+    HISTORY_SEARCH: "a 'query'",
+    HISTORY_READ: "the number or pointer of an 'entry'",
+}
 _TOOLS: Final = attrgetter("tools")
 """The tools that a message calls."""
 
@@ -88,16 +97,20 @@ class RecallToolRules:
     """`recall.scope`: where it is wider, there is something to look up from the first request on."""
     lazy_tools: bool = False
     """`window.lazy_tools`."""
+    new_windows: bool = False
+    """`gateway.new_windows`, or what the key of the request says."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RecallToolUse:
-    """The tool in one turn."""
+    """The gateway's own tools in one turn."""
 
     tools: bytes = b""
     """The tools of the request with the gateway's; empty if it is not offered."""
     looks_up: bool = False
     """Whether it looks up messages."""
+    window_tools: tuple[OwnTool, ...] = ()
+    """The tools that are offered to manage the window."""
     left_out: LeftOutTools = field(default_factory=LeftOutTools)
     """The tools of the client that it finds."""
     reason: str = ""
@@ -106,20 +119,40 @@ class RecallToolUse:
     """Whether only the reason to offer it is missing: nothing is evicted yet."""
     rounds: int = 0
     """Rounds whose calls were answered."""
+    asked_window: Changes | None = None
+    """What the model stated when it asked for a new window, until that is opened."""
+    has_opened: bool = False
+    """Whether it asked for one in this turn; it gets one."""
     last_reply: Callable[[], ProviderReply | None] = field(default=lambda: None)
     """Returns the response of the last round as the model wrote it; None if the client gets it unchanged."""
 
     @property
     def is_offered(self) -> bool:
-        """Whether the model can call it."""
+        """Whether the model can call any of them."""
         return bool(self.tools)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the tools whose calls are answered here."""
+        recall = {RECALL_TOOL.name} if self.looks_up or self.left_out.names else set()
+        return frozenset(recall | {tool.name for tool in self.window_tools})
+
+    @property
+    def reader(self) -> str:
+        """The tool with which the model can look up evicted messages; empty without one."""
+        return RECALL_TOOL.name if self.looks_up else HISTORY_SEARCH if HISTORY_SEARCH in self.names else ""
+
+    @property
+    def max_rounds(self) -> int:
+        """Rounds in which calls are answered before the model has to answer the client."""
+        return window_tools.MAX_ROUNDS if self.window_tools else MAX_ROUNDS
 
     @property
     def status(self) -> str:
         """Whether it is offered, and why not, as the response header reports it."""
         if self.looks_up:
             return "offered"
-        return f"offered for tools only: {self.reason}" if self.is_offered else f"not offered: {self.reason}"
+        return f"offered for tools only: {self.reason}" if self.left_out.names else f"not offered: {self.reason}"
 
 
 def offer(
@@ -136,24 +169,45 @@ def offer(
     evicted or shortened for this request.
     """
     left = LeftOutTools()
+    windows = _window_tools(request, rules, was_sent)
     if not _obstacle(request):
         left = lazy_tools.choose(
             request,
             session,
-            partial(written, request),
+            partial(written, request, windows),
             is_on=rules.lazy_tools,
             was_sent=was_sent,
             relieved=relieved,
         )
     reason, is_waiting = _why_not(request, rules), False
-    if not reason and not may_choose(request.fields) and not was_sent(written(request, left, looks_up=True)):
+    if any(tool.name == HISTORY_SEARCH for tool in windows):
+        reason = f"{HISTORY_SEARCH} is offered"
+    elif not reason and not may_choose(request.fields) and not was_sent(written(request, windows, left, looks_up=True)):
         reason = "the request restricts which tool is called"
     elif not reason and not (rules.mode == "always" or rules.scope != "session" or _is_needed(session.window.state)):
         reason, is_waiting = "nothing is evicted yet", True
-    use = RecallToolUse(looks_up=not reason, left_out=left, reason=reason, is_waiting=is_waiting)
-    if use.looks_up or left.names:
-        use.tools = written(request, left, looks_up=use.looks_up)
+    use = RecallToolUse(looks_up=not reason, window_tools=windows, left_out=left, reason=reason, is_waiting=is_waiting)
+    if use.names:
+        use.tools = written(request, windows, left, looks_up=use.looks_up)
     return use
+
+
+def _window_tools(
+    request: ClientRequest, rules: RecallToolRules, was_sent: Callable[[bytes], bool]
+) -> tuple[OwnTool, ...]:
+    """Return the tools for the window that a request gets, from its first request on: the prefix stays the same."""
+    if not rules.new_windows or _unfit(request):
+        return ()
+    tools = window_tools.window_tools(tool_names(request.fields), has_mcp=bool(recall_tool_in(request.tools)))
+    if not rules.enabled:
+        tools = tuple(tool for tool in tools if tool.name not in (HISTORY_SEARCH, HISTORY_READ))
+    if (
+        tools
+        and not may_choose(request.fields)
+        and not was_sent(written(request, tools, LeftOutTools(), looks_up=False))
+    ):
+        return ()
+    return tools
 
 
 def _why_not(request: ClientRequest, rules: RecallToolRules) -> str:
@@ -168,12 +222,17 @@ def _why_not(request: ClientRequest, rules: RecallToolRules) -> str:
 
 
 def _obstacle(request: ClientRequest) -> str:
-    """Return why a request cannot have a tool of the gateway at all; empty if it can."""
+    """Return why a request cannot have the tool at all; empty if it can."""
+    if RECALL_TOOL.name in tool_names(request.fields):
+        return "the client has a tool of this name"
+    return _unfit(request)
+
+
+def _unfit(request: ClientRequest) -> str:
+    """Return why a request cannot have any tool of the gateway; empty if it can."""
     tools = request.fields.get("tools")
     if not isinstance(tools, list) or not tools:
         return "the request brings no tools"
-    if RECALL_TOOL.name in tool_names(request.fields):
-        return "the client has a tool of this name"
     if request.fields.get("n") not in (None, 1):
         return "the request asks for several answers"
     return ""
@@ -194,10 +253,11 @@ def _is_needed(state: WindowState) -> bool:
     return RECALL_TOOL.name in chain.from_iterable(map(_TOOLS, state.messages.values()))  # no Python code for each
 
 
-def written(request: ClientRequest, left: LeftOutTools, *, looks_up: bool) -> bytes:
+def written(request: ClientRequest, windows: Sequence[OwnTool], left: LeftOutTools, *, looks_up: bool) -> bytes:
     """Write the list of tools with the gateway's own behind those of the client, without those that are left out."""
-    definition = request.format.own_tool().definition(_own_tool(left, looks_up=looks_up))
-    return lazy_tools.listed(request.tools, left, json_of(definition))
+    recall = [_own_tool(left, looks_up=looks_up)] if looks_up or left.names else []
+    definitions = map(request.format.own_tool().definition, (*recall, *windows))
+    return lazy_tools.listed(request.tools, left, ", ".join(map(json_of, definitions)))
 
 
 def offer_found(request: ClientRequest, session: Session, use: RecallToolUse) -> bool:
@@ -205,7 +265,7 @@ def offer_found(request: ClientRequest, session: Session, use: RecallToolUse) ->
     left = session.window.state.left_out
     if not use.left_out.names or left == use.left_out:
         return False
-    use.left_out, use.tools = left, written(request, left, looks_up=use.looks_up)
+    use.left_out, use.tools = left, written(request, use.window_tools, left, looks_up=use.looks_up)
     return True
 
 
@@ -223,7 +283,7 @@ def _own_tool(left: LeftOutTools, *, looks_up: bool) -> OwnTool:
 
 
 def with_tools(body: bytes, request: ClientRequest, use: RecallToolUse) -> bytes:
-    """Return a request body with the tool; after the last round it forbids calls, so that the model answers."""
+    """Return a request body with the tools; after the last round it forbids calls, so that the model answers."""
     if not use.is_offered:
         return body
     edits: dict[str, str] = {}
@@ -231,7 +291,7 @@ def with_tools(body: bytes, request: ClientRequest, use: RecallToolUse) -> bytes
         body = body.replace(request.tools, use.tools)
     else:  # the same text is in a message, too
         edits["tools"] = use.tools.decode()
-    if use.rounds >= MAX_ROUNDS:
+    if use.rounds >= use.max_rounds:
         edits |= {key: json_of(value) for key, value in request.format.own_tool().no_calls.items()}
     text = body.decode() if edits else ""
     for key, value in edits.items():
@@ -243,12 +303,12 @@ class OwnCalls(NamedTuple):
     """The calls of a response."""
 
     own: tuple[Part, ...]
-    """Calls of the gateway's tool that can be answered."""
+    """Calls of the gateway's tools that can be answered."""
     others: int
     """Calls that the client has to answer."""
 
 
-def own_calls(reply: ProviderReply, request: ClientRequest) -> OwnCalls:
+def own_calls(reply: ProviderReply, request: ClientRequest, names: Collection[str]) -> OwnCalls:
     """Sort the calls of a response."""
     own: list[Part] = []
     others = 0
@@ -257,7 +317,7 @@ def own_calls(reply: ProviderReply, request: ClientRequest) -> OwnCalls:
         calls = {part.call_id: part for part in read(raw, request.wire).calls}
         for id in ids:
             call = calls.get(id)
-            if call is None or call.name != RECALL_TOOL.name:
+            if call is None or call.name not in names:
                 others += 1
             elif is_object(call.text or "{}"):
                 own.append(call)
@@ -281,9 +341,10 @@ def answered(
     available = min(session.window.budget.limits["memory"].hard, _MAX_TOKENS)
     tokens = max(available // len(calls), _MIN_TOKENS)
     results = [
-        NewToolResult(call.call_id, _result(session, request, use, call.text, tokens), RECALL_TOOL.name)
-        for call in calls
+        NewToolResult(call.call_id, _own_result(session, request, use, call, tokens), call.name) for call in calls
     ]
+    if called := [call.name for call in calls if call.name != RECALL_TOOL.name]:
+        session.record(window_tools.ANSWERED, {"names": ", ".join(called), "round": use.rounds + 1, "by": "the model"})
     own = {call.call_id for call in calls}
     messages = [*reply.messages, *request.format.edits.result_messages(results)]
     metas = []
@@ -302,6 +363,31 @@ def as_sent(metas: list[dict[str, Any]], messages: Sequence[bytes], visible: Seq
             metas[place] = {**metas[place], AS_SENT: fields_of(visible[0])}
 
 
+def _own_result(session: Session, request: ClientRequest, use: RecallToolUse, call: Part, tokens: int) -> str:
+    """Answer a call of any tool of the gateway, in at most so many tokens."""
+    if call.name == RECALL_TOOL.name:
+        return _result(session, request, use, call.text, tokens)
+    fields: Mapping[str, Json] = fields_of((call.text or "{}").encode(errors="replace"))
+    if call.name == NOTE:
+        return window_tools.write_note(session, fields)
+    if call.name != NEW_CONTEXT:
+        wanted = "query" if call.name == HISTORY_SEARCH else "entry"
+        asked = {name: fields[name] for name in fields.keys() & {wanted, "part"}}
+        return recall_result(session, json_of(asked), tokens, tool=call.name, reader=HISTORY_READ)
+    if use.has_opened:
+        return f"[{NEW_CONTEXT}: a new window was opened for this request already. Go on with the task.]"
+    use.asked_window, use.has_opened = window_tools.stated_changes(fields), True
+    return window_tools.opening_text(use.names)
+
+
+def open_asked_window(session: Session, use: RecallToolUse) -> list[int]:
+    """Open the window that the model asked for, after the call is stored with its result. Returns the decision."""
+    if use.asked_window is None:
+        return []
+    changes, use.asked_window = use.asked_window, None
+    return [session.resume(changes=changes, by="the model", reason=window_tools.ASKED).seq]
+
+
 def _result(session: Session, request: ClientRequest, use: RecallToolUse, arguments: str, tokens: int) -> str:
     """Answer a call, in at most so many tokens: a search for tools, for messages, or both."""
     fields: Mapping[str, Json] = fields_of((arguments or "{}").encode(errors="replace"))
@@ -312,32 +398,39 @@ def _result(session: Session, request: ClientRequest, use: RecallToolUse, argume
     if not words.strip():
         return "[recall needs 'tool': the name of a tool, or a few words that say what it should do.]"
     available = tokens // 2 if asks_history else tokens
-    found = lazy_tools.find_tools(session, request, words[:_MAX_QUERY], partial(written, request), available)
+    found = lazy_tools.find_tools(
+        session, request, words[:_MAX_QUERY], partial(written, request, use.window_tools), available
+    )
     return f"{found}\n\n{recall_result(session, arguments, available)}" if asks_history else found
 
 
-def recall_result(session: Session, arguments: str, tokens: int) -> str:
-    """Answer a call, in at most so many tokens. An error is an answer, too: the model can correct its call."""
+def recall_result(
+    session: Session, arguments: str, tokens: int, *, tool: str = RECALL_TOOL.name, reader: str = RECALL_TOOL.name
+) -> str:
+    """Answer a call, in at most so many tokens. An error is an answer, too: the model can correct its call.
+
+    `tool` was called; `reader` reads an entry whole.
+    """
     fields: Mapping[str, Json] = fields_of((arguments or "{}").encode(errors="replace"))
     query, entry = text_in(fields.get("query"))[:_MAX_QUERY], fields.get("entry")
     try:
         if isinstance(entry, int) or text_in(entry).strip():
-            return _entry(session, str(entry).strip(), fields.get("part"), tokens)
+            return _entry(session, str(entry).strip(), fields.get("part"), tokens, reader)
         if query.strip():
-            return _search(session, query, tokens)
+            return _search(session, query, tokens, reader)
     except RectoError as error:
-        return f"[recall failed: {error}]"
-    return "[recall needs a 'query', or the number of an 'entry'.]"
+        return f"[{tool} failed: {error}]"
+    return f"[{tool} needs {_NEEDS.get(tool, _NEEDS[RECALL_TOOL.name])}.]"
 
 
-def _search(session: Session, query: str, tokens: int) -> str:
+def _search(session: Session, query: str, tokens: int, reader: str) -> str:
     result = session.recall(query, most=_MAX_HITS)
     hits = [hit for hit in result.hits if not hit.in_prompt]
     if not hits:
         shown = " What matches is shown in the conversation already." if result.hits else ""
         return f"[Nothing else was found among {result.searched:,} messages.{shown}]"
     recall, count = session.window.recall_engine, session.meter.count
-    more = "an ellipsis says that a message goes on: recall shows all of it with its pointer as 'entry'"
+    more = f"an ellipsis says that a message goes on: {reader} shows all of it with its pointer as 'entry'"
     characters = min(_MAX_EXCERPT, tokens * _CHARACTERS_PER_TOKEN // len(hits))
     while True:
         excerpts: dict[str, Excerpt] = {}
@@ -355,7 +448,7 @@ def _search(session: Session, query: str, tokens: int) -> str:
             hits.pop()
 
 
-def _entry(session: Session, name: str, part: Json, tokens: int) -> str:
+def _entry(session: Session, name: str, part: Json, tokens: int, reader: str) -> str:
     """Return one entry, in parts where it is long."""
     pointer = pointer_to(session.key, int(name)) if name.isdecimal() and len(name) < 12 else name
     entry = session.window.read(pointer)[0]
@@ -366,7 +459,7 @@ def _entry(session: Session, name: str, part: Json, tokens: int) -> str:
     while True:
         parts = max(-(-len(text) // size), 1)
         at = min(number, parts)
-        more = f"part {at} of {parts}: recall shows another one with 'entry' and 'part'" if parts > 1 else ""
+        more = f"part {at} of {parts}: {reader} shows another one with 'entry' and 'part'" if parts > 1 else ""
         quoted = Excerpt(pointer, entry.role, entry.ts, text[(at - 1) * size : at * size])
         quotation = render_quotation([quoted], more)
         if session.meter.count(quotation) <= tokens or size <= _MIN_EXCERPT:

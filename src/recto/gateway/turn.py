@@ -31,13 +31,13 @@ from recto.gateway.context_management import compaction_in, edited_messages
 from recto.gateway.item_references import ItemReferences, item_name, keeps_items
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.recall_tool import (
-    RECALL_TOOL,
     RecallToolRules,
     RecallToolUse,
     answered,
     as_sent,
     offer,
     offer_found,
+    open_asked_window,
     own_calls,
     with_tools,
 )
@@ -103,13 +103,14 @@ class GatewayTurn:
     @property
     def headers(self) -> dict[str, str]:
         """The response headers that report what Recto did."""
-        prompt = self.prompt
+        prompt, names = self.prompt, [tool.name for tool in self.recall_tool.window_tools]
         return {
             "x-recto-session-id": self.resolved.name,
             "x-recto-tokens": f"{prompt.tokens}/{prompt.room}",
             "x-recto-decisions": ",".join(map(str, self.decisions)) or "none",
             "x-recto-recall": str(len(prompt.recalled)),
             "x-recto-recall-tool": self.recall_tool.status,
+            **({"x-recto-window-tools": ",".join(names)} if names else {}),
         }
 
 
@@ -228,7 +229,8 @@ class TurnRunner:
             names += filter(None, map(item_name, reply.messages[-1:]))
         common = {**(meta or {}), **_edits_meta(turn)}
         entries = self._store_reply(turn, stored, [{**common, **own} for own in metas], names)
-        if not _flush_events(turn) and entries and names and isinstance(names[0], bytes):
+        opened = open_asked_window(turn.session, turn.recall_tool)
+        if not _flush_events(turn) and not opened and entries and names and isinstance(names[0], bytes):
             point = LineagePoint(session=turn.resolved.key, seq=entries[-1].seq)
             self.resolver.lineage.keep_recent(turn.store, names[0], point)
         if keeps_items(turn.request):
@@ -238,11 +240,12 @@ class TurnRunner:
         self.end(turn)
 
     def answer_calls(self, turn: GatewayTurn, reply: ProviderReply) -> None:
-        """Store a response that only calls the gateway's own tool, with the results, and build the next prompt."""
-        calls = own_calls(reply, turn.request).own
+        """Store a response that only calls the gateway's own tools, with the results, and build the next prompt."""
+        calls = own_calls(reply, turn.request, turn.recall_tool.names).own
         messages, metas = answered(turn.session, turn.request, reply, calls, turn.recall_tool, is_last=False)
         self._store_reply(turn, replace(reply, messages=tuple(messages)), metas, [])
         turn.recall_tool.rounds += 1
+        turn.decisions += open_asked_window(turn.session, turn.recall_tool)
         if offer_found(turn.request, turn.session, turn.recall_tool):
             turn.context_ids = self._store_context(turn.store, turn.resolved, turn.request, turn.recall_tool)
         self._build(turn)
@@ -253,7 +256,7 @@ class TurnRunner:
         It differs from what the client gets where the gateway's own tool was called.
         """
         last, use = turn.recall_tool.last_reply(), turn.recall_tool
-        calls = own_calls(last, turn.request).own if last is not None else ()
+        calls = own_calls(last, turn.request, use.names).own if last is not None else ()
         if last is None or not (use.rounds or calls):
             return reply, [{} for _ in reply.messages]
         messages: list[bytes] = list(last.messages)
@@ -314,7 +317,10 @@ class TurnRunner:
         def was_sent(tools: bytes) -> bool:
             return store.find(resolved.key, _context_id(TOOLS_OFFERED, tools)) is not None
 
-        use = offer(request, session, self._recall_tool, was_sent)
+        rules = self._recall_tool
+        if key.new_windows is not None:
+            rules = replace(rules, new_windows=key.new_windows)
+        use = offer(request, session, rules, was_sent)
         prompt = _prompt(session, request, use)
         decisions = [entry.seq for entry in prompt.decisions]
         report = ContextReport() if request.plan is not None else None
@@ -324,8 +330,8 @@ class TurnRunner:
             report.compaction = self.record_compaction(store, request, point, summary)
             prompt = _prompt(session, request, use)
             decisions += [entry.seq for entry in (*compacted, *prompt.decisions)]
-        if decisions and (use.is_waiting or self._recall_tool.lazy_tools):
-            relieved = offer(request, session, self._recall_tool, was_sent, relieved=True)
+        if decisions and (use.is_waiting or rules.lazy_tools):
+            relieved = offer(request, session, rules, was_sent, relieved=True)
             if relieved.tools != use.tools:
                 use, prompt = relieved, _prompt(session, request, relieved)
                 decisions += [entry.seq for entry in prompt.decisions]
@@ -585,7 +591,7 @@ def _prompt(session: Session, request: ClientRequest, use: RecallToolUse) -> Pro
         answer=request.max_output_tokens,
         wire=request.wire,
         defer_events=True,  # stored with the response, or when the turn ends without one
-        reader=RECALL_TOOL.name if use.looks_up else "",
+        reader=use.reader,
     )
 
 

@@ -1,4 +1,4 @@
-"""The gateway's own tool in Anthropic's Messages API."""
+"""The gateway's own tools in Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def definition(tool: OwnTool) -> dict[str, Json]:
     return {"name": tool.name, "description": tool.description, "input_schema": dict(tool.schema)}
 
 
-def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
+def join(bodies: Sequence[Mapping[str, Json]], names: frozenset[str]) -> dict[str, Json]:
     """Joins complete responses: their blocks follow each other."""
     usage: dict[str, Json] = {}
     blocks: list[Json] = []
@@ -29,7 +29,7 @@ def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
         content = body.get("content")
         for block in content if isinstance(content, list) else []:
             is_call = object_in(block).get("type") == "tool_use"
-            if is_call and object_in(block).get("name") == name:
+            if is_call and object_in(block).get("name") in names:
                 has_own = True
             else:
                 blocks.append(block)
@@ -42,23 +42,23 @@ def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
     return joined
 
 
-def rounds(name: str) -> AnthropicRounds:
+def rounds(names: frozenset[str]) -> AnthropicRounds:
     """Creates what joins streams."""
-    return AnthropicRounds(name)
+    return AnthropicRounds(names)
 
 
 class AnthropicRounds:
     """Joins streams of blocks."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self.has_own_calls = False
-        self._name = name
+        self._names = names
         self._spent: dict[str, Json] = {}
         self._usage: dict[str, Json] = {}
         self._is_later = False
         self._has_other_calls = False
         self._places: dict[int, int | None] = {}
-        """The index that each block of the round has for the client; `None` for a call of the own tool."""
+        """The index that each block of the round has for the client; `None` for a call of an own tool."""
         self._count = 0
 
     def ends_round(self, event: SseEvent) -> bool:
@@ -102,7 +102,7 @@ class AnthropicRounds:
         if data["type"] == "content_block_start":
             block = object_in(data.get("content_block"))
             is_call = block.get("type") == "tool_use"
-            if is_call and block.get("name") == self._name:
+            if is_call and block.get("name") in self._names:
                 self.has_own_calls, self._places[index] = True, None
             else:
                 self._has_other_calls = self._has_other_calls or is_call

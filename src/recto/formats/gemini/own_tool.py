@@ -1,4 +1,4 @@
-"""The gateway's own tool in Gemini's API."""
+"""The gateway's own tools in Gemini's API."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def definition(tool: OwnTool) -> dict[str, Json]:
     return {"functionDeclarations": [function]}
 
 
-def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
+def join(bodies: Sequence[Mapping[str, Json]], names: frozenset[str]) -> dict[str, Json]:
     """Joins complete responses: the parts of their first candidates follow each other."""
     usage: dict[str, Json] = {}
     parts: list[Json] = []
     for body in bodies:
         usage = added_usage(usage, object_in(body.get("usageMetadata")))
-        parts += [part for part in _parts(body) if not _is_own(part, name)]
+        parts += [part for part in _parts(body) if not _is_own(part, names)]
     candidates = bodies[-1].get("candidates")
     last = object_in(candidates[0]) if isinstance(candidates, list) and candidates else {}
     content: dict[str, Json] = {**object_in(last.get("content")), "role": "model", "parts": parts}
@@ -41,28 +41,28 @@ def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
     return joined
 
 
-def rounds(name: str) -> GeminiRounds:
+def rounds(names: frozenset[str]) -> GeminiRounds:
     """Creates what joins streams."""
-    return GeminiRounds(name)
+    return GeminiRounds(names)
 
 
 class GeminiRounds:
     """Joins streams of chunks. A call and the end of its response mostly come in one chunk."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self.has_own_calls = False
-        self._name = name
+        self._names = names
         self._spent: dict[str, Json] = {}
         self._usage: dict[str, Json] = {}
         self._id: Json = None
         """The id of the response, from the first round on."""
         self._unsent: list[Json] = []
-        """Parts of a chunk that was not passed on because a call of the own tool ended it."""
+        """Parts of a chunk that was not passed on because a call of an own tool ended it."""
 
     def ends_round(self, event: SseEvent) -> bool:
         """Whether the event has the reason why the model stopped."""
         data = event_object(event) or {}
-        if any(_is_own(part, self._name) for part in _parts(data)):
+        if any(_is_own(part, self._names) for part in _parts(data)):
             self.has_own_calls = True
         return bool(_candidate(data).get("finishReason"))
 
@@ -70,7 +70,7 @@ class GeminiRounds:
         """Takes an event that is not passed on."""
         data = event_object(event) or {}
         self._count(data)
-        self._unsent += [part for part in _parts(data) if not _is_own(part, self._name) and part != {"text": ""}]
+        self._unsent += [part for part in _parts(data) if not _is_own(part, self._names) and part != {"text": ""}]
 
     def next_round(self) -> None:
         """Begins the next round."""
@@ -84,7 +84,7 @@ class GeminiRounds:
             return [event.raw]
         self._count(data)
         parts = _parts(data)
-        kept = [part for part in parts if not _is_own(part, self._name)]
+        kept = [part for part in parts if not _is_own(part, self._names)]
         self.has_own_calls = self.has_own_calls or len(kept) < len(parts)
         if self._id is None:
             self._id = data.get("responseId")
@@ -119,6 +119,6 @@ def _parts(data: Mapping[str, Json]) -> list[Json]:
     return parts if isinstance(parts, list) else []
 
 
-def _is_own(part: Json, name: str) -> bool:
+def _is_own(part: Json, names: frozenset[str]) -> bool:
     call = named(object_in(part)).get("functionCall")
-    return isinstance(call, dict) and text_in(call.get("name")) == name
+    return isinstance(call, dict) and text_in(call.get("name")) in names

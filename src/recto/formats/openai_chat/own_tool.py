@@ -1,4 +1,4 @@
-"""The gateway's own tool in Chat Completions."""
+"""The gateway's own tools in Chat Completions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def definition(tool: OwnTool) -> dict[str, Json]:
     return {"type": "function", "function": function}
 
 
-def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
+def join(bodies: Sequence[Mapping[str, Json]], names: frozenset[str]) -> dict[str, Json]:
     """Joins complete responses: the texts follow each other, and of everything else the last response counts."""
     usage: dict[str, Json] = {}
     texts: list[str] = []
@@ -41,7 +41,7 @@ def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
     choice = dict(_choice(last))
     calls = message.pop("tool_calls", None)
     listed = calls if isinstance(calls, list) else []
-    if others := [call for call in listed if _name_of(object_in(call)) != name]:
+    if others := [call for call in listed if _name_of(object_in(call)) not in names]:
         message["tool_calls"] = others
     elif listed and choice.get("finish_reason") == "tool_calls":
         choice["finish_reason"] = "stop"
@@ -50,9 +50,9 @@ def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
     return {**joined, "usage": usage} if usage else joined
 
 
-def rounds(name: str) -> ChatRounds:
+def rounds(names: frozenset[str]) -> ChatRounds:
     """Creates what joins streams."""
-    return ChatRounds(name)
+    return ChatRounds(names)
 
 
 def _choice(body: Mapping[str, Json]) -> dict[str, Json]:
@@ -75,7 +75,7 @@ class _Call:
     id: str
     name: str = ""
     place: int | None = None
-    """Its index for the client; `None` while it is unknown, and for a call of the own tool."""
+    """Its index for the client; `None` while it is unknown, and for a call of an own tool."""
     held: list[dict[str, Json]] = field(default_factory=list)
     """Pieces that came before the name was known."""
 
@@ -83,9 +83,9 @@ class _Call:
 class ChatRounds:
     """Joins streams of chunks."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self.has_own_calls = False
-        self._name = name
+        self._names = names
         self._head: dict[str, Json] = {}
         self._spent: dict[str, Json] = {}
         self._usage: dict[str, Json] = {}
@@ -167,13 +167,13 @@ class ChatRounds:
             if call.place is None:
                 name = _name_of(piece)
                 call.name += "" if name == call.name else name
-                if call.name == self._name:
+                if call.name in self._names:
                     self.has_own_calls = True
                     call.held.clear()
                     continue
                 call.held.append(piece)
-                if self._name.startswith(call.name):
-                    continue  # it may still become the name of the own tool
+                if any(name.startswith(call.name) for name in self._names):
+                    continue  # it may still become the name of an own tool
                 call.place, self._shown = self._shown, self._shown + 1
                 held, call.held = call.held, []
                 shown += [self._placed(each, call.place) for each in held]

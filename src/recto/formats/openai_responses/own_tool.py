@@ -1,4 +1,4 @@
-"""The gateway's own tool in OpenAI's Responses API."""
+"""The gateway's own tools in OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ def definition(tool: OwnTool) -> dict[str, Json]:
     }
 
 
-def join(bodies: Sequence[Mapping[str, Json]], name: str) -> dict[str, Json]:
+def join(bodies: Sequence[Mapping[str, Json]], names: frozenset[str]) -> dict[str, Json]:
     """Joins complete responses: their items follow each other."""
     usage: dict[str, Json] = {}
     items: list[Json] = []
     for body in bodies:
         usage = added_usage(usage, object_in(body.get("usage")))
-        items += _visible_items(body, name)
+        items += _visible_items(body, names)
     head = {key: bodies[0][key] for key in _HEAD if key in bodies[0]}
-    joined: dict[str, Json] = {**_without_tool(bodies[-1], name), **head, "output": items}
+    joined: dict[str, Json] = {**_without_tools(bodies[-1], names), **head, "output": items}
     return {**joined, "usage": usage} if usage else joined
 
 
-def rounds(name: str) -> ResponsesRounds:
+def rounds(names: frozenset[str]) -> ResponsesRounds:
     """Creates what joins streams."""
-    return ResponsesRounds(name)
+    return ResponsesRounds(names)
 
 
-def _is_own(item: Mapping[str, Json], name: str) -> bool:
-    return item.get("type") == "function_call" and item.get("name") == name
+def _is_own(item: Mapping[str, Json], names: frozenset[str]) -> bool:
+    return item.get("type") == "function_call" and item.get("name") in names
 
 
-def _visible_items(response: Mapping[str, Json], name: str) -> list[Json]:
+def _visible_items(response: Mapping[str, Json], names: frozenset[str]) -> list[Json]:
     output = response.get("output")
-    return [item for item in (output if isinstance(output, list) else []) if not _is_own(object_in(item), name)]
+    return [item for item in (output if isinstance(output, list) else []) if not _is_own(object_in(item), names)]
 
 
-def _without_tool(response: Mapping[str, Json], name: str) -> dict[str, Json]:
+def _without_tools(response: Mapping[str, Json], names: frozenset[str]) -> dict[str, Json]:
     """A response repeats the tools of its request: returns it without the gateway's."""
     tools = response.get("tools")
-    kept = [tool for tool in (tools if isinstance(tools, list) else []) if object_in(tool).get("name") != name]
+    kept = [tool for tool in (tools if isinstance(tools, list) else []) if object_in(tool).get("name") not in names]
     return {**response, "tools": kept} if isinstance(tools, list) else dict(response)
 
 
 class ResponsesRounds:
     """Joins streams of items."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, names: frozenset[str]) -> None:
         self.has_own_calls = False
-        self._name = name
+        self._names = names
         self._head: dict[str, Json] = {}
         self._spent: dict[str, Json] = {}
         self._usage: dict[str, Json] = {}
@@ -76,7 +76,7 @@ class ResponsesRounds:
         self._done: list[Json] = []
         """Visible items of this round."""
         self._places: dict[int, int | None] = {}
-        """The index that each item of the round has for the client; `None` for a call of the own tool."""
+        """The index that each item of the round has for the client; `None` for a call of an own tool."""
         self._count = 0
         self._number = 0
 
@@ -90,7 +90,7 @@ class ResponsesRounds:
         if _kind(event, data) in _LAST:
             response = object_in(data.get("response"))
             self._usage = object_in(response.get("usage"))
-            self._done = _visible_items(response, self._name) or self._done
+            self._done = _visible_items(response, self._names) or self._done
 
     def next_round(self) -> None:
         """Begins the next round."""
@@ -121,7 +121,7 @@ class ResponsesRounds:
             if self._is_later:
                 return None
             self._head = self._head or {key: response[key] for key in _HEAD if key in response}
-            return {**data, "response": _without_tool(response, self._name)}
+            return {**data, "response": _without_tools(response, self._names)}
         if (index := index_of(data.get("output_index"))) is not None:
             place = self._place(kind, index, object_in(data.get("item")))
             return None if place is None else {**data, "output_index": place}
@@ -129,7 +129,7 @@ class ResponsesRounds:
 
     def _place(self, kind: str, index: int, item: dict[str, Json]) -> int | None:
         if kind == "response.output_item.added" or (index not in self._places and item):
-            if _is_own(item, self._name):
+            if _is_own(item, self._names):
                 self.has_own_calls, self._places[index] = True, None
             else:
                 self._places[index], self._count = self._count, self._count + 1
@@ -140,7 +140,7 @@ class ResponsesRounds:
 
     def _whole(self, response: dict[str, Json]) -> dict[str, Json]:
         """Returns the last response with the items of all rounds, and their usage."""
-        joined: dict[str, Json] = {**_without_tool(response, self._name), **self._head}
+        joined: dict[str, Json] = {**_without_tools(response, self._names), **self._head}
         if self._is_later or self.has_own_calls:
             joined["output"] = [*self._items, *self._done]
         if self._spent:

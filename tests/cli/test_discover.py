@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from tests.cli.calling import called_at
 
@@ -77,12 +80,52 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_imported(home):
 
 
 def test_agents_without_a_reader_are_named(home):
-    folder = home / ".pi" / "agent" / "sessions" / "project"
+    folder = home / ".config" / "Cursor" / "User" / "globalStorage"
     folder.mkdir(parents=True)
-    (folder / "a.jsonl").write_text("{}\n")
-    assert "pi: 1 session file, 0.0 MB; there is no reader for them yet" in called_at(
+    (folder / "state.vscdb").write_bytes(b"SQLite format 3\0")
+    assert "Cursor: 1 session file, 0.0 MB; there is no reader for them yet" in called_at(
         home, "import", "--discover", "--yes"
     )
+
+
+def opencode_database(home: Path, *, completed: int | None = 5) -> Path:
+    """A database as opencode writes it, with the tables and columns that are read."""
+    path = home / ".local" / "share" / "opencode" / "opencode.db"
+    path.parent.mkdir(parents=True)
+    now = time.time_ns() // 1_000_000
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute(
+            "create table session (id, parent_id, directory, title, project_id, time_created, time_updated);"
+            "create table message (id, session_id, time_created, data); create table part (id, message_id, data)"
+        )
+        database.execute("insert into session values ('../ses_1', null, '/work', 'Crane', 'p', 1, ?)", (now,))
+        messages = [("m1", {"role": "user"}), ("m2", {"role": "assistant", "time": {"completed": completed}})]
+        for number, (name, info) in enumerate(messages):
+            database.execute("insert into message values (?, '../ses_1', ?, ?)", (name, number, json.dumps(info)))
+            part = json.dumps({"type": "text", "text": f"The crane is called Ottilie, says {name}."})
+            database.execute("insert into part values (?, ?, ?)", (f"part {name}", name, part))
+    return path
+
+
+def test_sessions_of_a_database_are_imported_and_an_answer_once_it_is_complete(home):
+    path = opencode_database(home, completed=None)
+    assert "2 files, 5 entries, 5 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute(
+            "update message set data = ? where id = 'm2'", ('{"role": "assistant", "time": {"completed": 5}}',)
+        )
+    assert "2 files, 6 entries, 1 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_a_database_can_be_named_and_one_of_another_program_is_refused(home):
+    path = opencode_database(home)
+    assert "3 entries (3 new)" in called_at(home, "import", str(path))
+    other = home / "other.db"
+    with closing(apsw.Connection(str(other))) as database:
+        database.execute("create table unrelated (id)")
+    assert "a database of a program that is not known" in called_at(home, "import", str(other), code=1)
+    other.write_bytes(b"SQLite format 3\0 and no more")
+    assert "cannot be read" in called_at(home, "import", str(other), code=1)
 
 
 def test_the_first_screen_offers_it(home):

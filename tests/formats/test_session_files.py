@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.formats.file_checks import REPLY, USER, entries_of, lines, outline
+from tests.formats.test_agent_sessions import GEMINI, OPENCODE, PI
 
 from recto.errors import MalformedFile, UnknownFormat
 from recto.formats.session_files import ReadProblem, detect_file, read_file
@@ -253,6 +254,9 @@ def test_flat_lines_give_messages_made_of_their_exact_members():
 FILES = {
     "claude_code": lines(*CLAUDE),
     "qwen_code": lines(*QWEN),
+    "pi": lines(*PI),
+    "gemini_cli": lines(*GEMINI),
+    "opencode": lines(*OPENCODE),
     "codex": lines(*CODEX),
     "session_lines": lines(*NEUTRAL),
     "message_arrays": lines(USER, REPLY),

@@ -1,12 +1,20 @@
-"""Finds the session files that coding agents on this machine have written. Nothing is read but names and sizes."""
+"""Session files that coding agents on this machine have written: finds them by name, and imports them."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recto.adapters.agent_databases import is_database, write_sessions
+from recto.errors import InputError
+
+if TYPE_CHECKING:
+    from recto.engine.importer import Advance, Importer, ImportResult
 
 _MAX_FILES = 20_000
 """Files of one agent that are listed."""
@@ -51,15 +59,29 @@ _PLACES = (
         patterns=("sessions/**/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"),
         is_readable=True,
     ),
-    _Place(agent="pi", variable="PI_CODING_AGENT_DIR", folder=".pi/agent", patterns=("sessions/**/*.jsonl",)),
-    _Place(agent="Gemini CLI", variable="", folder=".gemini", patterns=("tmp/*/chats/*.json*",)),
+    _Place(
+        agent="pi",
+        variable="PI_CODING_AGENT_DIR",
+        folder=".pi/agent",
+        patterns=("sessions/**/*.jsonl",),
+        is_readable=True,
+    ),
+    _Place(
+        agent="Gemini CLI",
+        variable="",
+        folder=".gemini",
+        patterns=("tmp/*/chats/*.json", "tmp/*/chats/**/*.jsonl"),
+        is_readable=True,
+    ),
     _Place(agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl",), is_readable=True),
     _Place(
         agent="opencode",
         variable="",
         folder=".local/share/opencode",
-        patterns=("opencode.db", "storage/session/**/*.json"),
+        patterns=("opencode.db",),
+        is_readable=True,
     ),
+    _Place(agent="Cursor", variable="", folder=".config/Cursor/User/globalStorage", patterns=("state.vscdb",)),
 )
 
 
@@ -89,3 +111,38 @@ def _dated(root: Path, place: _Place) -> Iterator[tuple[float, int, Path]]:
                 status = file.stat()
                 if stat.S_ISREG(status.st_mode):
                     yield status.st_mtime, status.st_size, file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOutcome:
+    """What came of one file, or of one session of a database."""
+
+    file: Path
+    """The file of the agent."""
+    imported: ImportResult | None = None
+    reason: str = ""
+    """Why nothing was imported."""
+
+
+def import_agent_files(
+    importer: Importer, files: Iterable[Path], *, keep_going: bool = False, advance: Advance = lambda _: None
+) -> Iterator[FileOutcome]:
+    """Imports session files one by one, and the sessions of databases; what cannot be read is yielded with the reason.
+
+    `advance` is called for every byte read; each is read twice.
+    """
+    for file in files:
+        try:
+            if not is_database(file):
+                imported = importer.import_file(file, keep_going=keep_going, advance=advance)
+                yield FileOutcome(file=file, imported=imported)
+                continue
+            with tempfile.TemporaryDirectory(prefix="recto-import-") as folder:  # readable by its owner alone
+                for session in write_sessions(file, Path(folder), importer.clock.now()):
+                    imported = importer.import_file(session, keep_going=keep_going)
+                    yield FileOutcome(file=file, imported=imported)
+            advance(2 * file.stat().st_size)
+        except InputError as error:
+            yield FileOutcome(file=file, reason=str(error))
+        except OSError as error:
+            yield FileOutcome(file=file, reason=error.strerror or type(error).__name__)

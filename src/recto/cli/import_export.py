@@ -8,18 +8,20 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from recto.adapters.agent_files import find_agent_files
+from recto.adapters.agent_databases import is_database
+from recto.adapters.agent_files import find_agent_files, import_agent_files
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
-from recto.engine.importer import ImportResult
+from recto.engine.importer import Importer, ImportResult
 from recto.errors import InputError, RectoError
 from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
@@ -54,7 +56,7 @@ def import_command(
     keep_going: bool,
     as_json: bool,
 ) -> None:
-    """Imports session files: Claude Code, Codex, Qwen Code, message arrays (JSON or JSONL), Recto's own JSONL.
+    """Imports session files: of coding agents, message arrays (JSON or JSONL), Recto's own JSONL.
 
     A file is recognised by what is in it. Importing it again stores only what is new. A file with a line that cannot
     be read is not imported at all, unless you say --keep-going. With --discover, the sessions of coding agents on this
@@ -78,6 +80,9 @@ def import_command(
         importer = make_importer(settings, store, model)
         with progress("importing", 2 * sum(file.stat().st_size for file in files), of_bytes=True) as advance:
             for file in files:
+                if session is None and is_database(file):
+                    problems += _import_all(importer, [file], advance, keep_going=keep_going, as_json=as_json).failed
+                    continue
                 imported = importer.import_file(file, session=session, keep_going=keep_going, advance=advance)
                 problems += len(imported.problems)
                 _print_imported(imported, as_json)
@@ -94,29 +99,54 @@ def _import_discovered(settings: Settings, model: str | None, *, keep_going: boo
         err.print(f"{files.agent}: {size}{unread}", markup=False, highlight=False)
     readable = [file for files in found if files.is_readable for file in files.files]
     if not readable:
-        err.print("No sessions of Claude Code, Codex or Qwen Code were found on this machine.", markup=False)
+        err.print("No sessions of coding agents were found on this machine.", markup=False)
         return
     if not yes:
         click.confirm(f"Import {len(readable):,} files into {settings.store}?", abort=True, err=True)
-    failed, entries, new = 0, 0, 0
     with closing(open_store(settings)) as store:
         importer = make_importer(settings, store, model)
         with progress("importing", 2 * sum(file.stat().st_size for file in readable), of_bytes=True) as advance:
-            for file in readable:
-                try:
-                    imported = importer.import_file(file, keep_going=keep_going, advance=advance)
-                except InputError as error:
-                    failed += 1
-                    err.print(safe(f"not imported: {file}: {error}"), markup=False, soft_wrap=True)
-                    continue
-                failed += bool(imported.problems)
-                entries, new = entries + imported.entries, new + imported.new
-                if as_json or imported.problems:
-                    _print_imported(imported, as_json)
+            total = _import_all(importer, readable, advance, keep_going=keep_going, as_json=as_json, is_brief=True)
     if not as_json:
-        out.print(f"{len(readable):,} files, {entries:,} entries, {new:,} new; {failed:,} with problems", markup=False)
-    if failed:
+        sums = f"{total.entries:,} entries, {total.new:,} new; {total.failed:,} with problems"
+        out.print(f"{len(readable):,} files, {sums}", markup=False)
+    if total.failed:
         click.get_current_context().exit(1)
+
+
+@dataclass(slots=True)
+class _Total:
+    """Sums over imported files."""
+
+    entries: int = 0
+    new: int = 0
+    failed: int = 0
+    """Files that were not imported, or only in part."""
+
+
+def _import_all(
+    importer: Importer,
+    files: Iterable[Path],
+    advance: Advance,
+    *,
+    keep_going: bool,
+    as_json: bool,
+    is_brief: bool = False,
+) -> _Total:
+    """Imports files of agents and prints the results; with `is_brief`, only those with problems."""
+    total = _Total()
+    for outcome in import_agent_files(importer, files, keep_going=keep_going, advance=advance):
+        imported = outcome.imported
+        if imported is None:
+            total.failed += 1
+            err.print(safe(f"not imported: {outcome.file}: {outcome.reason}"), markup=False, soft_wrap=True)
+            continue
+        total.failed += bool(imported.problems)
+        total.entries += imported.entries
+        total.new += imported.new
+        if as_json or imported.problems or not is_brief:
+            _print_imported(imported, as_json)
+    return total
 
 
 @click.command("export")

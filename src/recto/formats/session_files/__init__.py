@@ -10,7 +10,17 @@ from typing import Final
 from recto.errors import InputError, MalformedFile, MalformedJson, UnknownFormat
 from recto.formats.json_spans import Json, members, parse
 from recto.formats.registry import FORMATS, own_format
-from recto.formats.session_files import claude_code, codex, flat_jsonl, message_arrays, qwen_code, recto_jsonl
+from recto.formats.session_files import (
+    claude_code,
+    codex,
+    flat_jsonl,
+    gemini_cli,
+    message_arrays,
+    opencode,
+    pi,
+    qwen_code,
+    recto_jsonl,
+)
 from recto.formats.session_files.jsonl import JsonlLine, LineReader, lines_of, read_lines, reason_of
 from recto.formats.session_files.types import (
     IMPORTED_LINE,
@@ -38,8 +48,8 @@ __all__ = [
 
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
-    "Claude Code sessions, Codex rollouts, Qwen Code chats, neutral session lines, JSON or JSONL with messages of "
-    f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
+    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, neutral "
+    f"session lines, JSON or JSONL with messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
 """Bytes of a file that show its format, if they contain one complete line."""
@@ -56,8 +66,14 @@ class _LineFormat:
 
 _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
     module.NAME: _LineFormat(is_line=module.is_line, session_in=module.session_in, reader=module.reader)
-    for module in (codex, qwen_code, claude_code, flat_jsonl)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, claude_code, flat_jsonl)
 }
+
+
+_DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {
+    module.NAME: module.read_document for module in (gemini_cli, opencode)
+}
+"""Formats of which one document can be a whole file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +120,8 @@ def read_file(
     if signature.format == recto_jsonl.NAME:
         return _numbered(_recto(content, source, name, keep_going, report))
     if signature.is_document:
-        entries = _document(content, source, name, keep_going, report)
+        read_document = _DOCUMENT_FORMATS.get(signature.format, message_arrays.read_document)
+        entries = _document(content, read_document, source, name, keep_going, report)
     else:
         format = _LINE_FORMATS.get(signature.format)
         read = format.reader(name) if format else message_arrays.reader(name, signature.wire)
@@ -141,8 +158,15 @@ def _inspect(head: bytes, source: str) -> _FileSignature:
                 return _FileSignature(format=name, session=_session(format.session_in, seen))
     if not any(line.lstrip()[0] in "[{" for line in lines):
         raise UnknownFormat(source, KNOWN, "this is none of the formats that are known" if text else "it is empty")
+    is_document = _is_document(lines)
+    if is_document:
+        fields = _leading_members(text)
+        for name in _DOCUMENT_FORMATS:
+            format = _LINE_FORMATS[name]
+            if format.is_line(fields):
+                return _FileSignature(format=name, session=_session(format.session_in, [fields]), is_document=True)
     wire = next((own.name for fields in seen if (own := own_format(fields))), None)
-    return _FileSignature(format=message_arrays.NAME, wire=wire, is_document=_is_document(lines))
+    return _FileSignature(format=message_arrays.NAME, wire=wire, is_document=is_document)
 
 
 def _session(session_in: Callable[[dict[str, Json]], Json], seen: list[dict[str, Json]]) -> str | None:
@@ -181,13 +205,18 @@ def _is_json(line: str) -> bool:
 
 
 def _document(
-    chunks: Iterable[bytes], source: str, session: str, keep_going: bool, report: ProblemReporter | None
+    chunks: Iterable[bytes],
+    read: Callable[[JsonlLine, str], list[SourceEntry]],
+    source: str,
+    session: str,
+    keep_going: bool,
+    report: ProblemReporter | None,
 ) -> Iterator[SourceEntry]:
     raw = b"".join(chunks)
     before = "\N{BYTE ORDER MARK}" if raw.startswith(b"\xef\xbb\xbf") else ""
     line = JsonlLine(number=1, body=raw.removeprefix(b"\xef\xbb\xbf"), before=before)
     try:
-        entries = message_arrays.read_document(line, session)
+        entries = read(line, session)
     except InputError as error:
         reason = reason_of(error)
         number = _line_of(line.body, error)

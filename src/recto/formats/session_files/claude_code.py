@@ -9,9 +9,8 @@ from typing import Final
 
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.message import role_of
-from recto.formats.json_spans import Json, text_of
+from recto.formats.json_spans import Json
 from recto.formats.message import object_in
-from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members, session_name
 
@@ -41,9 +40,7 @@ def reader(session: str) -> LineReader:
     """Creates a reader for the lines of one file."""
 
     def read(line: JsonlLine) -> list[SourceEntry]:
-        text = text_of(line.body)
-        members = envelope(text)
-        fields = {key: member.value.value for key, member in members.items()}
+        text, members, fields = line.parse()
         ts = microseconds(fields.get("timestamp"))
         meta = present_members(fields, *_META_KEYS, *_MORE_META_KEYS)
         name = _session(session, fields)

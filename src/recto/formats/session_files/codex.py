@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from recto.formats.json_spans import Json, JsonSpan, text_of
+from recto.formats.json_spans import Json, JsonSpan
 from recto.formats.message import object_in, text_in
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.openai_responses.message import is_item, role_of
-from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
@@ -43,9 +42,7 @@ def reader(session: str) -> LineReader:
 
     def read(line: JsonlLine) -> list[SourceEntry]:
         nonlocal model
-        text = text_of(line.body)
-        members = envelope(text)
-        fields = {key: member.value.value for key, member in members.items()}
+        text, members, fields = line.parse()
         ts = microseconds(fields.get("timestamp"))
         payload = object_in(fields.get("payload"))
         if fields.get("type") == "turn_context":

@@ -10,8 +10,7 @@ from typing import Final
 
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.message import role_of
-from recto.formats.json_spans import Json, Member, text_of
-from recto.formats.request_body import envelope
+from recto.formats.json_spans import Json, Member
 from recto.formats.session_files.jsonl import JsonlLine, LineReader
 from recto.formats.session_files.types import LayoutPiece, SourceEntry, layout_of, microseconds, present_members
 from recto.transcript.entries import MESSAGE
@@ -37,9 +36,7 @@ def reader(session: str) -> LineReader:
     """Creates a reader for the lines of one file."""
 
     def read(line: JsonlLine) -> list[SourceEntry]:
-        text = text_of(line.body)
-        members = envelope(text)
-        fields = {key: member.value.value for key, member in members.items()}
+        text, members, fields = line.parse()
         ts = microseconds(fields.get("ts"))
         meta = present_members(fields, *_META_KEYS)
         is_message = fields.get("type") == "message" and isinstance(fields.get("role"), str)

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from recto.errors import InputError, MalformedFile
-from recto.formats.json_spans import Json, JsonSpan
+from recto.formats.json_spans import Json, JsonSpan, Member, text_of
+from recto.formats.registry import format_named
+from recto.formats.request_body import envelope
 from recto.formats.session_files.types import (
     IMPORTED_LINE,
     UNREADABLE_LINE,
     ProblemReporter,
     ReadProblem,
     SourceEntry,
+    json_safe,
     layout_of,
 )
 from recto.transcript.entries import MESSAGE, Role
 
 _BLANK = b" \t\r\n"
 _BOM = "\N{BYTE ORDER MARK}"
+
+
+class LineFields(NamedTuple):
+    """A line that is an object."""
+
+    text: str
+    members: Mapping[str, Member]
+    """Its members, with their positions in the text."""
+    fields: dict[str, Json]
+    """The values of its members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A message of a file that was converted to a provider's format."""
+
+    message: dict[str, Json]
+    ts: int | None
+    meta: dict[str, Json]
+    session: str = ""
+    """Its conversation, where the file has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +55,12 @@ class JsonlLine:
     body: bytes
     before: str = ""
     after: str = ""
+
+    def parse(self) -> LineFields:
+        """Parses the line. Raises `InputError` if it is not an object."""
+        text = text_of(self.body)
+        members = envelope(text)
+        return LineFields(text, members, {key: member.value.value for key, member in members.items()})
 
     def as_event(
         self,
@@ -68,6 +99,23 @@ class JsonlLine:
             meta={"line": self.number, **meta},
             layout=layout_of(self.before + text[: span.start], (0, len(content)), text[span.end :] + self.after),
         )
+
+    def as_conversions(self, session: str, conversions: Iterable[Conversion], *, wire: str) -> list[SourceEntry]:
+        """Creates messages that were converted to a provider's format; the line itself goes with the first of them."""
+        role_of = format_named(wire).messages.role_of
+        return [
+            SourceEntry(
+                session=conversion.session or session,
+                role=role_of(conversion.message),
+                kind=MESSAGE,
+                wire=wire,
+                content=json.dumps(json_safe(conversion.message), ensure_ascii=False).encode(),
+                ts=conversion.ts,
+                meta={"line": self.number, **conversion.meta},
+                layout=() if place else layout_of(self.before + text_of(self.body) + self.after),
+            )
+            for place, conversion in enumerate(conversions)
+        ]
 
 
 LineReader: TypeAlias = Callable[[JsonlLine], list[SourceEntry]]

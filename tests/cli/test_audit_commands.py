@@ -78,10 +78,10 @@ def test_a_table_has_a_row_for_each_line_and_no_text_of_a_message(home):
 
 
 def test_mistakes_end_in_one_line(home):
-    run(home, "audit", "agent:nobody:x", code=2)
+    run(home, "audit", "--session", "agent:nobody:x", code=2)
     run(home, "audit", "--since", "yesterday-ish", code=2)
     run(home, "audit", "--json", "--csv", code=2)
-    run(home, "audit", KEY, "--all", code=2)
+    run(home, "audit", "--session", KEY, "--all", code=2)
     run(home, "audit", "-o", "x.txt", code=2)
     for text in ("", "nonsense", "{}\n", '{"record": "head"}\n', "[1]\n"):
         (home / "bad").write_text(text)
@@ -94,7 +94,7 @@ def test_a_real_session_is_audited_and_its_export_holds(data, tmp_path):
     own_file(tmp_path).write_text(settings)
     run(tmp_path, "import", str(file), "--session", "agent:real:main")
     run(tmp_path, "compact", "--session", "agent:real:main")
-    run(tmp_path, "audit", "agent:real:main", "--json", "-o", "real.jsonl")
+    run(tmp_path, "audit", "--session", "agent:real:main", "--json", "-o", "real.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "real.jsonl").read_text().splitlines()]
     assert {"imported", "compaction"} <= {row["kind"] for row in rows[:-1]}
     run(tmp_path, "audit", "--check", "real.jsonl")

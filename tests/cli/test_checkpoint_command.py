@@ -72,7 +72,7 @@ def test_a_checkpoint_is_updated_and_a_stale_update_is_refused(run):
 def test_work_is_resumed_from_the_transcript_and_drift_makes_the_exit_code_one(home, run):
     assert "'recto checkpoint' writes one" in run("resume", code=3)
     run("checkpoint", "--doing", "mend tax.py")
-    said = run("resume", KEY)
+    said = run("resume", "--session", KEY)
     assert "Never touch migrations/." in said
     assert "begun: mend tax.py" in said
     (home / "tax.py").write_text("rate = 19\n")
@@ -91,7 +91,7 @@ def test_work_is_resumed_from_a_file_alone_unless_it_is_stale_foreign_or_broken(
     elsewhere = ("--store", str(home / "none.db"))
     assert "begun: mend tax.py" in run(*elsewhere, "resume", "--from", "old.json")
     assert not (home / "none.db").exists()
-    assert "it is of session" in run("resume", "agent:other:main", "--from", "old.json", code=3)
+    assert "it is of session" in run("resume", "--session", "agent:other:main", "--from", "old.json", code=3)
     (home / "old.json").write_bytes(kept[: len(kept) // 2])
     assert "was not taken" in run(*elsewhere, "resume", "--from", "old.json", code=3)
     assert "cannot be read" in run("resume", "--from", "nothing.json", code=3)

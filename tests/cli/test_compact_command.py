@@ -48,7 +48,7 @@ def test_a_compaction_keeps_what_the_user_does_not_want_in_the_users_words(home)
     said = run(home, "compact", "the tests", "--session", "agent:me:other")
     assert "compaction by extractive" in said
     assert "Never change the public names in billing/invoice.py." in " ".join(said.split())
-    assert "A summary of" in run(home, "context", "list", "agent:me:other")
+    assert "A summary of" in run(home, "context", "list", "--session", "agent:me:other")
 
 
 def test_facts_are_listed_with_their_entries(home):

@@ -98,7 +98,7 @@ def test_a_session_whose_prompts_nobody_asked_for_says_so(store, tmp_path):
 
 def test_a_session_that_does_not_exist_is_a_mistake_with_a_name(store):
     worked(store, 1)
-    shown = called("--store", str(store), "health", "agent:default:mian")
+    shown = called("--store", str(store), "health", "--session", "agent:default:mian")
     assert shown.returncode == 2
     assert "agent:default:main" in shown.stderr
 

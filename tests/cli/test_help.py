@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from tests.cli.calling import called_at
 
-from recto.cli.main import COMMANDS, SECTIONS
+from recto.cli.main import COMMANDS, SECTIONS, recto
 from recto.cli.session import SESSION_COMMANDS
 from recto.lab.commands.group import LAB_COMMANDS
 
@@ -26,6 +27,18 @@ def test_a_line_of_help_is_short_and_begins_with_a_verb(line):
     assert len(line) < MAX_LINE
     assert first[0].isupper()
     assert not first.endswith("s") or first == "Compress", "the imperative, not the third person"
+
+
+def test_a_session_is_named_in_one_way():
+    context = click.Context(recto)
+    commands = {name: recto.get_command(context, name) for name in COMMANDS if name not in ("session", "lab")}
+    for name, group in list(commands.items()):
+        if isinstance(group, click.Group):
+            commands |= {f"{name} {sub}": group.get_command(context, sub) for sub in group.list_commands(context)}
+    named = [(name, parameter) for name, command in commands.items() for parameter in command.params]
+    named = [(name, parameter) for name, parameter in named if parameter.name in ("session", "sessions")]
+    assert {tuple(parameter.opts) for _, parameter in named} == {("--session",)}, named
+    assert len(named) > 20
 
 
 @pytest.mark.parametrize(

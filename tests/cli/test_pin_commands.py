@@ -20,7 +20,7 @@ def home(tmp_path) -> Path:
 
 
 def pins(home: Path) -> list[int]:
-    report = json.loads(called_at(home, "context", "detail", "agent:me:main", "--json"))
+    report = json.loads(called_at(home, "context", "detail", "--session", "agent:me:main", "--json"))
     return sorted(one["seq"] for one in report["largest"] if one["condition"] == "pinned")
 
 

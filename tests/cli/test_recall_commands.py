@@ -200,7 +200,7 @@ def test_a_pointer_is_read_whole_with_its_neighbours(here):
         (["read", f"recto://{KEY}/800"], 3, "there is nothing at"),
         (["read", "recto://agent:nobody:main/1"], 3, "there is nothing at"),
         (["read", f"recto://{KEY}/8", "--around", "-1"], 2, "range"),
-        (["index", "agent:mee:main"], 2, "Did you mean"),
+        (["index", "--session", "agent:mee:main"], 2, "Did you mean"),
         (["--store", "missing.db", "recall", "x"], 4, "no store here"),
         (["--store", "missing.db", "doctor"], 4, "no store here"),
     ],
@@ -236,12 +236,12 @@ def test_with_a_tenant_only_its_own_sessions_are_there(here, monkeypatch):
 
 
 def test_the_index_is_built_once_and_anew_where_that_is_asked_for(here):
-    assert run("index", KEY).stdout == "11 entries of 1 session in the index\n"
+    assert run("index", "--session", KEY).stdout == "11 entries of 1 session in the index\n"
     index = here / ".recto" / "transcript.db-recall"
     before = index.stat().st_mtime_ns
-    run("index", KEY)
+    run("index", "--session", KEY)
     assert index.stat().st_mtime_ns == before
-    run("index", KEY, "--rebuild")
+    run("index", "--session", KEY, "--rebuild")
     assert asked("read_header")["hits"][0]["seq"] == 8
 
 

@@ -79,7 +79,7 @@ def test_what_was_erased_is_audited_and_verified_without_a_false_alarm(store, tm
 
 def test_an_export_of_a_session_that_was_erased_is_told_to_be_beyond_comparison(store, tmp_path):
     export = str(tmp_path / "audit.jsonl")
-    run(store, "audit", "one", "--json", "-o", export)
+    run(store, "audit", "--session", "one", "--json", "-o", export)
     run(store, "session", "rm", "one", *REASON, "--yes")
     done = run(store, "audit", "--check", export)
     assert done.returncode == 1

@@ -247,10 +247,10 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
         ("grep", TERMINAL[8]),
         ("grep", "-E", "(\x1b"),
     ],
-    "health": [("health",), ("health", NAMED)],
+    "health": [("health",), ("health", "--session", NAMED)],
     "hook": [("hook", "install", "claude-code", "--print"), ("hook", "install", TERMINAL[8])],
     "import": [("import", "odd.jsonl"), ("import", "odd.jsonl", "--keep-going", "--session", NAMED)],
-    "index": [("index",), ("index", TERMINAL[8])],
+    "index": [("index",), ("index", "--session", TERMINAL[8])],
     "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
     "lab": [
         *(("lab", "fidelity", "odd.jsonl"), ("lab", "fidelity", "odd.jsonl", "--questions", "questions.json")),
@@ -276,7 +276,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
         *(("recall", "--error", "error"), ("recall", "--number", "question"), ("recall", "--command", "bash")),
     ],
     "restore": [("restore", "1"), ("restore", "999999")],
-    "resume": [("resume",), ("resume", NAMED)],
+    "resume": [("resume",), ("resume", "--session", NAMED)],
     "run": [("run", TERMINAL[8].replace("\x00", ""))],
     "session": [
         *(("session", "ls"), ("session", "ls", "--limit", "1"), ("session", "ls", "--after", TERMINAL[8])),
@@ -287,7 +287,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     ],
     "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],
     "unpin": [("unpin", "2"), ("unpin", "2", "--session", TERMINAL[8])],
-    "verify": [("verify",), ("verify", TERMINAL[1])],
+    "verify": [("verify",), ("verify", "--session", TERMINAL[1])],
 }
 """How each command is asked that can show a text from outside."""
 DRAWING = {"chat", "tui"}

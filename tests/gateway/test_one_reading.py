@@ -69,8 +69,10 @@ class Screens:
             "page, window": self.get("/session/window", session),
             "page, budget": self.get("/session/context", session)["reading"],
             "page, health": self.get("/session/health", session)["reading"],
-            "recto context": json.loads(called_at(self.home, "context", "list", session, "--json"))["reading"],
-            "recto health": json.loads(called_at(self.home, "health", session, "--json"))["reading"],
+            "recto context": json.loads(called_at(self.home, "context", "list", "--session", session, "--json"))[
+                "reading"
+            ],
+            "recto health": json.loads(called_at(self.home, "health", "--session", session, "--json"))["reading"],
             "MCP": self._mcp(session),
             "library": self._library(session),
         }
@@ -167,7 +169,10 @@ def test_every_screen_shows_one_reading_of_a_gateway_session(screens):
     earlier = screens.get("/session/context", ONE, run=run["seq"])["run"]
     assert earlier == run
     assert (
-        json.loads(called_at(screens.home, "context", "detail", ONE, "--run", str(run["seq"]), "--json"))["run"] == run
+        json.loads(called_at(screens.home, "context", "detail", "--session", ONE, "--run", str(run["seq"]), "--json"))[
+            "run"
+        ]
+        == run
     )
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
+from recto.cli.completion import complete_sessions
 from recto.cli.console import err
 from recto.config import Settings
 from recto.config.factory import open_replica, open_store
 from recto.errors import SettingsError, StoreMissing
 from recto.transcript.protocols import TranscriptStore
 from recto.version import install_command
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 GATEWAY_PACKAGES = ("starlette", "uvicorn", "httpx2", "prometheus_client")
 """Packages of a gateway in this process."""
@@ -38,6 +42,13 @@ def require_packages(feature: str, packages: Iterable[str], extra: str) -> None:
         if find_spec(package) is None:
             reason = f"the package {package} is missing; install it with: {install_command(extra)}"
             raise SettingsError(feature, reason)
+
+
+def session_option(
+    help: str = "This session. [default: the one in the settings]", *, multiple: bool = False
+) -> Callable[[_Command], _Command]:
+    """The option that names a session, everywhere but in `recto session` and `recto lab`."""
+    return click.option("--session", metavar="KEY", multiple=multiple, shell_complete=complete_sessions, help=help)
 
 
 def is_default_store(missing: StoreMissing) -> bool:

@@ -16,8 +16,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli._common import open_for_reading
-from recto.cli.completion import complete_sessions
+from recto.cli._common import open_for_reading, session_option
 from recto.cli.console import format_time, one_line, out, progress, safe
 from recto.cli.import_export import write_out
 from recto.cli.sessions import resolve_session
@@ -61,7 +60,7 @@ class Moment(click.ParamType[int]):
 
 
 @click.command("audit")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option()
 @click.option("--all", "all_sessions", is_flag=True, help="Every session of the tenant, one after the other.")
 @click.option("--erased", is_flag=True, help="What was erased from the store on purpose, by whom and why.")
 @click.option("--since", type=Moment(), metavar="TIME", help="From then on: 2026-11-15, 2026-11-15T08:30, or 7d.")
@@ -97,7 +96,7 @@ def audit_command(
     \b
     Examples:
       recto audit
-      recto audit agent:default:main --kind decision --since 7d
+      recto audit --session agent:default:main --kind decision --since 7d
       recto audit --all --csv -o audit.csv
       recto audit --all --json -o audit.jsonl
       recto audit --check audit.jsonl
@@ -213,7 +212,7 @@ def _show(store: TranscriptStore, keys: Sequence[str], filters: AuditFilter) -> 
         elif len(keys) == 1:
             out.print("Nothing of that kind was done to this session.")
         if filters.limit is not None and len(lines) == filters.limit:
-            out.print(Text(f"There may be more: recto audit '{safe(key)}' --past {lines[-1].seq}"))
+            out.print(Text(f"There may be more: recto audit --session '{safe(key)}' --past {lines[-1].seq}"))
 
 
 def _cells(line: AuditLine) -> tuple[str | Text, ...]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, require_packages
-from recto.cli.completion import complete_models, complete_sessions
+from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, require_packages, session_option
+from recto.cli.completion import complete_models
 from recto.cli.console import err, out, print_json, safe
 from recto.config import Settings
 from recto.errors import RectoError
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command("chat")
-@click.option(
-    "--session", metavar="KEY", shell_complete=complete_sessions, help="In this session. [default: the settings']"
-)
+@session_option()
 @click.option(
     "--model", metavar="NAME", shell_complete=complete_models, help="Ask this model. [default: the gateway's]"
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.text import Text
 
+from recto.cli._common import session_option
 from recto.cli.compact import open_existing_session
-from recto.cli.completion import complete_sessions
 from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.config.factory import make_checkpoint_rules, make_meter, open_session, open_store
@@ -38,12 +38,7 @@ def _repeatable(name: str, what: str, text: str) -> Callable[[_Command], _Comman
 
 
 @click.command("checkpoint")
-@click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="This session. [default: the one in the settings]",
-)
+@session_option()
 @click.option("--set", "set_", metavar="NAME=TEXT", multiple=True, help="Set goal or success_criteria.")
 @_repeatable("--plan", "plan", "A subtask that is planned.")
 @_repeatable("--doing", "doing", "The subtask that is worked on; a few words of it are enough.")
@@ -92,7 +87,7 @@ def checkpoint_command(
 
 
 @click.command("resume")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option()
 @click.option("--from", "source", metavar="FILE", help="From this checkpoint.json; the transcript need not be here.")
 @click.option("--json", "as_json", is_flag=True, help="Checkpoint, drift and text as one JSON object.")
 @click.pass_context
@@ -105,7 +100,7 @@ def resume_command(context: click.Context, session: str | None, source: str | No
     \b
     Examples:
       recto resume
-      recto resume agent:default:main --json | jq .drift
+      recto resume --session agent:default:main --json | jq .drift
       recto resume --from checkpoints/agent_default_main-9f8b3c2d1e0a/checkpoint.json
     """
     from recto.engine.checkpoints import make_probe  # noqa: PLC0415  # slow to import

@@ -12,7 +12,8 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completion import complete_models, complete_sessions
+from recto.cli._common import session_option
+from recto.cli.completion import complete_models
 from recto.cli.console import err, one_line, out, print_json, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
@@ -27,12 +28,6 @@ from recto.tokens.model_registry import UnknownModelWarning
 from recto.transcript.session_keys import session_in, tenant_of
 from recto.transcript.tenancy import operator_key
 
-_session_option = click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="This session. [default: the one in the settings]",
-)
 _model_option = click.option(
     "--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it."
 )
@@ -56,7 +51,7 @@ def open_existing_session(settings: Settings, session: str | None, model: str | 
 
 @click.command("compact")
 @click.argument("focus", required=False, default="")
-@_session_option
+@session_option()
 @_model_option
 @_json_option
 @click.pass_obj
@@ -93,7 +88,7 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
 
 
 @click.command("facts")
-@_session_option
+@session_option()
 @click.option("--all", "include_closed", is_flag=True, help="What is settled, answered or superseded too.")
 @_json_option
 @click.pass_obj
@@ -134,7 +129,7 @@ def note_command() -> None:
 @click.argument("text")
 @click.option("--level", type=click.Choice(NOTE_LEVELS), default="normal", help="Higher ones are shown first.")
 @click.option("--critical", is_flag=True, help="The same as --level critical.")
-@_session_option
+@session_option()
 @_json_option
 @click.pass_obj
 def add_command(
@@ -161,7 +156,7 @@ def add_command(
 
 
 @note_command.command("list")
-@_session_option
+@session_option()
 @_json_option
 @click.pass_obj
 def list_command(settings: Settings, session: str | None, as_json: bool) -> None:
@@ -183,7 +178,7 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
 
 @click.command("restore")
 @click.argument("decision", type=int)
-@_session_option
+@session_option()
 @_json_option
 @click.pass_obj
 def restore_command(settings: Settings, decision: int, session: str | None, as_json: bool) -> None:

@@ -8,8 +8,9 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli._common import session_option
 from recto.cli.compact import open_existing_session, print_compression
-from recto.cli.completion import complete_models, complete_sessions
+from recto.cli.completion import complete_models
 from recto.cli.console import format_time, one_line, out, print_json, safe
 from recto.config import Settings
 from recto.context.window.pressure import PressureReading
@@ -32,13 +33,13 @@ def context_command() -> None:
 
     \b
     Examples:
-      recto context list agent:default:main --model gpt-4o
-      recto context detail agent:default:main --model gpt-4o
+      recto context list --session agent:default:main --model gpt-4o
+      recto context detail --session agent:default:main --model gpt-4o
     """
 
 
 @context_command.command("list")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option()
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @_run_option
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
@@ -48,14 +49,14 @@ def list_command(settings: Settings, session: str | None, model: str | None, run
 
     \b
     Examples:
-      recto context list agent:default:main --model gpt-4o
+      recto context list --session agent:default:main --model gpt-4o
       recto context list --json | jq .reading
     """
     _show(settings, session, model, run, as_json, detail=False)
 
 
 @context_command.command("detail")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option()
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @_run_option
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
@@ -65,7 +66,7 @@ def detail_command(settings: Settings, session: str | None, model: str | None, r
 
     \b
     Examples:
-      recto context detail agent:default:main --model gpt-4o
+      recto context detail --session agent:default:main --model gpt-4o
       recto context detail --run 42
     """
     _show(settings, session, model, run, as_json, detail=True)

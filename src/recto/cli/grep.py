@@ -7,7 +7,7 @@ from contextlib import closing
 import click
 from rich.text import Text
 
-from recto.cli.completion import complete_sessions
+from recto.cli._common import session_option
 from recto.cli.console import format_time, out, print_json, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
@@ -20,12 +20,7 @@ from recto.transcript.tenancy import tenant_key
 
 @click.command("grep")
 @click.argument("pattern")
-@click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="Search this session. [default: the one in the settings]",
-)
+@session_option()
 @click.option("-E", "--regex", is_flag=True, help="The pattern is a regular expression.")
 @click.option("--case", is_flag=True, help="Case matters.")
 @click.option(

@@ -9,8 +9,8 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli._common import session_option
 from recto.cli.compact import open_existing_session
-from recto.cli.completion import complete_sessions
 from recto.cli.console import format_time, out, print_json, safe
 from recto.cli.context import print_reading
 from recto.config import Settings
@@ -25,7 +25,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 @click.command("health")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option()
 @click.option("--turns", metavar="N", type=click.IntRange(1, 10_000), default=20, help="Look at the last N turns. [20]")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
@@ -36,7 +36,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
 
     \b
     Examples:
-      recto health agent:default:main
+      recto health --session agent:default:main
       recto health --turns 100 --json | jq .alerts
     """
     with open_existing_session(settings, session) as opened:

@@ -15,6 +15,7 @@ import click
 
 from recto.adapters.agent_databases import is_database
 from recto.adapters.agent_files import find_agent_files, import_agent_files
+from recto.cli._common import session_option
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
 from recto.cli.sessions import resolve_session
@@ -31,12 +32,7 @@ from recto.transcript.protocols import TranscriptStore
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--discover", is_flag=True, help="Find the sessions of coding agents on this machine, and import them.")
 @click.option("--yes", is_flag=True, help="With --discover: do not ask for confirmation.")
-@click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="Import into this session. [default: as the file names it]",
-)
+@session_option("Import into this session. [default: as the file names it]")
 @click.option(
     "--model",
     metavar="NAME",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from recto.cli._common import MCP_PACKAGES, program_command, require_packages
-from recto.cli.completion import complete_models, complete_sessions
+from recto.cli._common import MCP_PACKAGES, program_command, require_packages, session_option
+from recto.cli.completion import complete_models
 from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.mcp.client_config import (
@@ -35,9 +35,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @click.group("mcp", invoke_without_command=True)
-@click.option(
-    "--session", metavar="KEY", shell_complete=complete_sessions, help="The session that is meant without a name."
-)
+@session_option("The session that is meant without a name.")
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")
 @click.pass_context

@@ -17,7 +17,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completion import complete_sessions
+from recto.cli._common import session_option
 from recto.cli.console import err, format_time, one_line, out, print_json, progress, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
@@ -37,12 +37,7 @@ from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_memory_session, reach_of, session_in, tenant_of
 from recto.transcript.tenancy import TenantStore, tenant_key
 
-_session_option = click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="The agent of this session. [default: the settings']",
-)
+_session_option = session_option("The agent of this session. [default: the settings']")
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _by_option = click.option("--by", default="", metavar="NAME", help="Who decides. [default: your name on this machine]")
 
@@ -349,7 +344,7 @@ def check_command(settings: Settings, propose: bool, restore: bool, session: str
 
 
 @click.command("consolidate")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option("Review this session. [default: all sessions of the agent in the settings]")
 @click.option("--dry-run", is_flag=True, help="Show what would be proposed, and write nothing at all.")
 @click.option("--due", is_flag=True, help="Only if memory.every_hours have passed since the last cycle.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
@@ -363,7 +358,7 @@ def consolidate_command(settings: Settings, session: str | None, dry_run: bool, 
     \b
     Examples:
       recto consolidate --dry-run
-      recto consolidate agent:default:main
+      recto consolidate --session agent:default:main
       recto consolidate --due
     """
     with closing(open_store(settings, create=False)) as store:

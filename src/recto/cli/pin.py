@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from recto.cli._common import session_option
 from recto.cli.compact import open_existing_session
-from recto.cli.completion import complete_sessions
 from recto.cli.console import err, print_json
 from recto.config import Settings
 from recto.engine.session import Session
@@ -14,18 +14,12 @@ from recto.errors import InputError
 from recto.recall.types import VERDICTS, Verdict
 from recto.transcript.entries import MESSAGE, Entry
 
-_session_option = click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="This session. [default: the one in the settings]",
-)
 _json_option = click.option("--json", "as_json", is_flag=True, help="The event as one JSON object.")
 
 
 @click.command("pin")
 @click.argument("entries", metavar="SEQ...", nargs=-1, required=True, type=click.IntRange(1))
-@_session_option
+@session_option()
 @_json_option
 @click.pass_obj
 def pin_command(settings: Settings, entries: tuple[int, ...], session: str | None, as_json: bool) -> None:
@@ -45,7 +39,7 @@ def pin_command(settings: Settings, entries: tuple[int, ...], session: str | Non
 
 @click.command("unpin")
 @click.argument("entries", metavar="SEQ...", nargs=-1, required=True, type=click.IntRange(1))
-@_session_option
+@session_option()
 @_json_option
 @click.pass_obj
 def unpin_command(settings: Settings, entries: tuple[int, ...], session: str | None, as_json: bool) -> None:
@@ -67,7 +61,7 @@ def unpin_command(settings: Settings, entries: tuple[int, ...], session: str | N
 @click.command("judge")
 @click.argument("pointer", metavar="SEQ|POINTER")
 @click.argument("verdict", type=click.Choice(VERDICTS))
-@_session_option
+@session_option()
 @_json_option
 @click.pass_obj
 def judge_command(settings: Settings, pointer: str, verdict: Verdict, session: str | None, as_json: bool) -> None:

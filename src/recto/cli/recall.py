@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
+from recto.cli._common import session_option
 from recto.cli._work import print_work
-from recto.cli.completion import complete_sessions
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.cli.sessions import print_entry, resolve_session
 from recto.config import Settings
@@ -53,12 +53,7 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agen
 @click.option("--command", metavar="TEXT", help="The runs of a command, and what changed between failure and success.")
 @click.option("--error", metavar="TEXT", help="Where an error came from, what followed, and how it ended.")
 @click.option("--number", metavar="TEXT", help="Numbers with units in lines with these words.")
-@click.option(
-    "--session",
-    metavar="KEY",
-    shell_complete=complete_sessions,
-    help="Search this session. [default: the one in the settings]",
-)
+@session_option()
 @click.option("--scope", type=click.Choice(["session", "agent", "tenant"]), help="How far to search.")
 @click.option("-n", "--most", default=10, show_default=True, type=click.IntRange(1, 100), help="How many hits at most.")
 @click.option("--before", type=click.IntRange(1), metavar="SEQ", help="With --file and the like: before this entry.")
@@ -168,20 +163,20 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
 
 
 @click.command("index")
-@click.argument("sessions", nargs=-1, shell_complete=complete_sessions)
+@session_option("Index this session; may be repeated. [default: all sessions]", multiple=True)
 @click.option("--rebuild", is_flag=True, help="Forget what is indexed and index it again.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_obj
-def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, as_json: bool) -> None:
+def index_command(settings: Settings, session: tuple[str, ...], rebuild: bool, as_json: bool) -> None:
     """Takes everything that is stored into the recall index, or what is missing there.
 
     \b
     Examples:
       recto index
-      recto index agent:default:main --rebuild
+      recto index --session agent:default:main --rebuild
     """
     with closing(open_store(settings, create=False)) as store:
-        keys = [_resolve(store, settings, name) for name in sessions]
+        keys = [_resolve(store, settings, name) for name in session]
         keys = keys or [
             summary.session for summary in list_sessions(store) if operator_sees(summary.session, settings.tenant)
         ]

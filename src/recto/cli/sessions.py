@@ -13,7 +13,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli._common import open_for_reading
+from recto.cli._common import open_for_reading, session_option
 from recto.cli.completion import complete_sessions
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.config import Settings
@@ -95,7 +95,7 @@ def show_command(
 
 
 @click.command("verify")
-@click.argument("session", required=False, shell_complete=complete_sessions)
+@session_option("Check this session. [default: all sessions]")
 @click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="Heads you kept: compare with them too.")
 @click.option("--write-heads", type=click.Path(dir_okay=False, path_type=Path), help="Write the heads here, to keep.")
 @click.option("--accept", is_flag=True, help="Accept the store as it is, after a copy was put back.")

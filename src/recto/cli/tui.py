@@ -6,16 +6,13 @@ from dataclasses import replace
 
 import click
 
-from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, require_packages
-from recto.cli.completion import complete_sessions
+from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, require_packages, session_option
 from recto.config import Settings
 from recto.transcript.entries import session_key
 
 
 @click.command("tui")
-@click.option(
-    "--session", metavar="KEY", shell_complete=complete_sessions, help="In this session. [default: the settings']"
-)
+@session_option()
 @click.option("--url", default="", metavar="URL", help="A gateway that runs. [default: one of its own, on this store]")
 @click.option("--key", default="", metavar="SECRET", envvar="RECTO_KEY", help="Its key. Better given as RECTO_KEY.")
 @click.pass_obj

@@ -14,9 +14,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.health.sample_turns import SECRET, SESSION, TS, alert, compaction, event, turn
 
+import recto
 from recto.config import load
 from recto.config.factory import make_sinks
-from recto.errors import SettingsError
+from recto.errors import RectoError, SettingsError
 from recto.health.exporters.opentelemetry import Telemetry
 
 
@@ -66,7 +67,7 @@ def test_a_turn_is_a_chat_span_with_the_conventions_names(seen):
         "gen_ai.conversation.compacted": True,
         "gen_ai.usage.input_tokens": 5_000,
         "gen_ai.usage.cache_read.input_tokens": 70,
-        "gen_ai.usage.cache_write.input_tokens": 5,
+        "gen_ai.usage.cache_creation.input_tokens": 5,
     }
     assert (told["recto.messages.evicted"], told["recto.fidelity"]) == (3, 0.9)
     assert "recto.compression.ratio" not in told
@@ -107,10 +108,10 @@ def test_decisions_alerts_and_failures_are_spans_of_their_own_without_a_word_of_
     seen.sink.alert(alert(ended=True))
     seen.sink.event(event("window_overflow", {"tokens": 12, "room": 10, "holders": [["tool", SECRET]]}))
     seen.sink.event(event("note", {"text": SECRET}))
-    relief, began, ended, overflow = seen.spans
-    assert relief.name == "recto.relief"
-    assert relief.attributes["recto.event.policy"] == "compact"
-    assert relief.attributes["recto.event.messages"] == 14
+    compacted, began, ended, overflow, _ = seen.spans
+    assert compacted.name == "compact_context"
+    assert compacted.attributes["recto.event.policy"] == "compact"
+    assert compacted.attributes["recto.event.messages"] == 14
     assert (began.name, began.attributes["recto.alert.name"]) == ("recto.alert", "utilization")
     assert ended.attributes["recto.alert.ended"] is True
     assert overflow.status.status_code is StatusCode.ERROR
@@ -120,6 +121,76 @@ def test_decisions_alerts_and_failures_are_spans_of_their_own_without_a_word_of_
     assert points["recto.tokens.freed", ("recto.policy", "compact")] == 6884
     assert points["recto.decisions", ("recto.event.kind", "compaction")] == 1
     assert points["recto.alerts", ("recto.alert.grade", "critical"), ("recto.alert.name", "utilization")] == 1
+
+
+def test_a_decision_is_a_compaction_span_with_what_was_kept_and_dropped_its_score_and_how_to_undo_it(seen):
+    about = json.loads(compaction().content) | {"kept": [[1, 2], [18, 20]]}
+    seen.sink.event(event("compaction", about))
+    (span,) = seen.spans
+    assert span.kind is SpanKind.INTERNAL
+    names = ("gen_ai.operation.name", "gen_ai.conversation.id")
+    assert {
+        key: value for key, value in span.attributes.items() if key.startswith("recto.compaction.") or key in names
+    } == {
+        "gen_ai.operation.name": "compact_context",
+        "gen_ai.conversation.id": SESSION,
+        "recto.compaction.policy": "compact",
+        "recto.compaction.messages.kept": 5,
+        "recto.compaction.messages.dropped": 14,
+        "recto.compaction.messages.shortened": 1,
+        "recto.compaction.tokens.before": 9008,
+        "recto.compaction.tokens.after": 3564,
+        "recto.compaction.tokens.freed": 6884,
+        "recto.compaction.score": 0.91,
+        "recto.compaction.undo.id": f"recto://{SESSION}/12",
+    }
+
+
+def test_recall_notes_and_searches_are_memory_and_retrieval_spans_of_the_conventions(seen, tmp_path):
+    store = str(tmp_path / "a.db")
+    with recto.open(store=store, model="gpt-4o", recall={"embedder": {"use": "none"}}) as session:
+        session.health.watch(seen.sink)
+        session.append({"role": "user", "content": f"The keel is oak, and {SECRET}."})
+        note = session.note("decisions", f"Oak it is: {SECRET}.")
+        found = session.recall("What is the keel made of?", most=3)
+        assert found.hits
+    seen.sink.event(event("recall_injected", {"question": 9, "searched": 40, "hits": [{"text": SECRET}, {}]}))
+    seen.sink.event(event("recall_miss", {"question": 9, "searched": 40}))
+    seen.sink.event(event("recall_judged", {"entry": 3, "question": 9, "verdict": SECRET}))
+    created, retrieved, searched, missed, judged = seen.spans
+    assert (created.name, created.kind) == ("create_memory", SpanKind.INTERNAL)
+    assert created.attributes["gen_ai.memory.record.id"] == f"recto://{SESSION}/{note.seq}"
+    assert (retrieved.name, retrieved.attributes["gen_ai.data_source.id"]) == (
+        "retrieval recto.session",
+        "recto.session",
+    )
+    assert retrieved.attributes["gen_ai.request.top_k"] == 3.0
+    assert retrieved.attributes["recto.retrieval.hits"] == len(found.hits)
+    assert retrieved.end_time > retrieved.start_time
+    assert [span.name for span in (searched, missed, judged)] == ["search_memory", "search_memory", "update_memory"]
+    assert [span.attributes["gen_ai.memory.record.count"] for span in (created, searched, missed, judged)] == [
+        1,
+        2,
+        0,
+        1,
+    ]
+    assert judged.attributes["gen_ai.memory.record.id"] == f"recto://{SESSION}/3"
+    for span in seen.spans:
+        assert span.attributes["gen_ai.operation.name"] == span.name.split()[0]
+        assert span.attributes["gen_ai.conversation.id"] == SESSION
+    assert SECRET not in json.dumps([span.to_json() for span in seen.spans])
+
+
+def test_a_search_that_fails_is_a_span_with_its_error(seen):
+    with recto.open(store="memory:", recall={"enabled": False}) as session:
+        session.health.watch(seen.sink)
+        with pytest.raises(RectoError) as failed:
+            session.recall("anything")
+    (span,) = seen.spans
+    assert (span.status.status_code, span.attributes["error.type"]) == (
+        StatusCode.ERROR,
+        type(failed.value).__name__,
+    )
 
 
 def test_spans_stand_under_the_one_that_the_application_has_open(seen):

@@ -67,8 +67,9 @@ def written() -> str:
         *_kinds(),
         "## Decisions",
         f"{_names(sorted(DECISIONS))} are decisions: each took something out of the prompt or made it shorter, and can"
-        " be undone. Beside the fields above they tell `messages` (how many left), `results` (how many shrank), and"
-        " where something was written `tokens_from`, `tokens_to` and `fidelity`.",
+        " be undone. Beside the fields above they tell `messages` (how many left), `results` (how many shrank),"
+        " `kept` (how many are in the prompt afterwards), and where something was written `tokens_from`, `tokens_to`"
+        " and `fidelity`.",
         f"Policies: {_names(sorted(POLICIES))}. Zones: {_names(sorted(ZONES))}. Components of a budget:"
         f" {_names(sorted(COMPONENTS))}. Whatever else is there is exported as `other`.",
         "## Alerts",

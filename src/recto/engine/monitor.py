@@ -21,11 +21,20 @@ from recto.engine.recall_injection import INJECTED, MISSED
 from recto.errors import RectoError
 from recto.formats import read
 from recto.health.alerts import AlertRules, AlertTracker
-from recto.health.metrics import Alert, EvictionRecord, PromptComposition, TurnAccumulator, TurnHealth, call_fingerprint
-from recto.health.protocols import HealthSink
+from recto.health.metrics import (
+    Alert,
+    EvictionRecord,
+    PromptComposition,
+    SearchHealth,
+    TurnAccumulator,
+    TurnHealth,
+    call_fingerprint,
+)
+from recto.health.protocols import HealthSink, SearchSink
 from recto.health.trends import HealthReport, make_report
+from recto.recall.types import SearchResult
 from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.protocols import TranscriptStore
+from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import pointer_to
 
 COMPOSITION = "prompt"
@@ -285,6 +294,31 @@ class Monitor:
                 self._call_sink(sink.turn, self._session, turn)
                 for alert in alerts:
                     self._call_sink(sink.alert, alert)
+
+    def search(self, search: Callable[[], SearchResult], most: int, clock: Clock) -> SearchResult:
+        """Run a search of the history, and report it where a sink receives searches. `most` is its limit."""
+        sinks = [sink for sink in self.sinks if isinstance(sink, SearchSink)]
+        if not sinks:
+            return search()
+        began = clock.now()
+        try:
+            result = search()
+        except RectoError as error:
+            failed = SearchHealth(most=most, began=began, ended=clock.now(), error=type(error).__name__)
+            for sink in sinks:
+                self._call_sink(sink.searched, self._session, failed)
+            raise
+        measured = SearchHealth(
+            scope=result.scope,
+            most=most,
+            hits=len(result.hits),
+            searched=result.searched,
+            began=began,
+            ended=clock.now(),
+        )
+        for sink in sinks:
+            self._call_sink(sink.searched, self._session, measured)
+        return result
 
     def report(self, turns: int, red: float) -> HealthReport:
         """Report the health of the session over its last turns."""

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -352,7 +353,8 @@ class Session:
 
     def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
-        return self.window.recall(query, most=most, scope=scope)
+        search, monitor = partial(self.window.recall, query, most=most, scope=scope), self.monitor
+        return search() if monitor is None else monitor.search(search, most, self._clock)
 
     def compact(self, focus: str = "", *, below: int | None = None) -> tuple[Entry, ...]:
         """Compacts the prompt now: replaces all but the newest messages by a checked summary.

@@ -215,6 +215,24 @@ METRICS_BY_FIELD = {metric.field: metric for metric in TURN_METRICS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHealth:
+    """A search of the history that a program or a model asked for."""
+
+    scope: str = "session"
+    """What was searched: the session, those of its agent, of its tenant."""
+    most: int
+    """How many hits it may return."""
+    hits: int = 0
+    searched: int = 0
+    """Messages that were searched."""
+    began: int
+    """Microseconds since 1970."""
+    ended: int
+    error: str = ""
+    """The type of the error, where it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
     """A condition that needs attention: raised when it begins, ended when it is over."""
 

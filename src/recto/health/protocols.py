@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from recto.health.metrics import Alert, TurnHealth
+from recto.health.metrics import Alert, SearchHealth, TurnHealth
 from recto.transcript.entries import Entry
 
 
@@ -21,6 +21,15 @@ class HealthSink(Protocol):
 
     def event(self, entry: Entry) -> None:
         """Receive an event of a session: a decision, a zone change, an overflow, an index failure."""
+        ...
+
+
+@runtime_checkable
+class SearchSink(Protocol):
+    """A sink that receives searches of the history, too."""
+
+    def searched(self, session: str, search: SearchHealth) -> None:
+        """Receive a search that a program or a model asked for."""
         ...
 
 

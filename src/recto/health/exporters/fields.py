@@ -71,7 +71,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "budget_violation": ("component", "used"),
         "auto_compact_warning": ("tokens", "room", "utilization"),
         "auto_compact_required": ("tokens", "room", "utilization"),
-        "recall_injected": ("question", "searched", "tokens"),
+        "recall_injected": ("question", "searched", "tokens", "hits"),
         "recall_miss": ("question", "searched", "best", "threshold"),
         "recall_used": ("question",),
         "recall_judged": ("entry", "question", "verdict"),
@@ -116,6 +116,8 @@ def event_fields(entry: Entry) -> dict[str, FieldValue]:
 
 
 def _exported(name: str, value: object) -> FieldValue | None:
+    if name == "hits":
+        return len(value) if isinstance(value, list) else None
     if isinstance(value, str):
         known = _ALLOWED_TEXT.get(name)
         return None if known is None else value if value in known else OTHER
@@ -135,6 +137,8 @@ def _decision_fields(payload: Mapping[str, Any]) -> dict[str, FieldValue]:
     values: dict[str, FieldValue] = {"messages": _count_messages(payload.get("left"))}
     shrunk = payload.get("shrunk")
     values["results"] = len(shrunk) if isinstance(shrunk, dict) else 0
+    if "kept" in payload:
+        values["kept"] = _count_messages(payload["kept"])
     written = payload.get("compression")
     if isinstance(written, dict):
         fidelity = written.get("fidelity")

@@ -3,12 +3,16 @@
 Needs `opentelemetry-api` (extra `telemetry`); without an SDK configured by the application it does nothing. A turn is
 known only when it is over, so its span begins and ends with its answer; the caller of the model reports durations with
 `took`. No message text is exported.
+
+Recall for a prompt is a `search_memory` span, a note `create_memory`, a judgement of a recalled message
+`update_memory`, and a search that a program or a model asks for `retrieval`. The conventions have no span for a
+decision about the window yet: `compact_context` is the one that docs/telemetry.md proposes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Final
 
@@ -19,8 +23,9 @@ from opentelemetry.util.types import AttributeValue
 
 from recto.health.exporters.base import BoundedLabels, Exporter, freed_tokens
 from recto.health.exporters.fields import DECISIONS, FIELDS, OTHER, FieldValue, event_fields
-from recto.health.metrics import TURN_METRICS, Alert, TurnHealth
+from recto.health.metrics import TURN_METRICS, Alert, SearchHealth, TurnHealth
 from recto.transcript.entries import Entry
+from recto.transcript.session_keys import pointer_to
 from recto.version import __version__
 
 OPERATION: Final = "gen_ai.operation.name"
@@ -31,14 +36,38 @@ COMPACTED: Final = "gen_ai.conversation.compacted"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
-CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
+CACHE_WRITE: Final = "gen_ai.usage.cache_creation.input_tokens"
 TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105  # the name of an attribute
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105
 DURATION: Final = "gen_ai.client.operation.duration"
 ERROR: Final = "error.type"
 CHAT: Final = "chat"
-RELIEF, EVENT, ALERT = "recto.relief", "recto.event", "recto.alert"
-"""Names of Recto's own spans: a decision, another event, an alert."""
+STORE: Final = "gen_ai.memory.store.id"
+RECORD: Final = "gen_ai.memory.record.id"
+RECORDS: Final = "gen_ai.memory.record.count"
+DATA_SOURCE: Final = "gen_ai.data_source.id"
+TOP_K: Final = "gen_ai.request.top_k"
+SEARCH_MEMORY, CREATE_MEMORY, UPDATE_MEMORY, RETRIEVAL = "search_memory", "create_memory", "update_memory", "retrieval"
+COMPACT, EVENT, ALERT = "compact_context", "recto.event", "recto.alert"
+"""Spans that the conventions do not have: a decision about the window, another event, an alert."""
+_MEMORY_OPERATIONS: Final[Mapping[str, str]] = {
+    "recall_injected": SEARCH_MEMORY,
+    "recall_miss": SEARCH_MEMORY,
+    "note": CREATE_MEMORY,
+    "recall_judged": UPDATE_MEMORY,
+}
+"""Events that are memory operations of the conventions."""
+_COMPACTION: Final[Mapping[str, str]] = {
+    "policy": "recto.compaction.policy",
+    "messages": "recto.compaction.messages.dropped",
+    "results": "recto.compaction.messages.shortened",
+    "kept": "recto.compaction.messages.kept",
+    "tokens_before": "recto.compaction.tokens.before",
+    "tokens_after": "recto.compaction.tokens.after",
+    "frees": "recto.compaction.tokens.freed",
+    "fidelity": "recto.compaction.score",
+}
+"""Fields of a decision and their attributes in its span."""
 _TOKEN_BUCKETS = tuple(float(4**power) for power in range(14))
 _SECOND_BUCKETS = tuple(0.01 * 2**power for power in range(14))
 _SHARE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -144,14 +173,20 @@ class Telemetry(Exporter):
 
     def event(self, entry: Entry) -> None:
         """Record an event."""
-        if entry.kind not in FIELDS:
+        operation = _MEMORY_OPERATIONS.get(entry.kind, "")
+        if entry.kind not in FIELDS and not operation:
             return
         values = event_fields(entry)
         attributes: dict[str, AttributeValue] = {CONVERSATION: entry.session, "recto.event.kind": entry.kind}
         attributes |= {f"recto.event.{name}": value for name, value in values.items()}
         is_decision = entry.kind in DECISIONS
         failed = entry.kind if entry.kind in _FAILURES else ""
-        self._span(RELIEF if is_decision else EVENT, SpanKind.INTERNAL, attributes, entry.ts, failed)
+        if operation:
+            attributes |= _memory_attributes(operation, entry, values)
+        elif is_decision:
+            attributes |= {OPERATION: COMPACT, "recto.compaction.undo.id": pointer_to(entry.session, entry.seq)}
+            attributes |= {_COMPACTION[name]: value for name, value in values.items() if name in _COMPACTION}
+        self._span(operation or (COMPACT if is_decision else EVENT), SpanKind.INTERNAL, attributes, entry.ts, failed)
         if entry.kind == "usage_reported":
             self._remember_output(entry.session, values.get("output"))
         if is_decision:
@@ -159,6 +194,20 @@ class Telemetry(Exporter):
             freed, policy = freed_tokens(values)
             if freed > 0:
                 self._freed.add(freed, {"recto.policy": policy})
+
+    def searched(self, session: str, search: SearchHealth) -> None:
+        """Record a search of the history that a program or a model asked for."""
+        source = f"recto.{search.scope}"
+        attributes: dict[str, AttributeValue] = {
+            OPERATION: RETRIEVAL,
+            DATA_SOURCE: source,
+            CONVERSATION: session,
+            TOP_K: float(search.most),
+            "recto.retrieval.hits": search.hits,
+            "recto.retrieval.searched": search.searched,
+        }
+        name = f"{RETRIEVAL} {source}"
+        self._span(name, SpanKind.INTERNAL, attributes, search.began, search.error, ended=search.ended)
 
     def _remember_output(self, session: str, output: FieldValue | None) -> None:
         """Remember the output tokens, which are reported before the turn ends."""
@@ -169,11 +218,28 @@ class Telemetry(Exporter):
                 self._answers[session] = output
 
     def _span(
-        self, name: str, kind: SpanKind, attributes: dict[str, AttributeValue], ts: int, failed: str = ""
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: dict[str, AttributeValue],
+        ts: int,
+        failed: str = "",
+        *,
+        ended: int = 0,
     ) -> None:
+        """Record a span; without `ended`, it ends as it begins."""
         timestamp = max(ts, 0) * 1000
         span = self._tracer.start_span(name, kind=kind, attributes=attributes, start_time=timestamp)
         if failed:
             span.set_attribute("error.type", failed)
             span.set_status(Status(StatusCode.ERROR))
-        span.end(timestamp)
+        span.end(max(timestamp, ended * 1000))
+
+
+def _memory_attributes(operation: str, entry: Entry, values: Mapping[str, FieldValue]) -> dict[str, AttributeValue]:
+    """Return the attributes of a memory operation: the store is the session, a record is an entry of it."""
+    if operation == SEARCH_MEMORY:
+        return {OPERATION: operation, STORE: entry.session, RECORDS: values.get("hits", 0)}
+    seq = values.get("entry") if operation == UPDATE_MEMORY else entry.seq
+    record = {RECORD: pointer_to(entry.session, seq)} if isinstance(seq, int) else {}
+    return {OPERATION: operation, STORE: entry.session, RECORDS: 1, **record}

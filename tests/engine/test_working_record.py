@@ -157,6 +157,15 @@ def test_instruction_files_and_notes_of_the_environment_are_not_the_task():
         assert session.window.state.task_seq == 2
 
 
+def test_a_note_of_the_environment_with_metadata_of_its_agent_is_not_the_task():
+    environment = "<environment_context>\n  <cwd>/repo</cwd>\n</environment_context>"
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": environment}]}
+    with opened() as session:
+        session.append({**item, "internal_chat_message_metadata_passthrough": {"turn_id": "1"}})
+        session.append({"role": "user", "content": "Rename the module billing to invoices."})
+        assert session.window.state.task_seq == 2
+
+
 def test_what_a_short_answer_answers_stays_with_it():
     with opened() as session:
         chat(session, 60)

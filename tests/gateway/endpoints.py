@@ -73,6 +73,8 @@ _STREAM = "ask for a stream: an answer is stored as it comes"
 _ADDED = "items are added by a request that names the conversation"
 _ADMIN = "no endpoint of a conversation, and none that is passed on"
 _UNREAD = "a conversation that the gateway does not read: use `generateContent`"
+_THREAD = {"context": {"session_id": "thread-1", "current_agent_name": "/root"}}
+_CODEX = "[Codex's notes and history](agents.md#windows-of-codex), on the transcript"
 _NO_UPSTREAM = "the gateway's own compaction; the upstream is not asked"
 
 ENDPOINTS = (
@@ -129,6 +131,8 @@ ENDPOINTS = (
     Endpoint(OPENAI, "POST", "/v1/fine_tuning/jobs", {"model": "gpt-4o"}),
     Endpoint(OPENAI, "POST", "/v1/videos", {"prompt": "a cat"}),
     Endpoint(OPENAI, "GET", "/v1/containers"),
+    Endpoint(OPENAI, "POST", "/v1/alpha/history/v2/list_windows", _THREAD, note=_CODEX),
+    Endpoint(OPENAI, "POST", "/v1/alpha/notes/v2/thread_hint", _THREAD, note=_CODEX),
     Endpoint(OPENAI, "GET", "/v1/assistants", why=_ADMIN),
     Endpoint(OPENAI, "GET", "/v1/organization/admin_api_keys", why=_ADMIN),
     Endpoint(ANTHROPIC, "POST", "/v1/messages", _messages()),

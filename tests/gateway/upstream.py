@@ -58,7 +58,7 @@ _SIGNED = "c2lnbmVkIGJ5IHRoZSBtb2RlbA=="
 
 @dataclass(frozen=True)
 class Says:
-    """What the model answers: words, calls, or both."""
+    """What the model answers: words, calls, or both. In Responses, `a/b` is the tool b of the namespace a."""
 
     text: str = ""
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -246,12 +246,14 @@ class ScriptedUpstream:
             )
         for name, given in says.calls:
             call = self._id()
+            namespace, _, plain = name.rpartition("/")
             items.append(
                 {
                     "id": f"fc_{call}",
                     "type": "function_call",
                     "call_id": call,
-                    "name": name,
+                    "name": plain,
+                    **({"namespace": namespace} if namespace else {}),
                     "arguments": json.dumps(given),
                     "status": "completed",
                 }

@@ -75,6 +75,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "memory_retired": ("A memory is found no longer; by whom and why.", "memory.md#age"),
     "model_changed": ("Known, and written by no part of this version.", "versioning.md"),
     "note": ("Something that was written down for later.", "compression.md"),
+    "note_file": ("A note file of an agent was written or appended to.", "agents.md#windows-of-codex"),
     "pinned": ("Messages that stay in the prompt until they are unpinned.", "window.md#what-stays"),
     "recall_injected": ("What came back for a question, with scores.", "recall.md#events"),
     "recall_miss": ("Nothing came back for a question; how near the best was.", "recall.md#events"),

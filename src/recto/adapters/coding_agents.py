@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -25,6 +26,7 @@ from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore, plain_name
 
 BEFORE_COMPACTION, BEGIN, TURN_END, END = "PreCompact", "SessionStart", "Stop", "SessionEnd"
+_THREAD_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _MAX_CONTEXT_CHARS = 9_500
 """Characters that an agent accepts from a hook; of more it only keeps a preview."""
 
@@ -168,6 +170,14 @@ def _hook_output(handoff: str) -> str:
         return ""
     text = handoff if len(handoff) <= _MAX_CONTEXT_CHARS else handoff[:_MAX_CONTEXT_CHARS].rpartition("\n")[0] + "\n[…]"
     return json.dumps({"hookSpecificOutput": {"hookEventName": BEGIN, "additionalContext": text}})
+
+
+def codex_rollout(thread: str, environ: Mapping[str, str]) -> Path | None:
+    """The file in which Codex keeps a thread; None where there is none."""
+    if not _THREAD_ID.fullmatch(thread):
+        return None
+    home = Path(environ.get(CODEX.home_variable) or Path.home() / CODEX.home)
+    return next(iter(sorted(home.glob(f"sessions/**/rollout-*-{thread}.jsonl"))), None)
 
 
 def file_of(agent: CodingAgent, *, project: Path | None = None) -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -12,6 +15,7 @@ from recto.cli._common import MCP_PACKAGES, program_command, require_packages, s
 from recto.cli.completion import complete_models
 from recto.cli.console import out, safe
 from recto.config import Settings
+from recto.formats.recto_tools import SERVER
 from recto.mcp.client_config import (
     BY_NAME,
     CLIENTS,
@@ -38,8 +42,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 @session_option("The session that is meant without a name.")
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")
+@click.option(
+    "--as",
+    "namespace",
+    type=click.Choice(["notes", "history"]),
+    help="Serve Codex's own calls instead, under the server's name that Codex looks for.",
+)
 @click.pass_context
-def mcp_command(context: click.Context, session: str | None, model: str | None, read_only: bool) -> None:
+def mcp_command(
+    context: click.Context,
+    session: str | None,
+    model: str | None,
+    read_only: bool,
+    namespace: Literal["notes", "history"] | None,
+) -> None:
     """Serves recall, notes, checkpoints and reports to an MCP client, over standard input and output.
 
     Clients start it themselves; `recto mcp add` puts it into their settings. `recto serve` offers the same at /mcp.
@@ -49,15 +65,20 @@ def mcp_command(context: click.Context, session: str | None, model: str | None, 
       recto mcp add claude-code
       recto mcp
       recto --store team.db mcp --session agent:research:main --read-only
+      recto mcp --as notes add codex
     """
     if context.invoked_subcommand is not None:
         return
     require_packages("mcp", MCP_PACKAGES, "mcp")
-    from recto.mcp.stdio import serve  # noqa: PLC0415  # the packages are optional
+    from recto.adapters.coding_agents import codex_rollout  # noqa: PLC0415  # start-up
+    from recto.mcp.stdio import serve, serve_threads  # noqa: PLC0415  # the packages are optional
 
     settings: Settings = context.obj
     server_settings = replace(settings, session=session or settings.session, model=model or settings.model)
-    serve(server_settings, read_only=read_only)
+    if namespace is not None:
+        serve_threads(server_settings, namespace, partial(codex_rollout, environ=os.environ), read_only=read_only)
+    else:
+        serve(server_settings, read_only=read_only)
 
 
 @mcp_command.command("add")
@@ -89,6 +110,8 @@ def add_command(
       recto mcp add vscode --print
     """
     target = BY_NAME[client]
+    if url and _served_as(context):
+        raise click.UsageError("--as serves a process of one's own; leave --url out")
     server = _remote(url, key_env) if url else _local(context)
     if only_print:
         click.echo(config_text(target, server), nl=False)
@@ -110,7 +133,8 @@ def add_command(
 @mcp_command.command("remove")
 @_client
 @_file
-def remove_command(client: str, file: Path | None) -> None:
+@click.pass_context
+def remove_command(context: click.Context, client: str, file: Path | None) -> None:
     """Takes Recto out of an MCP client's settings; everything else in them stays.
 
     \b
@@ -119,7 +143,7 @@ def remove_command(client: str, file: Path | None) -> None:
     """
     target = BY_NAME[client]
     path = _path(target, file)
-    backup = remove(target, path)
+    backup = remove(target, path, _server_name(context))
     if backup is None:
         _print_line(f"{target.title} does not know Recto: {path}")
         return
@@ -137,7 +161,18 @@ def _local(context: click.Context) -> ServerSpec:
             arguments += [f"--{name}", value]
     if group and group.params.get("read_only"):
         arguments.append("--read-only")
-    return LocalServer(command=program, arguments=tuple(arguments))
+    if name := _served_as(context):
+        arguments += ["--as", name]
+    return LocalServer(command=program, arguments=tuple(arguments), name=_server_name(context))
+
+
+def _served_as(context: click.Context) -> str:
+    return str(context.parent.params.get("namespace") or "") if context.parent else ""
+
+
+def _server_name(context: click.Context) -> str:
+    """Returns the name that the client has for the server: Codex looks for its own calls by the server's name."""
+    return _served_as(context) or SERVER
 
 
 def _remote(url: str, key_env: str) -> ServerSpec:

@@ -30,6 +30,7 @@ from recto.engine.delegation import DELEGATED, DELEGATED_FROM
 from recto.engine.erasure import ERASED, FINISHED, read_erasures
 from recto.engine.fork import BRANCH
 from recto.engine.importer import IMPORTED
+from recto.engine.note_files import NOTE_FILE
 from recto.engine.projection import DECISIONS, PINNED, RESTORED, SNAPSHOT, UNPINNED
 from recto.engine.recall_injection import INDEX_FAILED, INJECTED, MISSED
 from recto.engine.standing_context import STANDING
@@ -89,7 +90,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         *("conversation_opened", "instructions_given", "tools_offered"),  # the gateway's
         *(ERASED, FINISHED),
     ),
-    "note": (projection.NOTE,),
+    "note": (projection.NOTE, NOTE_FILE),
     "bookkeeping": (SNAPSHOT, projection.USAGE, projection.JUDGED, projection.RESULT_HELD, "report", "lineage"),
 }
 TOPICS: Mapping[str, Topic] = {kind: topic for topic, kinds in _KINDS.items() for kind in kinds}

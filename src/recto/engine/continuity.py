@@ -119,21 +119,43 @@ class WindowContinuity:
         expect: int | None = None,
         reason: str = "asked for",
         task: TaskStatement | None = None,
+        over: Checkpoint | None = None,
     ) -> tuple[Entry, Entry]:
         """Writes a checkpoint and the handoff made from it.
 
-        With `expect` it is refused, and nothing is written, unless that is the newest version. `task` begins a task.
+        With `expect` it is refused, and nothing is written, unless that is the newest version. `task` begins a task;
+        `over` is a checkpoint of another session to continue from.
         """
         with self._lock:
             for _ in range(ATTEMPTS):
                 state = self._projection.state()
-                checkpoint = self.checkpoints.make(state, reason=reason, changes=changes, expect=expect, task=task)
+                checkpoint = self.checkpoints.make(
+                    state, reason=reason, changes=changes, expect=expect, task=task, over=over
+                )
                 drafts = self.checkpoints.drafts(checkpoint, state, HANDOFF_TOKENS)
                 with suppress(KeyReused, AppendConflict):  # another process wrote one just now
                     saved, handoff = self.store(drafts, state.seq)
                     return saved, handoff
             seq = self._projection.state().seq
             raise AppendConflict(self._events.session, None, seq, "others write faster than we can")
+
+    def up_to_date(self, *, over: Checkpoint | None, reason: str, stores: bool) -> Checkpoint | None:
+        """The newest checkpoint if no message follows it; else a new one, which is stored where `stores` says so.
+
+        The first checkpoint of a session continues from `over`, that of another session. Returns `over` where this
+        session has no messages.
+        """
+        with self._lock:
+            state = self._projection.state()
+            newest = self.checkpoints.newest(state)
+            last = next(reversed(state.messages), 0)
+            if not last or (newest is not None and newest.last >= last):
+                return newest or over
+            before = over if newest is None else None
+            if stores:
+                self.checkpoint(reason=reason, over=before)
+                return self.checkpoints.newest(self._projection.state())
+            return self.checkpoints.make(state, reason=reason, over=before)
 
     def take_up(self, rules: ReliefRules) -> None:
         """Writes a checkpoint of work that a program takes up again, and a page for the next question.

@@ -140,6 +140,10 @@ class EventLog:
         """Calls back with every event that is appended here: decisions, zone changes, spikes."""
         self._listeners.append(listener)
 
+    def now(self) -> int:
+        """The time that an event gets."""
+        return self._clock.now()
+
     def draft(self, kind: str, payload: Mapping[str, Any], key: str | None = None) -> Draft:
         """An event that is not stored yet."""
         return event(self._clock, kind, payload, key)

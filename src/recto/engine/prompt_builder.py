@@ -199,7 +199,8 @@ def _part_played(message: Message) -> _PartPlayed:
         return "runs"
     if message.role == "tool" and any(own_lines(text)):
         return "typed"
-    if message.role == "user" and len(message.parts) == 1 and not any(map(str.strip, own_lines(text))):
+    is_plain = sum(part.kind != "other" for part in message.parts) == 1  # Codex adds metadata to its own texts
+    if message.role == "user" and is_plain and not any(map(str.strip, own_lines(text))):
         return "injected"
     return ""
 

@@ -47,6 +47,7 @@ from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
 from recto.gateway.static import StaticFiles
 from recto.gateway.targets import Targets
+from recto.gateway.threads import ThreadsApi
 from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
 from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, make_upstreams
@@ -185,6 +186,7 @@ class Gateway:
             Route("/v1/embeddings", self._handler(DEFAULT_FORMAT, self._embeddings), methods=["POST"]),
             *inspection_routes(self._sources),
             *self._mcp.routes(),
+            *ThreadsApi(self.sessions).routes(),
             *(Route(path, passed, methods=PASSED_METHODS) for path in PASSED_PATHS),
         ]
 

@@ -40,14 +40,19 @@ def named_session(headers: Mapping[str, str], request: ClientRequest) -> str:
     named = [headers[name] for name in _HEADERS if name in headers]
     for candidate in (*named, _id_in_body(request)):
         if len(candidate) >= 8:  # shorter ids are not meant to be unique
-            return candidate if _NAME.fullmatch(candidate) else _hashed(candidate)
+            return valid_name(candidate)
     return ""
+
+
+def valid_name(id: str) -> str:
+    """Return an id as a name; one that is not valid as a name is hashed."""
+    return id if _NAME.fullmatch(id) else _hashed(id)
 
 
 def own_name(headers: Mapping[str, str]) -> str:
     """Return the name in Recto's own header; empty without one."""
     own = headers.get(OWN_HEADER, "")
-    return own if not own or _NAME.fullmatch(own) else _hashed(own)
+    return valid_name(own) if own else ""
 
 
 def _id_in_body(request: ClientRequest) -> str:

@@ -150,7 +150,7 @@ class SessionResolver:
         if stored := self._stored_history(key, store, request, shared):
             point, new_messages = stored
             return self._continue(store, point, new_messages, request, busy, retry)
-        base = _base_name(key, hint)
+        base = base_name(key, hint)
         base_key = store.key(base)
         if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
             return self._next_turn(store, base, base_key, request, shared)
@@ -201,7 +201,7 @@ class SessionResolver:
             return f"conversation/{key.tenant}/{conversation}"
         if request.replies or not (hint.is_explicit or (request.is_bare and not hint.name and key.canonical)):
             return ""
-        return store.key(_base_name(key, hint))
+        return store.key(base_name(key, hint))
 
     def turn_key(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
         """Return the stored session whose turn the requests of a lane wait for, across processes; empty without one."""
@@ -596,7 +596,7 @@ def _is_agents(key: Key, name: str) -> bool:
     return name.startswith(_agent_prefix(key))
 
 
-def _base_name(key: Key, hint: SessionHint) -> str:
+def base_name(key: Key, hint: SessionHint) -> str:
     """Return the session that a request names, before its history is looked at.
 
     Raises:

@@ -28,6 +28,8 @@ class LocalServer:
 
     command: str
     arguments: tuple[str, ...]
+    name: str = SERVER
+    """The name that the client has for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class RemoteServer:
     url: str
     key_variable: str
     """The variable of the client's environment that holds the key."""
+    name: str = SERVER
 
 
 ServerSpec = LocalServer | RemoteServer
@@ -145,13 +148,13 @@ BY_NAME = {client.name: client for client in CLIENTS}
 def full_config(client: McpClient, server: ServerSpec) -> dict[str, Any]:
     """A complete configuration with only Recto in it."""
     inputs = {"inputs": [dict(KEY_PROMPT)]} if client.prompts_for_key and isinstance(server, RemoteServer) else {}
-    return {**inputs, client.within: {SERVER: client.entry(server)}}
+    return {**inputs, client.within: {server.name: client.entry(server)}}
 
 
 def config_text(client: McpClient, server: ServerSpec) -> str:
     """The text that `add` would write into an empty file."""
     if client.form == "toml":
-        return _table(client.within, client.entry(server))
+        return _table(client.within, server.name, client.entry(server))
     return json.dumps(full_config(client, server), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -161,27 +164,27 @@ def add(client: McpClient, server: ServerSpec, path: Path) -> Path | None:
     if client.form == "toml":
         known = _toml(before, path)
         servers = _servers(known, client, path)
-        if servers.get(SERVER) == client.entry(server):
+        if servers.get(server.name) == client.entry(server):
             return None
-        others = _without_table(before, client.within, known, path) if SERVER in servers else before
+        others = _without_table(before, client.within, server.name, known, path) if server.name in servers else before
         return replace_file(path, before, _with_table(others, client, server, path))
     known = parse_json(before, path)
     merged = _merged(known, full_config(client, server), client, path)
     return None if merged == known else replace_file(path, before, render_json(merged, before))
 
 
-def remove(client: McpClient, path: Path) -> Path | None:
-    """Remove Recto from a file. Returns the path of the backup; None if it was not there."""
+def remove(client: McpClient, path: Path, name: str = SERVER) -> Path | None:
+    """Remove Recto, or the server with another name, from a file. Returns the path of the backup; None without one."""
     before = read_text(path)
     if client.form == "toml":
         known = _toml(before, path)
-        if SERVER not in _servers(known, client, path):
+        if name not in _servers(known, client, path):
             return None
-        return replace_file(path, before, _without_table(before, client.within, known, path))
+        return replace_file(path, before, _without_table(before, client.within, name, known, path))
     known = parse_json(before, path)
-    if SERVER not in _servers(known, client, path):
+    if name not in _servers(known, client, path):
         return None
-    servers = {name: entry for name, entry in known[client.within].items() if name != SERVER}
+    servers = {other: entry for other, entry in known[client.within].items() if other != name}
     remaining = {**known, client.within: servers}
     if client.prompts_for_key and isinstance(inputs := known.get("inputs"), list):
         remaining["inputs"] = [item for item in inputs if item != KEY_PROMPT]
@@ -213,15 +216,15 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
         raise refusal(path, f"it is not TOML ({error})") from None
 
 
-def _table(within: str, entry: Mapping[str, Any]) -> str:
+def _table(within: str, name: str, entry: Mapping[str, Any]) -> str:
     """An entry as a TOML table; JSON strings and lists of strings are valid TOML."""
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()]
-    return "\n".join((f"[{within}.{SERVER}]", *lines, ""))
+    lines = [f"{member} = {json.dumps(value, ensure_ascii=False)}" for member, value in entry.items()]
+    return "\n".join((f"[{within}.{name}]", *lines, ""))
 
 
 def _with_table(text: str, client: McpClient, server: ServerSpec, path: Path) -> str:
     """The text with Recto's table appended."""
-    table = _table(client.within, client.entry(server))
+    table = _table(client.within, server.name, client.entry(server))
     after = f"{text.rstrip()}\n\n{table}" if text.strip() else table
     try:
         tomllib.loads(after)
@@ -230,9 +233,9 @@ def _with_table(text: str, client: McpClient, server: ServerSpec, path: Path) ->
     return after
 
 
-def _without_table(text: str, within: str, known: Mapping[str, Any], path: Path) -> str:
-    """The text without Recto's table and its subtables; everything else stays byte for byte."""
-    own = re.compile(rf"\s*\[\s*{re.escape(within)}\s*\.\s*\"?{SERVER}\"?\s*(?:\.[^\]]*)?\]\s*(?:#.*)?")
+def _without_table(text: str, within: str, name: str, known: Mapping[str, Any], path: Path) -> str:
+    """The text without a server's table and its subtables; everything else stays byte for byte."""
+    own = re.compile(rf"\s*\[\s*{re.escape(within)}\s*\.\s*\"?{re.escape(name)}\"?\s*(?:\.[^\]]*)?\]\s*(?:#.*)?")
     lines: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -241,8 +244,10 @@ def _without_table(text: str, within: str, known: Mapping[str, Any], path: Path)
         if not inside:
             lines.append(line)
     after = "".join(lines)
-    others = {name: entry for name, entry in known[within].items() if name != SERVER}
-    expected = {**known, within: others} if others else {name: value for name, value in known.items() if name != within}
+    others = {other: entry for other, entry in known[within].items() if other != name}
+    expected = (
+        {**known, within: others} if others else {other: value for other, value in known.items() if other != within}
+    )
     if _toml(after, path) != expected:
-        raise refusal(path, f"'{within}.{SERVER}' in it is written in a way that cannot be taken out safely")
+        raise refusal(path, f"'{within}.{name}' in it is written in a way that cannot be taken out safely")
     return after

@@ -48,7 +48,7 @@ _INSTRUCTIONS = (
     "'read' shows what a recto:// pointer leads to, whole. Write down with 'note' what must not be lost, with "
     "'checkpoint' the state of the work, and begin with 'resume' when you go on with earlier work."
 )
-_FAILED = "a part of Recto failed. Nothing was lost; try again later."
+FAILED = "a part of Recto failed. Nothing was lost; try again later."
 _MAX_FAULTS = 5
 """Wrong arguments named in one error."""
 
@@ -96,7 +96,7 @@ class _Handlers:
             return _refused(error_message(error))
         except Exception:  # noqa: BLE001  # internal errors are logged, never sent
             _log.exception("the tool %s failed", tool.name)
-            return _refused(_FAILED)
+            return _refused(FAILED)
         return CallToolResult(content=[_text(render(result))], structured_content=to_builtins(result))
 
     async def list_resources(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -132,7 +132,7 @@ async def _run(function: Callable[..., _T], *args: object) -> _T:
         raise MCPError(INVALID_PARAMS, error_message(error)) from None
     except Exception:  # noqa: BLE001  # internal errors are logged, never sent
         _log.exception("%s failed", function.__name__)
-        raise MCPError(INTERNAL_ERROR, _FAILED) from None
+        raise MCPError(INTERNAL_ERROR, FAILED) from None
 
 
 def error_message(error: RectoError) -> str:

@@ -7,26 +7,86 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from recto.config import Settings
-from recto.config.factory import make_indexer, open_session, open_store
+from recto.config.factory import make_importer, make_indexer, open_session, open_store
 from recto.engine.session import Session
-from recto.mcp.context import McpContext
+from recto.engine.thread_calls import Namespace
+from recto.engine.thread_windows import Thread
+from recto.mcp.context import SURFACE, McpContext
 from recto.mcp.server import make_server
+from recto.mcp.threads import make_thread_server
 from recto.recall.indexer import Indexer
+from recto.transcript.events import requested_by
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import agent_of
+from recto.transcript.tenancy import TenantStore, plain_name
+
+FileOf = Callable[[str], Path | None]
 
 
 def serve(settings: Settings, *, read_only: bool = False) -> None:
     """Serve until the client closes its end."""
     with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
-        asyncio.run(_serve(local_context(settings, store, indexer, may_change=not read_only)))
+        context = local_context(settings, store, indexer, may_change=not read_only)
+        asyncio.run(_run(make_server(lambda _: context)))
+
+
+def serve_threads(settings: Settings, namespace: Namespace, file_of: FileOf, *, read_only: bool = False) -> None:
+    """Serve Codex's own calls until it closes its end; `file_of` finds the file in which it keeps a thread."""
+    with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
+        threads = LocalThreads(settings, store, indexer, file_of, may_change=not read_only)
+        asyncio.run(_run(make_thread_server(namespace, threads.open, may_change=not read_only)))
+
+
+class LocalThreads:
+    """Opens the threads of the Codex that started this process."""
+
+    def __init__(
+        self, settings: Settings, store: TranscriptStore, indexer: Indexer, file_of: FileOf, *, may_change: bool
+    ) -> None:
+        self._file_of = file_of
+        self._settings = settings
+        self._store = store
+        self._indexer = indexer
+        self._may_change = may_change
+        self._read: dict[Path, tuple[int, int]] = {}
+        """Size and time of each file as it was last imported."""
+
+    def open(self, thread: str) -> Thread:
+        """The thread with an id, or the settings' session without one; what is new in Codex's file is imported."""
+        view = TenantStore(self._store, self._settings.tenant)
+        key = view.key(plain_name(thread) if thread else self._settings.session)
+        through_gateway = view.key(f"agent:{agent_of(view.key(self._settings.session))}:{thread}") if thread else key
+        if thread and view.head(through_gateway).seq:
+            key = through_gateway
+        elif (file := self._file_of(thread)) is not None:
+            self._import_new(file, key)
+
+        @contextmanager
+        def use(key: str) -> Iterator[Session]:
+            with (
+                open_session(replace(self._settings, session=view.name(key)), self._store, self._indexer) as session,
+                requested_by(_user(), SURFACE),
+            ):
+                yield session
+
+        return Thread(store=view, key=key, use=use, may_change=self._may_change)
+
+    def _import_new(self, file: Path, key: str) -> None:
+        status = file.stat()
+        seen = status.st_size, status.st_mtime_ns
+        if self._read.get(file) != seen:
+            make_importer(self._settings, self._store).import_file(file, session=key, keep_going=True)
+            self._read[file] = seen
 
 
 def local_context(settings: Settings, store: TranscriptStore, indexer: Indexer, *, may_change: bool) -> McpContext:
@@ -46,8 +106,7 @@ def local_context(settings: Settings, store: TranscriptStore, indexer: Indexer, 
     )
 
 
-async def _serve(context: McpContext) -> None:
-    server = make_server(lambda _: context)
+async def _run(server: Server[Any]) -> None:
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 

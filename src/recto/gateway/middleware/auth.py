@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recto.config.settings import GatewaySettings
+from recto.engine.thread_calls import CALLS, ThreadCall
 from recto.errors import RequestRefused, StoreError
 from recto.formats import FORMATS, Format, address_at, format_at
 from recto.formats.address import RequestAddress
@@ -57,6 +58,12 @@ PASSED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PASSED_PATHS = tuple(f"{root}/{{path:path}}" for root in PASSED_ROOTS)
 """Everything else of a provider's API: see `recto.gateway.passthrough`."""
 
+
+def thread_path(call: ThreadCall) -> str:
+    """The path at which Codex makes a call about a thread."""
+    return f"/v1/alpha/{call.namespace}/v2/{call.name}"
+
+
 TABLE: tuple[Rule, ...] = (
     # The page contains no data; what it shows it requests with a key.
     Rule("GET", "/", "open"),
@@ -70,6 +77,8 @@ TABLE: tuple[Rule, ...] = (
     Rule("GET", "/v1/models", "ask"),
     Rule("POST", "/v1/embeddings", "ask"),
     *(Rule(method, path, "ask") for format in FORMATS.values() for method, path in format.api.routes),
+    # A key that may write to a thread by asking may read it and keep its notes, as with conversations.
+    *(Rule("POST", thread_path(call), "ask") for call in CALLS),
     *(Rule(method, path, "ask") for path in PASSED_PATHS for method in PASSED_METHODS),
 )
 """The routes of the wire formats and of operations. Those of the inspection API are declared with their handlers."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from recto.engine.thread_calls import CALLS
 from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
 from recto.gateway.mcp import RULES as MCP_RULES
-from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATHS, TABLE
+from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATHS, TABLE, thread_path
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
 from reference.reading import attribute_texts
 
@@ -27,6 +28,7 @@ _DOES: Mapping[str, str] = {
     "GET /metrics": "[Metrics](events.md#metrics) for Prometheus.",
     "GET /v1/models": "The models of the upstreams, in the shape that OpenAI's and Anthropic's clients read.",
     "POST /v1/embeddings": "OpenAI's Embeddings, passed on or answered by the embedder on this machine.",
+    **{f"POST {thread_path(call)}": f"Codex: {call.description}" for call in CALLS},
     **{
         f"{method} {path}": "The rest of a provider's API, [passed on](../gateway.md#everything-else-passes)."
         for path in PASSED_PATHS

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from bench.adapters.scenario import TOOLS, batch_of
 
+import recto
 from recto.config import Settings
 from recto.config.factory import make_meter
 from recto.engine.session import Session
-from recto.formats import read
+from recto.errors import StoreError
+from recto.formats import DEFAULT_FORMAT, read
 from recto.formats.openai_chat import CHAT
 from recto.formats.validation import problems
 from recto.transcript.entries import MESSAGE
@@ -34,6 +37,19 @@ def sound(prompts: Sequence[Sequence[dict[str, Any]]], tools: Sequence[Any] = TO
         raws = [json.dumps(message).encode() for message in prompt]
         assert problems(raws, CHAT) == []
         assert _METER.prompt([read(raw, CHAT) for raw in raws], json.dumps(list(tools)) if tools else "") <= window
+
+
+def closes_itself(make: Callable[..., Any], path: Path, wire: str = DEFAULT_FORMAT.name) -> None:
+    """An adapter closes what it opened when its block ends, and leaves open what it shares."""
+    with make(store=path, **NAMES) as adapter:
+        conversations = adapter.conversations
+        conversations.of("1").fitted([{"role": "user", "content": "Hello."}])
+    with pytest.raises(StoreError):
+        conversations.of("2").fitted([{"role": "user", "content": "Hello."}])
+    with recto.follow(path, wire=wire, **NAMES) as shared:
+        with make(conversations=shared):
+            pass
+        assert len(spoken(shared.of("1").session)) == 1
 
 
 def spoken(session: Session) -> list[dict[str, Any]]:

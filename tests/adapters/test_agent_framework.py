@@ -19,7 +19,7 @@ from agent_framework.exceptions import ChatClientException
 from bench.adapters.scenario import batch_of
 from bench.adapters.scenario import look_up as looked_up
 from bench.adapters.scripted_agent_framework import Scripted, seen
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken, text_of
 
 import recto
 from recto.adapters.agent_framework import RectoMiddleware, read, written
@@ -178,6 +178,10 @@ def test_history_that_the_service_keeps_is_left_to_it_and_an_error_of_the_store_
         asyncio.run(agent.run("Are you there?"))
     with recto.open(tmp_path / "a.db") as session:
         assert not len(session)
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    closes_itself(RectoMiddleware, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

@@ -223,6 +223,16 @@ def test_an_error_of_the_store_is_told_as_the_cause(tmp_path):
     assert isinstance(told_as.value.__cause__, StoreError)
 
 
+def test_it_closes_what_it_opened(tmp_path):
+    async def use() -> None:
+        async with RectoPlugin(tmp_path / "a.db", **NAMES) as plugin:
+            plugin.conversations.of("1").fitted([{"role": "user", "content": "Hello."}])
+        with pytest.raises(StoreError):
+            plugin.conversations.of("2").fitted([{"role": "user", "content": "Hello."}])
+
+    asyncio.run(use())
+
+
 @pytest.mark.parametrize("which", ["before", "after"])
 def test_the_example_of_the_page_runs(which, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken, text_of
 
 import recto
 from recto.adapters.langchain import RectoMiddleware, trim_messages
@@ -290,6 +290,10 @@ def test_a_block_that_chat_has_no_place_for_is_stored_and_sent_as_it_was():
     agent.invoke({"messages": [HumanMessage([block])]})
     assert sent[0][0].content == [block]
     assert "UklGRg==" in spoken(middleware.conversations.of("a").session)[0]["content"]
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    closes_itself(RectoMiddleware, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

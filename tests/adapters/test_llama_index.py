@@ -13,7 +13,18 @@ from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock,
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.tools import FunctionTool
-from tests.adapters.judging import NAMES, WINDOW, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import (
+    NAMES,
+    WINDOW,
+    Script,
+    closes_itself,
+    fence,
+    knows,
+    question_about,
+    sound,
+    spoken,
+    text_of,
+)
 
 import recto
 from recto.adapters.llama_index import RectoMemory
@@ -195,6 +206,13 @@ def test_a_store_that_is_gone_is_told_by_its_own_error():
     memory.conversations.close()
     with pytest.raises(StoreError):
         memory.put(ChatMessage(role="user", content="Anybody there?"))
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    def make(*, max_tokens: int = WINDOW, **names: Any) -> RectoMemory:
+        return RectoMemory.from_defaults("1", token_limit=max_tokens, **names)
+
+    closes_itself(make, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from agents.tool import function_tool
 from bench.adapters.scenario import batch_of
 from bench.adapters.scenario import look_up as looked_up
 from bench.adapters.scripted_openai_agents import Scripted
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken
+from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken
 
 import recto
 from recto.adapters.openai_agents import RectoInputFilter, RectoSession
 from recto.errors import SettingsError, StoreError
-from recto.formats.openai_responses import RESPONSES
+from recto.formats.openai_responses import OPENAI_RESPONSES, RESPONSES
 from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."
@@ -215,6 +216,10 @@ def test_conversations_in_another_format_are_refused_and_an_error_of_the_store_i
     session.conversations.close()
     with pytest.raises(StoreError):
         asyncio.run(talk(agent_with(Script()), session, 1))
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    closes_itself(partial(RectoSession, "1"), tmp_path / "a.db", OPENAI_RESPONSES.name)
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.usage import RequestUsage
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken, text_of
 
 import recto
 from recto.adapters.pydantic_ai import RectoHistory
@@ -230,6 +230,10 @@ def test_conversations_can_be_shared_and_named_by_a_function_of_the_run():
         history = RectoHistory(conversations=conversations, session_id=lambda ctx: f"of-{ctx.deps}")
         agent_with(Scripted(Script()), history, deps_type=str).run_sync("Why?", deps="me")
         assert [one["role"] for one in spoken(conversations.of("of-me").session)] == ["user", "assistant"]
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    closes_itself(RectoHistory, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

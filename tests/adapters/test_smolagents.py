@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from smolagents.models import (
     tool_role_conversions,
 )
 from smolagents.monitoring import TokenUsage
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken, text_of
 
 import recto
 from recto.adapters.smolagents import QuotedStep, RectoMemory
@@ -194,6 +195,10 @@ def test_a_store_that_is_gone_is_told_by_its_own_error():
     memory.conversations.close()
     with pytest.raises(StoreError):
         agent.run("Anybody there?")
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    closes_itself(partial(RectoMemory, agent_of(Scripted(Script()))), tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

@@ -14,12 +14,12 @@ from bench.adapters.scripted_strands import Scripted
 from strands import Agent, tool
 from strands.middleware import InvokeModelStage
 from strands.session.file_session_manager import FileSessionManager
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken
+from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken
 
 import recto
 from recto.adapters.strands import RectoConversationManager, read, written
 from recto.errors import SettingsError, StoreError, WindowOverflow
-from recto.formats.anthropic import ANTHROPIC
+from recto.formats.anthropic import ANTHROPIC, ANTHROPIC_MESSAGES
 from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."
@@ -173,6 +173,10 @@ def test_conversations_in_another_format_are_refused_and_an_error_of_the_store_i
     manager.conversations.close()
     with pytest.raises(StoreError):
         agent("Are you there?")
+
+
+def test_it_closes_what_it_opened(tmp_path):
+    closes_itself(RectoConversationManager, tmp_path / "a.db", ANTHROPIC_MESSAGES.name)
 
 
 @pytest.mark.parametrize("which", ["before", "after"])

@@ -16,14 +16,14 @@ from typing import Any
 from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Content, Message
 
 from recto.adapters._messages import Blocks, as_text, calls_in, text_in
-from recto.adapters.conversations import Conversations, follow
+from recto.adapters.conversations import ClosingAdapter, Conversations, follow
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 
 _COUNTS = {"prompt_tokens": "input_token_count", "completion_tokens": "output_token_count"}
 
 
-class RectoMiddleware(ChatMiddleware):
+class RectoMiddleware(ClosingAdapter, ChatMiddleware):
     """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
@@ -35,6 +35,7 @@ class RectoMiddleware(ChatMiddleware):
         conversations: Conversations | None = None,
         **names: Any,  # noqa: ANN401  # those of `recto.follow`
     ) -> None:
+        self._is_shared = conversations is not None
         self.conversations = conversations or follow(store, **names)
         self._session_id = session_id
         self._context_sources = frozenset(context_sources)

@@ -23,6 +23,7 @@ from recto.config import Settings, load
 from recto.config.factory import make_indexer, model_card, open_session, open_store, own_meter
 from recto.context.compaction.protocols import ChatModel
 from recto.context.window.budget import Budget
+from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 from recto.engine.session import Session
 from recto.errors import InputError
@@ -41,7 +42,31 @@ _LONGEST = 120
 """Characters of a name that are kept as they are."""
 
 
-class Conversations:
+class ClosingBlock:
+    """A context manager, also of `async with`, that is closed at its end."""
+
+    def close(self) -> None:
+        """Closes what was opened for it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await on_a_thread(self.close)
+
+
+class Conversations(ClosingBlock):
     """The conversations of one application, each in a session of its own."""
 
     def __init__(
@@ -104,13 +129,18 @@ class Conversations:
         if self._owns_store:
             self._store.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+class ClosingAdapter(ClosingBlock):
+    """An adapter that closes the conversations that it opened itself."""
+
+    conversations: Conversations
+    _is_shared: bool = False
+    """Whether the conversations were passed in: then whoever opened them closes them."""
+
+    def close(self) -> None:
+        """Closes the conversations and the store that were opened for this adapter."""
+        if not self._is_shared:
+            self.conversations.close()
 
 
 def named_session(session_id: str, usual: str) -> str:

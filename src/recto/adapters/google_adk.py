@@ -14,7 +14,8 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.models.llm_request import LlmRequest
@@ -99,6 +100,14 @@ class RectoPlugin(BasePlugin):
         model = callback_context.get_invocation_context().agent.canonical_model
         answers = [response async for response in model.generate_content_async(llm_request, stream=False)]
         return answers[-1] if answers else None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close the conversations that were opened here; the runner calls it."""

@@ -25,7 +25,7 @@ from recto.adapters._langchain_messages import (
     writer_of,
     written,
 )
-from recto.adapters.conversations import Conversations, follow
+from recto.adapters.conversations import ClosingAdapter, Conversations, follow
 from recto.adapters.langchain_trim import trim_messages
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
@@ -36,7 +36,7 @@ __all__ = ["RectoMiddleware", "trim_messages"]
 SessionOf: TypeAlias = str | Callable[[ModelRequest], str]
 
 
-class RectoMiddleware(AgentMiddleware):
+class RectoMiddleware(ClosingAdapter, AgentMiddleware):
     """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
@@ -54,6 +54,7 @@ class RectoMiddleware(AgentMiddleware):
     ) -> None:
         super().__init__()
         self._session_id = session_id
+        self._is_shared = conversations is not None
         self.conversations = conversations or follow(
             store,
             model=name_of(model),

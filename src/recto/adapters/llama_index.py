@@ -30,7 +30,7 @@ from llama_index.core.memory import BaseMemory
 from pydantic import Field, PrivateAttr, TypeAdapter
 
 from recto.adapters._messages import Blocks, calls_in, move, place_of, text_in, told_in
-from recto.adapters.conversations import Conversations, follow
+from recto.adapters.conversations import ClosingBlock, Conversations, follow
 from recto.engine.history_sync import ChatMessage as Written
 from recto.engine.history_sync import Following
 from recto.transcript.events import to_json
@@ -41,7 +41,7 @@ _ROLES = {"function": "tool", "chatbot": "assistant", "model": "assistant", "dev
 _BLOCK: TypeAdapter[Any] = TypeAdapter(ContentBlock)
 
 
-class RectoMemory(BaseMemory):
+class RectoMemory(ClosingBlock, BaseMemory):
     """The conversation as far as it fits; all of it stays stored and is recalled when relevant."""
 
     session_id: str = Field(default="", description="The conversation.")
@@ -51,6 +51,7 @@ class RectoMemory(BaseMemory):
     chat_history_token_ratio: float = Field(default=0.7, gt=0, le=1, description="How much of it the memory may use.")
     _names: dict[str, Any] = PrivateAttr(default_factory=dict)
     _conversations: Conversations | None = PrivateAttr(default=None)
+    _is_shared: bool = PrivateAttr(default=False)
     _place: str = PrivateAttr(default="")
     """The current session; it never goes back."""
     _opened: Any = PrivateAttr(default=None)
@@ -82,6 +83,7 @@ class RectoMemory(BaseMemory):
         if tokenizer_fn is not None:
             names["token_counter"] = lambda text: len(tokenizer_fn(text))
         memory._names, memory._conversations, memory._opened = names, conversations, None if path else store
+        memory._is_shared = conversations is not None
         if chat_history:
             memory.set(chat_history)
         return memory
@@ -95,6 +97,11 @@ class RectoMemory(BaseMemory):
                 self._opened or self.store, model=self.model, max_tokens=max_tokens, **self._names
             )
         return self._conversations
+
+    def close(self) -> None:
+        """Closes the conversations and the store that were opened for this memory."""
+        if self._conversations is not None and not self._is_shared:
+            self._conversations.close()
 
     @property
     def conversation(self) -> Following:

@@ -19,7 +19,7 @@ from agents.run import CallModelData, ModelInputData
 from agents.tool import FunctionTool
 
 from recto.adapters._messages import move, place_of, speaking, told_in
-from recto.adapters.conversations import Conversations
+from recto.adapters.conversations import ClosingAdapter, Conversations
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
 from recto.formats.openai_responses import OPENAI_RESPONSES
@@ -28,7 +28,7 @@ __all__ = ["RectoInputFilter", "RectoSession"]
 Item: TypeAlias = dict[str, Any]
 
 
-class RectoSession:
+class RectoSession(ClosingAdapter):
     """A session of the SDK. Removed items are not deleted: the session continues in a branch without them."""
 
     def __init__(
@@ -42,6 +42,7 @@ class RectoSession:
     ) -> None:
         self.session_id = session_id
         self.session_settings = session_settings
+        self._is_shared = conversations is not None
         self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
         self._ahead: list[Item] = []
         """Items that were in a model call before the SDK added them."""
@@ -103,7 +104,7 @@ class RectoSession:
         return items[-1][1]
 
 
-class RectoInputFilter(RunHooks[Any]):
+class RectoInputFilter(ClosingAdapter, RunHooks[Any]):
     """For `RunConfig(call_model_input_filter=…)`, with any session or none; as `hooks=` it stores answers at once.
 
     `session_id` names the conversation, or is a function from the run's context to its name.
@@ -117,6 +118,7 @@ class RectoInputFilter(RunHooks[Any]):
         conversations: Conversations | None = None,
         **names: Any,  # noqa: ANN401  # those of `recto.follow`
     ) -> None:
+        self._is_shared = conversations is not None
         self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
         self._session_id = session_id
 

@@ -43,7 +43,7 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
 from recto.adapters._messages import Blocks, calls_in, schema, text_in
-from recto.adapters.conversations import Conversations, follow
+from recto.adapters.conversations import ClosingAdapter, Conversations, follow
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 from recto.transcript.protocols import TranscriptStore
@@ -51,7 +51,7 @@ from recto.transcript.protocols import TranscriptStore
 __all__ = ["RectoHistory"]
 
 
-class RectoHistory(AbstractCapability[Any]):
+class RectoHistory(ClosingAdapter, AbstractCapability[Any]):
     """Keeps every request within the model's context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
@@ -65,6 +65,7 @@ class RectoHistory(AbstractCapability[Any]):
     ) -> None:
         self.id = id
         self._session_id = session_id
+        self._is_shared = conversations is not None
         self.conversations = conversations or follow(store, **names)
         """By id: `conversations.of(conversation_id).session` is the Recto session of a conversation."""
         self._request: list[ModelMessage] = []

@@ -22,7 +22,7 @@ from smolagents.models import ChatMessage, MessageRole, get_tool_json_schema
 from smolagents.utils import encode_image_base64, make_image_url
 
 from recto.adapters._messages import Blocks, calls_in, text_in, told_in
-from recto.adapters.conversations import Conversations, follow
+from recto.adapters.conversations import ClosingAdapter, Conversations, follow
 from recto.engine.history_sync import ChatMessage as Written
 from recto.engine.history_sync import Following
 from recto.transcript.protocols import TranscriptStore
@@ -31,7 +31,7 @@ __all__ = ["QuotedStep", "RectoMemory"]
 _ROLES = {"system": MessageRole.SYSTEM, "assistant": MessageRole.ASSISTANT, "tool": MessageRole.TOOL_RESPONSE}
 
 
-class RectoMemory:
+class RectoMemory(ClosingAdapter):
     """Keeps an agent's prompts within the context window; evicted steps are stored and recalled when relevant."""
 
     def __init__(
@@ -45,6 +45,7 @@ class RectoMemory:
     ) -> None:
         self.agent = agent
         self.session_id = session_id or agent.name or ""
+        self._is_shared = conversations is not None
         self.conversations = conversations or follow(store, **names)
         self._written: dict[int, tuple[MemoryStep, list[Written]]] = {}
         """Each step of the agent as first seen."""

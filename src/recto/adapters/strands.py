@@ -20,7 +20,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.events import ModelStopReason
 
 from recto.adapters._messages import as_text, speaking
-from recto.adapters.conversations import Conversations
+from recto.adapters.conversations import ClosingAdapter, Conversations
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 from recto.formats.anthropic import ANTHROPIC_MESSAGES
@@ -32,7 +32,7 @@ _COMPLETE_REASONS = ("end_turn", "tool_use", "stop_sequence")
 _TOO_LONG = "context_length_exceeded"
 
 
-class RectoConversationManager(ConversationManager):
+class RectoConversationManager(ClosingAdapter, ConversationManager):
     """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
@@ -44,6 +44,7 @@ class RectoConversationManager(ConversationManager):
         **names: Any,  # noqa: ANN401  # those of `recto.follow`
     ) -> None:
         super().__init__()
+        self._is_shared = conversations is not None
         self.conversations = speaking(ANTHROPIC_MESSAGES.name, conversations, store=store, **names)
         self._session_id = session_id
 

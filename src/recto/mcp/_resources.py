@@ -1,4 +1,5 @@
-"""The resources of the MCP server: the list of sessions, and for each session a report and the transcript in pages.
+"""The resources of the MCP server: the list of sessions, for each session a report and the transcript in pages, and the
+page that draws the window.
 
 Session names are percent-encoded in a URI: they contain `:` and may contain `/`.
 """
@@ -14,7 +15,7 @@ from mcp_types import ListResourcesResult, Resource, ResourceTemplate, TextResou
 
 from recto.engine.views.codec import to_builtins
 from recto.errors import RequestRefused
-from recto.mcp import params, queries
+from recto.mcp import params, queries, window_app
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import clean
 from recto.transcript.entries import MAX_SEQ
@@ -62,7 +63,7 @@ def list_resources(context: McpContext, cursor: str) -> ListResourcesResult:
     """The list of sessions, and a report and a transcript for each session of a page."""
     summaries = context.list_sessions(cursor, _PAGE + 1)
     names = [session_in(summary.session) for summary in summaries[:_PAGE]]
-    first = [_resource(SESSIONS, "sessions", "Sessions", _JSON)] if not cursor else []
+    first = [_resource(SESSIONS, "sessions", "Sessions", _JSON), window_app.resource()] if not cursor else []
     each = [
         _resource(f"{_SESSION}{quote(name, safe='')}/{part}", f"{part} of {name}", f"{title} of {name}", kind)
         for name in names
@@ -77,6 +78,8 @@ def _resource(uri: str, name: str, title: str, kind: str) -> Resource:
 
 def read_resource(context: McpContext, uri: str) -> TextResourceContents:
     """The contents of a resource."""
+    if uri == window_app.URI:
+        return window_app.contents()
     at = _parse(uri)
     if at.part == "sessions":
         page = queries.sessions(context, params.SessionsParams(after=at.after))

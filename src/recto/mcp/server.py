@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
@@ -35,7 +36,7 @@ from recto.engine.async_session import on_a_thread
 from recto.engine.views.codec import to_builtins
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
 from recto.formats.recto_tools import SERVER
-from recto.mcp import _prompts, _resources, tools
+from recto.mcp import _prompts, _resources, tools, window_app
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import render
 from recto.version import __version__
@@ -56,7 +57,7 @@ _MAX_FAULTS = 5
 def make_server(context_of: Callable[[SdkRequest], McpContext]) -> Server[Any]:
     """The server; `context_of` identifies the caller of a request."""
     handlers = _Handlers(context_of)
-    return Server(
+    server: Server[Any] = Server(
         SERVER,
         version=__version__,
         title="Recto",
@@ -70,6 +71,8 @@ def make_server(context_of: Callable[[SdkRequest], McpContext]) -> Server[Any]:
         on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
     )
+    server.extensions[window_app.EXTENSION] = {}
+    return server
 
 
 class _Handlers:
@@ -89,7 +92,10 @@ class _Handlers:
             raise MCPError(INVALID_PARAMS, f"there is no such tool; there are: {', '.join(tools.BY_NAME)}")
         try:
             params = tool.params.model_validate(args.arguments or {})
-            result = await on_a_thread(tool.handler, self._context_of(request), params)
+            context = self._context_of(request)
+            result = await on_a_thread(copy_context().run, tool.handler, context, params)
+            draws = tool.draws_window and window_app.draws_apps(request.session.client_capabilities)
+            meta = await on_a_thread(_drawing, context, getattr(params, "session", "")) if draws else None
         except ValidationError as error:
             return _refused(f"{tool.name} was not asked right: {_faults(error)}. Nothing was done.")
         except RectoError as error:
@@ -97,7 +103,7 @@ class _Handlers:
         except Exception:  # noqa: BLE001  # internal errors are logged, never sent
             _log.exception("the tool %s failed", tool.name)
             return _refused(FAILED)
-        return CallToolResult(content=[_text(render(result))], structured_content=to_builtins(result))
+        return CallToolResult(content=[_text(render(result))], structured_content=to_builtins(result), _meta=meta)
 
     async def list_resources(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListResourcesResult:
         """The sessions, a page at a time."""
@@ -145,6 +151,12 @@ def error_message(error: RectoError) -> str:
             return "the store cannot do this now; what it holds is safe. Try again later."
         case _:
             return str(error)
+
+
+def _drawing(context: McpContext, session: str) -> dict[str, Any]:
+    """The `_meta` of a context report for hosts that draw the window."""
+    with context.open_session(session) as opened:
+        return {window_app.DRAWING: window_app.drawing(opened.window)}
 
 
 def _refused(message: str) -> CallToolResult:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from recto.engine.views import models
 from recto.engine.views.codec import json_schemas
-from recto.mcp import _commands, _transcript, params, queries
+from recto.mcp import _commands, _transcript, params, queries, window_app
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import ToolResult
 
@@ -36,6 +36,8 @@ class McpTool:
     changes: bool = False
     idempotent: bool = True
     """Whether a second call with the same arguments has no further effect."""
+    draws_window: bool = False
+    """Whether hosts that draw apps show the window beside its result."""
 
 
 TOOLS: tuple[McpTool, ...] = (
@@ -160,6 +162,7 @@ TOOLS: tuple[McpTool, ...] = (
         handler=queries.context_report,
         params=params.ReportParams,
         result=models.ContextBrief,
+        draws_window=True,
     ),
     McpTool(
         name="decisions",
@@ -216,6 +219,7 @@ def _listed(tool: McpTool) -> Tool:
             idempotent_hint=tool.idempotent,
             open_world_hint=False,
         ),
+        _meta=dict(window_app.TOOL_META) if tool.draws_window else None,
     )
 
 

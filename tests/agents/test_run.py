@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -12,14 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from tests.agents.agents import _CLAUDE, _NOWHERE
 from tests.agents.installing import NODE, packages
 from tests.agents.scripts import ANSWER, TASK, Script
+from tests.cli.calling import called_at
 from tests.gateway.upstream import ScriptedUpstream, running
 
 from recto.adapters.agent_files import find_agent_files
 from recto.stores.sqlite import SqliteStore
 
+STEPS = 3
 ROOT = Path(__file__).parent.parent.parent
 STORES_AS = {
     "claude": "Claude Code",
@@ -109,18 +114,32 @@ LAUNCHED = (
 )
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """The home folder of a user of all of them."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    """The store of all gateways."""
+    return tmp_path_factory.mktemp("store") / "transcript.db"
+
+
 @pytest.mark.parametrize("agent", LAUNCHED, ids=lambda agent: agent.name)
-def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_left_in_its_settings(agent, tmp_path):
+def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_left_in_its_settings(
+    agent, home, store, tmp_path
+):
     package = packages()[agent.package]
     if not package.ready:
         pytest.skip(package.reason.read_text() if package.reason.exists() else f"no {package.what}: make test-agents")
-    home, work, store = tmp_path / "home", tmp_path / "work", tmp_path / "transcript.db"
-    home.mkdir()
+    work = tmp_path / "work"
     work.mkdir()
+    before = len(_messages(store)) if store.exists() else 0
     for name, text in agent.settings:
-        (home / name).parent.mkdir(parents=True)
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
-    script = Script(steps=3, lines=20, submits=agent.submits)
+    script = Script(steps=STEPS, lines=20, submits=agent.submits)
     with running(ScriptedUpstream(script)) as upstream:
         variable, path = agent.base
         programs = os.pathsep.join([str(NODE), str(package.program.parent), os.environ["PATH"]])
@@ -130,7 +149,7 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
             variable: upstream.url + path, **dict(agent.environment),
         }  # fmt: skip
         ended = subprocess.run(
-            [sys.executable, "-m", "recto", "--store", str(store), "run", agent.name, "--", *agent.arguments],
+            [sys.executable, "-m", "recto", "--store", str(store), "run", agent.name, "--", *_arguments(agent)],
             cwd=work,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -144,7 +163,8 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     gateway = next(line for line in ended.stderr.splitlines() if line.startswith("Recto: http://"))
     address = gateway.removeprefix("Recto: ").partition("/#")[0]
     assert all("sk-own" in json.dumps(asked.headers) for asked in upstream.asked), "its own key is passed on"
-    texts = _messages(store)
+    assert len(_messages(store)) > before
+    texts = _messages(store, _word(agent.name))
     assert any(TASK in text for text in texts)
     assert any(ANSWER in text for text in texts)
     assert sum("the tide came in" in text for text in texts) >= script.steps
@@ -152,36 +172,61 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     assert [file for file in left if address in file.read_text(errors="replace")] == []
     assert [(name, (home / name).read_text()) for name, _ in agent.settings] == list(agent.settings)
     assert not _listens(address)
-    _check_discovery(agent, home, tmp_path, environment)
 
 
-def _check_discovery(agent: Launched, home: Path, folder: Path, environment: dict[str, str]) -> None:
-    """What the agent has stored by itself is found, and where there is a reader, imported whole."""
-    title = STORES_AS.get(agent.name)
-    if title is None:
-        return
-    (found,) = [files for files in find_agent_files(home, {}) if files.agent == title]
-    assert found.files
-    if not found.is_readable:
-        return
-    second = folder / "imported.db"
-    command = [sys.executable, "-m", "recto", "--store", str(second), "import", "--discover", "--yes"]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    texts = _messages(second)
-    assert any(TASK in text for text in texts)
-    assert any(ANSWER in text for text in texts)
+def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_through_mcp(home, store, tmp_path):
+    titles = {title: name for name, title in STORES_AS.items()}
+    found = [files for files in find_agent_files(home, {}) if files.agent in titles]
+    if not found:
+        pytest.skip("no agent has run: make test-agents")
+    imported = tmp_path / "imported.db"
+    said = called_at(home, "--store", str(imported), "import", "--discover", "--yes")
+    assert "; 0 with problems" in said
+    for files in found:
+        word = _word(titles[files.agent])
+        texts = _messages(imported, word)
+        assert sum(word in text for text in texts) == len(files.files) == 1, f"{files.agent}: the task, once"
+        assert sum(ANSWER in text for text in texts) >= 1
+        assert len(_messages(imported, word, "tool")) == STEPS, "the output of every step, once"
+        assert word in asyncio.run(_recalled(imported, f"Which is the word {word}?"))
+    assert "0 entries, 0 new" in called_at(home, "--store", str(imported), "import", "--discover", "--yes")
+    before = _messages(store)
+    said = called_at(home, "--store", str(store), "import", "--discover", "--yes")
+    assert _messages(store) == before, f"what went through the gateway is stored once: {said}"
 
 
-def _messages(store: Path) -> list[str]:
-    """All messages of a store, as they were stored."""
+async def _recalled(store: Path, question: str) -> str:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "recto", "--store", str(store), "mcp"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    async with stdio_client(server) as streams, ClientSession(*streams) as client:
+        await client.initialize()
+        answer = await client.call_tool("recall", {"query": question, "scope": "tenant"})
+    return str(answer.content)
+
+
+def _word(agent: str) -> str:
+    return f"{agent}mast"
+
+
+def _arguments(agent: Launched) -> list[str]:
+    """Its arguments; the task has a word that no other agent is given."""
+    return [f"{TASK} The word is {_word(agent.name)}." if word == TASK else word for word in agent.arguments]
+
+
+def _messages(store: Path, word: str = "", role: str = "") -> list[str]:
+    """Messages of a store as they were stored, in sessions that contain the word, of that role."""
     with closing(SqliteStore(store, create=False)) as opened:
-        return [
-            entry.content.decode()
-            for session in opened.sessions()
-            for entry in opened.read(session.session)
-            if entry.kind == "message"
-        ]
+        sessions = [list(opened.read(session.session)) for session in opened.sessions()]
+    return [
+        entry.content.decode()
+        for entries in sessions
+        if any(word in entry.content.decode(errors="replace") for entry in entries)
+        for entry in entries
+        if entry.kind == "message" and role in ("", entry.role)
+    ]
 
 
 def _listens(address: str) -> bool:

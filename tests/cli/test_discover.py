@@ -11,8 +11,13 @@ import apsw
 import pytest
 from tests.cli.calling import called_at
 
-from recto.adapters.agent_files import find_agent_files
+from recto.adapters.agent_files import AgentFileWatch, find_agent_files
+from recto.formats.entry_text import entry_text
+from recto.formats.session_files.types import microseconds
+from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import Draft
 
+CRANE = "The crane is called Ottilie."
 ID = "0b2f5f7e-7f0b-4f4e-9f57-5f0f3c1f9a11"
 REQUEST_PART = json.dumps(
     {"type": "api-request-blob", "sessionId": ID, "hash": "a1", "message": {"role": "user", "content": "reminder"}}
@@ -41,7 +46,7 @@ def home(tmp_path) -> Path:
     project = tmp_path / ".claude" / "projects" / "-work"
     project.mkdir(parents=True)
     lines = [
-        claude_line(0, "user", "The crane is called Ottilie."),
+        claude_line(0, "user", CRANE),
         REQUEST_PART,
         claude_line(1, "assistant", [{"type": "text", "text": "Noted."}]),
     ]
@@ -66,7 +71,7 @@ def test_nothing_is_imported_before_the_user_agrees(home):
 
 def test_what_was_found_is_imported_once(home):
     assert "1 files, 3 entries, 3 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
-    assert "3 entries, 0 new" in called_at(home, "import", "--discover", "--yes")
+    assert "1 files, 1 unchanged, 0 entries, 0 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
     assert "Ottilie" in called_at(home, "recall", "what is the crane called", "--scope", "tenant")
 
 
@@ -114,12 +119,12 @@ def test_sessions_of_a_database_are_imported_and_an_answer_once_it_is_complete(h
         database.execute(
             "update message set data = ? where id = 'm2'", ('{"role": "assistant", "time": {"completed": 5}}',)
         )
-    assert "2 files, 6 entries, 1 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+    assert "2 files, 1 unchanged, 3 entries, 1 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
 
 
 def test_a_database_can_be_named_and_one_of_another_program_is_refused(home):
     path = opencode_database(home)
-    assert "3 entries (3 new)" in called_at(home, "import", str(path))
+    assert "opencode.db: 3 entries, 3 new" in called_at(home, "import", str(path))
     other = home / "other.db"
     with closing(apsw.Connection(str(other))) as database:
         database.execute("create table unrelated (id)")
@@ -130,3 +135,81 @@ def test_a_database_can_be_named_and_one_of_another_program_is_refused(home):
 
 def test_the_first_screen_offers_it(home):
     assert "import 1 sessions of Claude Code on this machine" in called_at(home)
+
+
+def grown(home: Path, *lines: str) -> None:
+    with (home / ".claude" / "projects" / "-work" / f"{ID}.jsonl").open("a") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def test_of_a_file_that_has_grown_only_what_is_new_is_imported(home):
+    called_at(home, "import", "--discover", "--yes")
+    grown(home, claude_line(2, "user", "And the tug is called Alma."))
+    assert "1 files, 4 entries, 1 new" in called_at(home, "import", "--discover", "--yes")
+
+
+def gateway_session(home: Path, name: str, *messages: dict[str, object]) -> None:
+    """A session as the gateway stores it, at the time of the file."""
+    (home / ".recto").mkdir(mode=0o700, exist_ok=True)
+    drafts = [
+        Draft(
+            id=f"{name}{number}",
+            ts=microseconds(f"2026-11-01T10:00:{number:02d}Z"),
+            role=message["role"],
+            kind="message",
+            wire="anthropic.messages",
+            content=json.dumps(message).encode(),
+            surface="gateway messages",
+        )
+        for number, message in enumerate(messages)
+    ]
+    with closing(SqliteStore(home / ".recto" / "transcript.db")) as store:
+        store.append(f"agent:default:{name}", drafts)
+
+
+def said_in(home: Path, session: str) -> list[str]:
+    with closing(SqliteStore(home / ".recto" / "transcript.db", create=False)) as store:
+        return [entry_text(entry) for entry in store.read(session) if entry.kind == "message"]
+
+
+NOTED = {"role": "assistant", "content": [{"type": "text", "text": "Noted."}]}
+
+
+def test_messages_that_went_through_the_gateway_are_not_stored_again(home):
+    reminder = {"type": "text", "text": "<system-reminder>Be brief.</system-reminder>"}
+    gateway_session(home, ID, {"role": "user", "content": [reminder, {"type": "text", "text": CRANE}]}, NOTED)
+    said = called_at(home, "import", "--discover", "--yes")
+    assert "3 entries, 0 new, 2 messages recorded by the gateway before" in said
+    assert said_in(home, ID) == []
+    grown(home, claude_line(2, "user", "And the tug is called Alma."))
+    said = called_at(home, "import", "--discover", "--yes")
+    assert "4 entries, 1 new, 2 messages recorded by the gateway before" in said
+    assert said_in(home, ID) == ["And the tug is called Alma."]
+
+
+def test_a_session_whose_agent_sends_no_id_is_known_by_its_time_and_its_messages(home):
+    gateway_session(home, "made-by-the-gateway", {"role": "user", "content": CRANE}, NOTED)
+    assert "0 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_another_session_of_the_same_time_is_imported(home):
+    gateway_session(home, "made-by-the-gateway", {"role": "user", "content": "Something else."}, NOTED, NOTED)
+    assert "3 entries, 3 new; 0" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_watching_imports_what_changed_and_nothing_twice(home):
+    assert "2026" in called_at(home, "watch", "--once", "--yes")
+    watch = AgentFileWatch(home, {})
+    ((agent, files),) = watch.changed()
+    assert (agent, len(files)) == ("Claude Code", 1)
+    assert watch.changed() == []
+    grown(home, claude_line(2, "user", "And the tug is called Alma."))
+    assert [name for name, _ in watch.changed()] == ["Claude Code"]
+    said = called_at(home, "watch", "--once", "--yes")
+    assert f"Claude Code: 1 new entries in {ID}" in said
+    assert "new entries" not in called_at(home, "watch", "--once", "--yes")
+
+
+def test_watching_is_never_begun_silently(home):
+    called_at(home, "watch", "--once", typed="n\n", code=130)
+    assert not (home / ".recto" / "transcript.db").exists()

@@ -288,6 +288,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],
     "unpin": [("unpin", "2"), ("unpin", "2", "--session", TERMINAL[8])],
     "verify": [("verify",), ("verify", "--session", TERMINAL[1])],
+    "watch": [("watch", "--once", "--yes")],
 }
 """How each command is asked that can show a text from outside."""
 DRAWING = {"chat", "tui"}

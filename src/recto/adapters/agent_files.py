@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recto.adapters.agent_databases import is_database, write_sessions
+from recto.engine.recorded_messages import RecordedMessages
 from recto.errors import InputError
+from recto.transcript.events import event
 
 if TYPE_CHECKING:
     from recto.engine.importer import Advance, Importer, ImportResult
 
 _MAX_FILES = 20_000
 """Files of one agent that are listed."""
+_AREA = "imports"
+"""The records of imported files, by the hash of their bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,29 +125,74 @@ class FileOutcome:
     file: Path
     """The file of the agent."""
     imported: ImportResult | None = None
+    """None where the file is as it was when it was imported, or could not be read."""
     reason: str = ""
     """Why nothing was imported."""
 
 
-def import_agent_files(
-    importer: Importer, files: Iterable[Path], *, keep_going: bool = False, advance: Advance = lambda _: None
-) -> Iterator[FileOutcome]:
-    """Imports session files one by one, and the sessions of databases; what cannot be read is yielded with the reason.
+class AgentImport:
+    """Imports files of agents into a store: what is new, and was not recorded by the gateway."""
 
-    `advance` is called for every byte read; each is read twice.
-    """
-    for file in files:
-        try:
-            if not is_database(file):
-                imported = importer.import_file(file, keep_going=keep_going, advance=advance)
-                yield FileOutcome(file=file, imported=imported)
-                continue
-            with tempfile.TemporaryDirectory(prefix="recto-import-") as folder:  # readable by its owner alone
-                for session in write_sessions(file, Path(folder), importer.clock.now()):
-                    imported = importer.import_file(session, keep_going=keep_going)
-                    yield FileOutcome(file=file, imported=imported)
-            advance(2 * file.stat().st_size)
-        except InputError as error:
-            yield FileOutcome(file=file, reason=str(error))
-        except OSError as error:
-            yield FileOutcome(file=file, reason=error.strerror or type(error).__name__)
+    def __init__(self, importer: Importer, *, keep_going: bool = False) -> None:
+        self._importer = importer
+        self._records = importer.view
+        self._keep_going = keep_going
+
+    def run(self, files: Iterable[Path], advance: Advance = lambda _: None) -> Iterator[FileOutcome]:
+        """Import files one by one, and the sessions of databases; what cannot be read is yielded with the reason.
+
+        `advance` is called with the bytes of each file, twice.
+        """
+        recorded = RecordedMessages(self._importer.store)
+        for file in files:
+            try:
+                if is_database(file):
+                    with tempfile.TemporaryDirectory(prefix="recto-import-") as folder:  # for its owner alone
+                        for session in write_sessions(file, Path(folder), self._importer.clock.now()):
+                            yield replace(self._import(session, recorded), file=file)
+                else:
+                    yield self._import(file, recorded)
+            except InputError as error:
+                yield FileOutcome(file=file, reason=str(error))
+            except OSError as error:
+                yield FileOutcome(file=file, reason=error.strerror or type(error).__name__)
+            with suppress(OSError):
+                advance(2 * file.stat().st_size)
+
+    def _import(self, file: Path, recorded: RecordedMessages) -> FileOutcome:
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        if self._records.find_record(_AREA, digest[:2], digest) is not None:
+            return FileOutcome(file=file)
+        imported = self._importer.import_file(file, keep_going=self._keep_going, recorded=recorded)
+        if not imported.problems:
+            payload = {"file": file.name, "entries": imported.entries}
+            record = event(self._importer.clock, _AREA, payload, digest, surface="import")
+            self._records.append_record(_AREA, digest[:2], [record])
+        return FileOutcome(file=file, imported=imported)
+
+
+class AgentFileWatch:
+    """Tells which session files have changed, by their sizes and times."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
+        self._home, self._environ = home, environ
+        self._seen: dict[Path, tuple[tuple[int, int], ...]] = {}
+
+    def changed(self) -> list[tuple[str, list[Path]]]:
+        """Return the files of each agent that are new or changed since the last call; all of them at the first."""
+        found = [files for files in find_agent_files(self._home, self._environ) if files.is_readable]
+        now = {file: _states(file) for files in found for file in files.files}
+        changed = [(one.agent, [file for file in one.files if self._seen.get(file) != now[file]]) for one in found]
+        self._seen = now
+        return [(agent, files) for agent, files in changed if files]
+
+
+def _states(file: Path) -> tuple[tuple[int, int], ...]:
+    """Return size and time of a file, and of the log that a database keeps beside it."""
+    states = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        with suppress(OSError):
+            status = path.stat()
+            states.append((status.st_size, status.st_mtime_ns))
+    return tuple(states)

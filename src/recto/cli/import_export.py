@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from recto.adapters.agent_databases import is_database
-from recto.adapters.agent_files import find_agent_files, import_agent_files
+from recto.adapters.agent_files import AgentFiles, AgentImport, FileOutcome, find_agent_files
 from recto.cli._common import session_option
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
@@ -22,7 +22,7 @@ from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
-from recto.engine.importer import Importer, ImportResult
+from recto.engine.importer import ImportResult
 from recto.errors import InputError, RectoError
 from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
@@ -76,12 +76,17 @@ def import_command(
         importer = make_importer(settings, store, model)
         with progress("importing", 2 * sum(file.stat().st_size for file in files), of_bytes=True) as advance:
             for file in files:
-                if session is None and is_database(file):
-                    problems += _import_all(importer, [file], advance, keep_going=keep_going, as_json=as_json).failed
+                if is_database(file):
+                    if session:
+                        raise click.UsageError(f"'{file.name}' is a database with sessions of its own names")
+                    total = _import_all(AgentImport(importer, keep_going=keep_going), [file], advance, as_json=as_json)
+                    problems += total.failed
+                    if not as_json:
+                        out.print(f"{safe(file.name)}: {total}", markup=False)
                     continue
                 imported = importer.import_file(file, session=session, keep_going=keep_going, advance=advance)
                 problems += len(imported.problems)
-                _print_imported(imported, as_json)
+                print_imported(imported, as_json)
     if problems:
         click.get_current_context().exit(1)
 
@@ -89,10 +94,7 @@ def import_command(
 def _import_discovered(settings: Settings, model: str | None, *, keep_going: bool, as_json: bool, yes: bool) -> None:
     """Imports what agents on this machine have stored, after the user has seen what that is."""
     found = find_agent_files(Path.home(), os.environ)
-    for files in found:
-        size = f"{len(files.files):,} session file{'s' if len(files.files) > 1 else ''}, {files.bytes / 1e6:,.1f} MB"
-        unread = "" if files.is_readable else "; there is no reader for them yet"
-        err.print(f"{files.agent}: {size}{unread}", markup=False, highlight=False)
+    print_found(found)
     readable = [file for files in found if files.is_readable for file in files.files]
     if not readable:
         err.print("No sessions of coding agents were found on this machine.", markup=False)
@@ -100,48 +102,59 @@ def _import_discovered(settings: Settings, model: str | None, *, keep_going: boo
     if not yes:
         click.confirm(f"Import {len(readable):,} files into {settings.store}?", abort=True, err=True)
     with closing(open_store(settings)) as store:
-        importer = make_importer(settings, store, model)
+        agents = AgentImport(make_importer(settings, store, model, settings.tenant), keep_going=keep_going)
         with progress("importing", 2 * sum(file.stat().st_size for file in readable), of_bytes=True) as advance:
-            total = _import_all(importer, readable, advance, keep_going=keep_going, as_json=as_json, is_brief=True)
+            total = _import_all(agents, readable, advance, as_json=as_json)
     if not as_json:
-        sums = f"{total.entries:,} entries, {total.new:,} new; {total.failed:,} with problems"
-        out.print(f"{len(readable):,} files, {sums}", markup=False)
+        out.print(f"{len(readable):,} files, {total}", markup=False)
     if total.failed:
         click.get_current_context().exit(1)
 
 
+def print_found(found: Iterable[AgentFiles]) -> None:
+    """Prints how many session files each agent has."""
+    for files in found:
+        size = f"{len(files.files):,} session file{'s' if len(files.files) > 1 else ''}, {files.bytes / 1e6:,.1f} MB"
+        unread = "" if files.is_readable else "; there is no reader for them yet"
+        err.print(f"{files.agent}: {size}{unread}", markup=False, highlight=False)
+
+
 @dataclass(slots=True)
-class _Total:
+class ImportTotal:
     """Sums over imported files."""
 
     entries: int = 0
     new: int = 0
+    recorded: int = 0
+    unchanged: int = 0
     failed: int = 0
     """Files that were not imported, or only in part."""
 
-
-def _import_all(
-    importer: Importer,
-    files: Iterable[Path],
-    advance: Advance,
-    *,
-    keep_going: bool,
-    as_json: bool,
-    is_brief: bool = False,
-) -> _Total:
-    """Imports files of agents and prints the results; with `is_brief`, only those with problems."""
-    total = _Total()
-    for outcome in import_agent_files(importer, files, keep_going=keep_going, advance=advance):
+    def add(self, outcome: FileOutcome) -> None:
+        """Adds what came of a file."""
         imported = outcome.imported
-        if imported is None:
-            total.failed += 1
+        self.failed += bool(outcome.reason or (imported and imported.problems))
+        self.unchanged += imported is None and not outcome.reason
+        if imported is not None:
+            self.entries += imported.entries
+            self.new += imported.new
+            self.recorded += imported.recorded
+
+    def __str__(self) -> str:
+        unchanged = f"{self.unchanged:,} unchanged, " if self.unchanged else ""
+        recorded = f", {self.recorded:,} messages recorded by the gateway before" if self.recorded else ""
+        return f"{unchanged}{self.entries:,} entries, {self.new:,} new{recorded}; {self.failed:,} with problems"
+
+
+def _import_all(agents: AgentImport, files: Iterable[Path], advance: Advance, *, as_json: bool) -> ImportTotal:
+    """Imports files of agents, and prints those with problems."""
+    total = ImportTotal()
+    for outcome in agents.run(files, advance):
+        total.add(outcome)
+        if outcome.reason:
             err.print(safe(f"not imported: {outcome.file}: {outcome.reason}"), markup=False, soft_wrap=True)
-            continue
-        total.failed += bool(imported.problems)
-        total.entries += imported.entries
-        total.new += imported.new
-        if as_json or imported.problems or not is_brief:
-            _print_imported(imported, as_json)
+        elif outcome.imported and (as_json or outcome.imported.problems):
+            print_imported(outcome.imported, as_json)
     return total
 
 
@@ -215,7 +228,8 @@ def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
         raise
 
 
-def _print_imported(imported: ImportResult, as_json: bool) -> None:
+def print_imported(imported: ImportResult, as_json: bool) -> None:
+    """Prints what came of a file."""
     if as_json:
         problems = [{"line": problem.line, "reason": problem.reason} for problem in imported.problems]
         row = {
@@ -225,6 +239,7 @@ def _print_imported(imported: ImportResult, as_json: bool) -> None:
             "entries": imported.entries,
             "messages": imported.messages,
             "proposed": imported.proposed,
+            "recorded": imported.recorded,
         }
         click.echo(json.dumps(row | {"new": imported.new, "problems": problems}))
         return

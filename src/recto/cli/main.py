@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trust": ("recto.cli.trust", "Trust the settings file of a working folder."),
     "tui": ("recto.cli.tui", "Open the full-screen interface."),
     "unpin": ("recto.cli.pin", "Let pinned messages be evicted again."),
+    "watch": ("recto.cli.watch", "Import sessions of agents on this machine as they grow."),
     "verify": ("recto.cli.sessions", "Recompute every hash chain; name the first change."),
 }
 """The module of each command and its line of help; only the module of the called command is loaded."""
@@ -60,7 +61,7 @@ _WITHOUT_SETTINGS = ("doctor", "completion", "hook", "trust")
 
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start": ("demo", "run", "chat", "tui", "import", "doctor"),
+    "Start": ("demo", "run", "chat", "tui", "import", "watch", "doctor"),
     "Inspect": ("session", "context", "recall", "grep", "read", "facts", "health", "audit"),
     "Change": (
         "pin",

@@ -447,8 +447,11 @@ def make_meter(settings: Settings) -> Meter:
     return Tokenizers(settings.tokenizers).meter_for(model_card(settings))
 
 
-def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None) -> Importer:
-    """Build the importer of session files. Tokens are counted for `model`, else for the model named in the file."""
+def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None, tenant: str = "") -> Importer:
+    """Build the importer of session files. Tokens are counted for `model`, else for the model named in the file.
+
+    With a tenant, sessions go to it under the names that files give them.
+    """
 
     from recto.engine.importer import Importer  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
@@ -458,7 +461,8 @@ def make_importer(settings: Settings, store: TranscriptStore, model: str | None 
 
     lexicon = shared_lexicon() if settings.recall.enabled else None
     propose = partial(_propose_imported, settings, store)
-    return Importer(store=store, clock=SystemClock(), meter_for=meter_of, lexicon=lexicon, propose=propose)
+    view = TenantStore(store, tenant)
+    return Importer(store=store, clock=SystemClock(), meter_for=meter_of, lexicon=lexicon, propose=propose, view=view)
 
 
 def _propose_imported(settings: Settings, store: TranscriptStore, session: str, memory: Memory) -> bool:

@@ -1,4 +1,4 @@
-"""Imports session files: Claude Code, Codex, message arrays, Recto's own JSONL.
+"""Imports session files: of coding agents, message arrays, Recto's own JSONL.
 
 A file is read twice. The first pass stores nothing, so that an unreadable line never leaves half a file behind. The
 second pass stores entries in batches, each under a key derived from its position and content, so that importing a file
@@ -13,16 +13,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from recto.continuity.memory.events import MemoryDecisions, brought_up
 from recto.continuity.memory.model import Memory
+from recto.engine.recorded_messages import IMPORT, RecordedMessages, TimeRange, pieces_of
 from recto.errors import AppendConflict, InputError, MalformedFile
 from recto.formats import read
 from recto.formats.session_files import (
     IMPORTED_LINE,
+    ProblemReporter,
     ReadProblem,
     SourceEntry,
     detect_file,
@@ -37,6 +40,7 @@ from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
 from recto.transcript.events import new_id, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import is_internal, is_memory_session
+from recto.transcript.tenancy import TenantStore
 
 IMPORTED = "imported"
 """The event that ends an import: the file and its digest."""
@@ -71,6 +75,8 @@ class ImportResult:
     """How many of the entries are messages."""
     proposed: int = 0
     """Memories that were approved where the file comes from. Here they are proposals."""
+    recorded: int = 0
+    """Messages that are stored already because they went through the gateway."""
 
 
 @dataclass(slots=True)
@@ -93,6 +99,11 @@ class _FileScan:
     """Lines that look like messages and were not understood as such."""
     renamed: dict[str, str] = field(default_factory=dict)
     """The names under which the memory sessions of the file are stored."""
+    times: dict[str, TimeRange] = field(default_factory=dict)
+    recorded: dict[str, frozenset[bytes]] = field(default_factory=dict)
+    """Of sessions that are stored already because they went through the gateway: the pieces of their messages."""
+    skipped: int = 0
+    """Messages that are not stored for that reason."""
 
     def name_of(self, session: str) -> str:
         """The session in which an entry of the file is stored."""
@@ -117,6 +128,8 @@ class Importer:
     """Makes the rows of the word index, which are stored with the messages; None where recall is switched off."""
     propose: Callable[[str, Memory], bool] = lambda session, memory: False
     """Proposes a memory of an imported memory session; returns whether it is a new proposal."""
+    view: TenantStore
+    """The store as a tenant sees it, who gets the sessions under the names that files give them."""
 
     def import_file(
         self,
@@ -125,9 +138,17 @@ class Importer:
         session: str | None = None,
         keep_going: bool = False,
         advance: Advance = lambda _: None,
+        recorded: RecordedMessages | None = None,
     ) -> ImportResult:
-        """Import a file. `advance` is called for every byte read; each is read twice."""
+        """Import a file. `advance` is called for every byte read; each is read twice.
+
+        With `recorded`, messages of sessions that went through the gateway are not stored again.
+        """
         scan = self._scan(path, None if session is None else session_key(session), keep_going, advance)
+        if recorded is not None and not scan.keeps_chain:
+            for name, times in scan.times.items():
+                if pieces := recorded.of(name, times, partial(self._messages, scan, name)):
+                    scan.recorded[name] = pieces
         before = {name: self.store.head(name).seq for name in scan.entries}
         if scan.keeps_chain:
             self._import_chain(scan, advance)
@@ -144,10 +165,11 @@ class Importer:
             reader=scan.reader,
             sessions=tuple(scan.entries),
             entries=sum(scan.entries.values()),
-            new=new if scan.keeps_chain else max(new - len(scan.entries), 0),
+            new=new if scan.keeps_chain else max(new - len(scan.entries) + len(scan.recorded), 0),
             problems=(*scan.problems, *scan.unread),
             messages=scan.messages,
             proposed=proposed,
+            recorded=scan.skipped,
         )
 
     def _scan(self, path: Path, session: str | None, keep_going: bool, advance: Advance) -> _FileScan:
@@ -167,12 +189,13 @@ class Importer:
         if scan.keeps_chain:
             entries = recto_jsonl.read_entries(lines_of(chunks), path.name)
         else:
-            entries = read_file(chunks, path.name, session=session, keep_going=keep_going, report=scan.problems.append)
+            entries = self._read(scan, chunks, scan.problems.append)
         for entry in entries:
             scan.messages += entry.kind == MESSAGE
             if isinstance(entry, SourceEntry) and _is_unread_message(entry):
                 scan.unread.append(ReadProblem(_line_of(entry), _UNREAD))
             scan.entries[entry.session] = scan.entries.get(entry.session, 0) + 1
+            scan.times.setdefault(entry.session, TimeRange()).add(entry.ts)
             if not scan.model and isinstance(entry, SourceEntry):
                 model = entry.meta.get("model")
                 scan.model = model if isinstance(model, str) else ""
@@ -187,6 +210,18 @@ class Importer:
             # Otherwise a foreign file could bring in a gateway key.
             raise InputError(f"'{path.name}' names session '{own:.80}', which is Recto's own. Nothing was imported.")
         return scan
+
+    def _read(self, scan: _FileScan, chunks: Iterable[bytes], report: ProblemReporter) -> Iterator[SourceEntry]:
+        """Read the entries of a file, under the names of the tenant."""
+        entries = read_file(chunks, scan.path.name, session=scan.session, keep_going=scan.keep_going, report=report)
+        if not self.view.tenant or scan.session is not None:
+            return entries
+        return (replace(entry, session=self.view.key(entry.session)) for entry in entries)
+
+    def _messages(self, scan: _FileScan, session: str) -> Iterator[tuple[bytes, str]]:
+        for entry in self._read(scan, _chunks(scan.path, lambda _: None), lambda _: None):
+            if entry.session == session and entry.kind == MESSAGE:
+                yield entry.content, entry.wire
 
     def _rename_memory(self, scan: _FileScan) -> None:
         if scan.session is not None and is_memory_session(scan.session):
@@ -215,16 +250,18 @@ class Importer:
         places = dict.fromkeys(scan.entries, 0)
 
         def drafts() -> Iterator[tuple[str, Draft]]:
-            chunks = _chunks(scan.path, advance)
-            for entry in read_file(
-                chunks, scan.path.name, session=scan.session, keep_going=scan.keep_going, report=lambda _: None
-            ):
+            for entry in self._read(scan, _chunks(scan.path, advance), lambda _: None):
                 name = scan.name_of(entry.session)
-                yield name, self._draft(entry, scan.path.name, places[name], meter)
+                if _is_recorded(entry, scan.recorded.get(name)):
+                    scan.skipped += entry.kind == MESSAGE
+                else:
+                    yield name, self._draft(entry, scan.path.name, places[name], meter)
                 places[name] += 1
 
         self._store(drafts())
         for part, (name, count) in enumerate(scan.entries.items()):
+            if name in scan.recorded:
+                continue  # this event is a promise to give back the file as it was
             payload = {
                 "file": scan.path.name,
                 "reader": scan.reader,
@@ -240,7 +277,7 @@ class Importer:
                 role="event",
                 kind=IMPORTED,
                 content=to_json(payload),
-                surface="import",
+                surface=IMPORT,
                 key=import_key(scan.digest),
             )
             self.store.append(name, [event])
@@ -287,12 +324,17 @@ class Importer:
             kind=entry.kind,
             wire=entry.wire,
             content=entry.content,
-            surface="import",
+            surface=IMPORT,
             tokens=_tokens(entry, meter),
             counter=meter.name if entry.kind == MESSAGE else "",
             meta=to_json({**entry.meta, "file": file, "layout": entry.layout}),
             key=f"import:{file[-128:]}:{place}:{digest}",
         )
+
+
+def _is_recorded(entry: SourceEntry, pieces: frozenset[bytes] | None) -> bool:
+    """Whether an entry is stored already in a session with these pieces; other lines than messages are not kept."""
+    return pieces is not None and (entry.kind != MESSAGE or pieces_of(entry.content, entry.wire) <= pieces)
 
 
 def _is_unread_message(entry: SourceEntry) -> bool:

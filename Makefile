@@ -15,7 +15,7 @@ PAGE := src/recto/web/app.js
 ADAPTERS := langchain openai-agents pydantic-ai agent-framework google-adk strands llama-index smolagents
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-tenfold test-release weights web chromium prometheus older-mcp docs wheel release check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
+.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-tenfold test-release weights web chromium prometheus older-mcp docs mcp-schemas wheel release check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
 
 help:
 	@echo "make run           install, start the gateway with the embedded model, and open its page"
@@ -33,7 +33,8 @@ help:
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
 	@echo "make older-mcp     install an MCP client of the first generation for its tests, if there is none"
 	@echo "make docs          build the documentation's site into build/site, if it is not up to date"
-	@echo "make wheel         build what a release ships into dist/: the wheel, its bill of materials, hashes"
+	@echo "make wheel         build what a release ships into dist/: wheel, MCP bundle, bill of materials, hashes"
+	@echo "make mcp-schemas   fetch the published schemas that tests check server.json and the MCP bundle with"
 	@echo "make release       the same and the source distribution and the image, from a commit without changes"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
@@ -130,10 +131,17 @@ build/docs/.ready: requirements/docs.txt | $(VENV)/bin/python
 	@build/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/docs.txt
 	@touch $@
 
-# What a release ships: the wheel with the page in it, the bill of materials, and the hashes of both.
+# The published schemas of server.json and of the manifest of an MCP bundle, for tests.
+mcp-schemas:
+	@mkdir -p build/mcp-schemas
+	curl -fsSLo build/mcp-schemas/server.schema.json https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json
+	cd build/mcp-schemas && npm pack --silent @anthropic-ai/mcpb@2.1.2 && tar -xzf anthropic-ai-mcpb-2.1.2.tgz --strip-components 2 package/schemas/mcpb-manifest-v0.4.schema.json
+
+# What a release ships: the wheel with the page in it, the MCP bundle, the bill of materials, and the hashes of all.
 wheel: $(VENV)/.dev $(PAGE)
 	@rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	$(BIN)/python tools/make_mcp_bundle.py dist
 	$(BIN)/python tools/make_sbom.py dist
 
 # The same from a clean checkout, with the source distribution, and the image where a container engine is installed.
@@ -141,6 +149,7 @@ release: $(VENV)/.dev $(PAGE)
 	@test -z "$$(git status --porcelain)" || { echo "There are changes that are not committed; a release is made of a commit."; exit 1; }
 	@rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python tools/make_mcp_bundle.py dist
 	$(BIN)/python tools/make_sbom.py dist
 	@engine=$$(command -v docker || command -v podman) && $$engine build -f deploy/container/Containerfile -t recto:$$(git rev-parse --short HEAD) . \
 		|| echo "No container engine is installed here: the image was not built."
@@ -153,6 +162,7 @@ check: $(VENV)/.dev
 	$(BIN)/python -m tools.make_settings_types --check
 	$(BIN)/python tools/make_pictures.py --check
 	$(BIN)/python tools/make_reference.py --check
+	$(BIN)/python tools/make_mcp_bundle.py --check
 	$(BIN)/python tools/build_web.py --check
 	$(BIN)/python tools/check_bench.py
 	$(BIN)/python tools/check_style.py

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from tests.agents.agents import _CLAUDE, _NOWHERE
+from tests.agents.agents import _CLAUDE, _NOWHERE, _OURS
 from tests.agents.installing import NODE, packages
 from tests.agents.scripts import ANSWER, TASK, Script
 from tests.cli.calling import called_at
@@ -98,6 +98,12 @@ LAUNCHED = (
         (("GEMINI_API_KEY", "sk-own"), ("GEMINI_CLI_TRUST_WORKSPACE", "true")),
         ("GOOGLE_GEMINI_BASE_URL", ""),
         settings=((".gemini/settings.json", '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'),),
+    ),
+    Launched(
+        "llm",
+        "llm",
+        ("prompt", "--model", "gpt-4o", "--functions", str(_OURS / "bash_for_llm.py"), "--chain-limit", "0", TASK),
+        (("OPENAI_API_KEY", "sk-own"),),
     ),
     Launched(
         "mini",

@@ -178,6 +178,8 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     assert [file for file in left if address in file.read_text(errors="replace")] == []
     assert [(name, (home / name).read_text()) for name, _ in agent.settings] == list(agent.settings)
     assert not _listens(address)
+    found = called_at(home, "--store", str(store), "recall", _word(agent.name), "--project", str(work))
+    assert f"{agent.package} in {work}" in found.replace("\n", ""), "the session remembers its agent and its folder"
 
 
 def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_through_mcp(home, store, tmp_path):
@@ -194,14 +196,15 @@ def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_thro
         assert sum(word in text for text in texts) == len(files.files) == 1, f"{files.agent}: the task, once"
         assert sum(ANSWER in text for text in texts) >= 1
         assert len(_messages(imported, word, "tool")) == STEPS, "the output of every step, once"
-        assert word in asyncio.run(_recalled(imported, f"Which is the word {word}?"))
+        package = next(agent.package for agent in LAUNCHED if agent.name == titles[files.agent])
+        assert word in asyncio.run(_recalled(imported, f"Which is the word {word}?", package))
     assert "0 entries, 0 new" in called_at(home, "--store", str(imported), "import", "--discover", "--yes")
     before = _messages(store)
     said = called_at(home, "--store", str(store), "import", "--discover", "--yes")
     assert _messages(store) == before, f"what went through the gateway is stored once: {said}"
 
 
-async def _recalled(store: Path, question: str) -> str:
+async def _recalled(store: Path, question: str, agent: str) -> str:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "recto", "--store", str(store), "mcp"],
@@ -209,7 +212,7 @@ async def _recalled(store: Path, question: str) -> str:
     )
     async with stdio_client(server) as streams, ClientSession(*streams) as client:
         await client.initialize()
-        answer = await client.call_tool("recall", {"query": question, "scope": "tenant"})
+        answer = await client.call_tool("recall", {"query": question, "agent": agent})
     return str(answer.content)
 
 

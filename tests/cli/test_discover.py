@@ -12,6 +12,7 @@ import pytest
 from tests.cli.calling import called_at
 
 from recto.adapters.agent_files import AgentFileWatch, find_agent_files
+from recto.cli.main import EXIT_INPUT
 from recto.formats.entry_text import entry_text
 from recto.formats.session_files.types import microseconds
 from recto.stores.sqlite import SqliteStore
@@ -213,3 +214,49 @@ def test_watching_imports_what_changed_and_nothing_twice(home):
 def test_watching_is_never_begun_silently(home):
     called_at(home, "watch", "--once", typed="n\n", code=130)
     assert not (home / ".recto" / "transcript.db").exists()
+
+
+def codex_session(home: Path, *, project: str = "/work/harbour") -> None:
+    """A session of Codex in a project."""
+    folder = home / ".codex" / "sessions" / "2026" / "11" / "01"
+    folder.mkdir(parents=True)
+    text = {"type": "input_text", "text": "The tug is called Alma."}
+    lines = [
+        {"timestamp": "2026-11-01T11:00:00Z", "type": "session_meta", "payload": {"id": "01a1-codex", "cwd": project}},
+        {
+            "timestamp": "2026-11-01T11:00:01Z",
+            "type": "response_item",
+            "payload": {"type": "message", "role": "user", "content": [text]},
+        },
+    ]
+    (folder / "rollout-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_recall_is_limited_to_an_agent_or_a_project_and_names_the_source(home):
+    codex_session(home)
+    called_at(home, "import", "--discover", "--yes")
+    assert "codex in /work/harbour" in called_at(home, "recall", "what is the tug called", "--agent", "codex")
+    assert "Ottilie" not in called_at(home, "recall", "the crane is called Ottilie", "--agent", "codex")
+    said = called_at(home, "recall", "what is called", "--project", "/work")
+    assert "claude-code in /work" in said
+    assert "codex in /work/harbour" in said, "a folder below belongs to the project"
+    said = called_at(home, "recall", "what is called", "--project", "/work/harbour")
+    assert "Alma" in said
+    assert "Ottilie" not in said
+    assert "no session of /elsewhere is known" in called_at(
+        home, "recall", "x", "--project", "/elsewhere", code=EXIT_INPUT
+    )
+
+
+def test_a_folder_whose_name_only_begins_alike_is_another_project(home):
+    codex_session(home, project="/workshop")
+    called_at(home, "import", "--discover", "--yes")
+    assert "Alma" not in called_at(home, "recall", "what is called", "--project", "/work")
+
+
+def test_the_source_of_a_session_that_went_through_the_gateway_is_learned_from_the_file(home):
+    gateway_session(home, ID, {"role": "user", "content": CRANE}, NOTED)
+    called_at(home, "import", "--discover", "--yes")
+    said = called_at(home, "recall", "what is the crane called", "--agent", "claude")
+    assert f"agent:default:{ID}" in said
+    assert "claude-code in /work" in said

@@ -34,7 +34,7 @@ MESSAGES = [
 ]
 HIT = {
     *("pointer", "session", "seq", "role", "ts", "text", "cut", "chance", "score", "parts", "marks", "in_prompt"),
-    *("superseded_by", "supersedes", "note", "context", "reasons", "verdict"),
+    *("superseded_by", "supersedes", "note", "context", "reasons", "verdict", "agent", "project"),
 }
 
 

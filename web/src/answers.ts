@@ -699,6 +699,8 @@ export interface RecallHit {
   context: Array<number>;
   reasons: Array<string>;
   verdict: "helpful" | "not_helpful" | "withdrawn" | null;
+  agent: string;
+  project: string;
 }
 
 /** What recall found, the likeliest first. */

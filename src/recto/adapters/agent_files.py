@@ -164,12 +164,21 @@ class AgentImport:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         if self._records.find_record(_AREA, digest[:2], digest) is not None:
             return FileOutcome(file=file)
-        imported = self._importer.import_file(file, keep_going=self._keep_going, recorded=recorded)
+        imported = self._importer.import_file(
+            file, keep_going=self._keep_going, recorded=recorded, project=_project_beside(file)
+        )
         if not imported.problems:
             payload = {"file": file.name, "entries": imported.entries}
             record = event(self._importer.clock, _AREA, payload, digest, surface="import")
             self._records.append_record(_AREA, digest[:2], [record])
         return FileOutcome(file=file, imported=imported)
+
+
+def _project_beside(file: Path) -> str:
+    """Return the project folder that Gemini CLI writes beside its chats."""
+    with suppress(OSError, UnicodeDecodeError):
+        return (file.parent.parent / ".project_root").read_text(encoding="utf-8").strip()[:1_000]
+    return ""
 
 
 class AgentFileWatch:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from recto.cli._work import print_work
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.cli.sessions import print_entry, resolve_session
 from recto.config import Settings
-from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store
+from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store, session_sources
 from recto.context.work import WorkHistory
 from recto.engine.views.models import full_entry, recall_result
 from recto.engine.work import SessionWork
@@ -31,6 +32,7 @@ from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import Scope, parse_pointer, reach_of, session_in, tenant_of
+from recto.transcript.sources import SessionSource, source_of
 from recto.transcript.tenancy import operator_sees, tenant_key
 
 if TYPE_CHECKING:
@@ -55,17 +57,23 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agen
 @click.option("--number", metavar="TEXT", help="Numbers with units in lines with these words.")
 @session_option()
 @click.option("--scope", type=click.Choice(["session", "agent", "tenant"]), help="How far to search.")
+@click.option(
+    "--project", type=click.Path(file_okay=False, path_type=Path), help="Search the sessions of this project folder."
+)
+@click.option("--agent", default="", metavar="NAME", help="Search the sessions of this program, such as codex.")
 @click.option("-n", "--most", default=10, show_default=True, type=click.IntRange(1, 100), help="How many hits at most.")
 @click.option("--before", type=click.IntRange(1), metavar="SEQ", help="With --file and the like: before this entry.")
 @click.option("--explain", is_flag=True, help="What each score is made of, and what would come back by itself.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as one JSON object.")
 @click.pass_obj
-def recall_command(
+def recall_command(  # noqa: PLR0913, PLR0917  # an argument for each option
     settings: Settings,
     /,
     query: str | None,
     session: str | None,
     scope: Scope | None,
+    project: Path | None,
+    agent: str,
     most: int,
     before: int | None,
     explain: bool,
@@ -78,6 +86,7 @@ def recall_command(
     Examples:
       recto recall "which database did we choose"
       recto recall "deadline last Tuesday" --scope agent --explain
+      recto recall "how did we deploy" --project . --agent codex
       recto recall "parse_header" --json | jq -r '.hits[].pointer'
       recto recall --file src/parser.py        when it changed last, and why
       recto recall --command "pytest tests"    how its runs ended, and what made them pass
@@ -87,8 +96,10 @@ def recall_command(
     if len(asked) + (query is not None) != 1:
         raise click.UsageError("give a question, or one of --file, --command, --error and --number")
     if asked:
-        if scope not in (None, "session") or explain:
-            raise click.UsageError("--scope and --explain are for questions: what was done is searched in one session")
+        if scope not in (None, "session") or project or agent or explain:
+            raise click.UsageError(
+                "--scope, --project, --agent and --explain are for questions: what was done is searched in one session"
+            )
         with closing(open_store(settings, create=False)) as store:
             evidence = SessionWork(store, _resolve(store, settings, session or settings.session))
             history: WorkHistory = getattr(evidence, asked[0][0])(asked[0][1], limit=most, before=before)
@@ -99,14 +110,27 @@ def recall_command(
         return
     if before is not None:
         raise click.UsageError("--before is for --file, --command, --error and --number")
-    _search(settings, query or "", session, scope, most=most, explain=explain, as_json=as_json)
+    if scope and (project or agent):
+        raise click.UsageError("--project and --agent say how far to search; leave --scope out")
+    where = SearchPlace(
+        session=session, scope=scope, source=source_of(agent, str(project.resolve()) if project else "")
+    )
+    _search(settings, query or "", where, most=most, explain=explain, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlace:
+    """Where a search looks."""
+
+    session: str | None
+    scope: Scope | None
+    source: SessionSource | None
 
 
 def _search(
     settings: Settings,
     query: str,
-    session: str | None,
-    scope: Scope | None,
+    where: SearchPlace,
     *,
     most: int,
     explain: bool,
@@ -115,16 +139,16 @@ def _search(
     if not settings.recall.enabled:
         raise SettingsError("recall.enabled", "recall is switched off, so nothing is indexed and nothing can be found")
     with closing(open_store(settings, create=False)) as store:
-        key = _search_from(store, settings, session, scope)
+        key = _search_from(store, settings, where)
         with closing(make_indexer(settings, store)) as indexer:
             indexer.with_repair(lambda: _index_words(indexer, key))
             problem = _index_vectors(indexer, key, patience=settings.recall.index_seconds)
             session_settings = replace(settings, session=session_in(key), tenant=tenant_of(key))
             window = open_session(session_settings, store, indexer).window
             in_prompt = window.shown_entries()
-            request = Query(text=query, now=SystemClock().now(), judged=window.judged_entries())
+            request = Query(text=query, now=SystemClock().now(), judged=window.judged_entries(), source=where.source)
             result = make_recall(session_settings, store, key, indexer).search(
-                request, limit=most, scope=scope, shown=in_prompt
+                request, limit=most, scope=where.scope, shown=in_prompt
             )
             notes = [*([problem] if problem else []), *_index_notes(indexer, key, result.scope), *result.notes]
             result = replace(result, notes=tuple(dict.fromkeys(notes)))
@@ -201,9 +225,17 @@ def _resolve(store: TranscriptStore, settings: Settings, name: str) -> str:
     return resolve_session(store, tenant_key(name, settings.tenant))
 
 
-def _search_from(store: TranscriptStore, settings: Settings, name: str | None, scope: Scope | None) -> str:
+def _search_from(store: TranscriptStore, settings: Settings, where: SearchPlace) -> str:
     """Returns the session whose scope is searched: where none is named and the default one does not exist, the newest
-    one that the scope reaches."""
+    one that the scope reaches; of a project or an agent, the newest of theirs."""
+    name, scope = where.session, where.scope
+    if name is None and where.source is not None:
+        wanted = session_sources(settings, store).matching(where.source)
+        found = [summary for summary in list_sessions(store) if summary.session in wanted]
+        if not found:
+            of = " and ".join(filter(None, (where.source.agent, where.source.project)))
+            raise InputError(f"no session of {of} is known; 'recto import --discover' finds those on this machine")
+        return max(found, key=lambda summary: summary.last_ts).session
     default = tenant_key(settings.session, settings.tenant)
     if name is None and scope in ("agent", "tenant") and not store.head(default).seq:
         reach = reach_of(default, scope)
@@ -312,6 +344,8 @@ def _title(hit: Hit, *, is_relevant: bool | None) -> Text:
         title.append(f"  taken back by entry {hit.superseded_by}", "red")
     if hit.supersedes:
         title.append(f"  takes back {', '.join(f'entry {seq}' for seq in hit.supersedes)}", "yellow")
+    if hit.agent or hit.project:
+        title.append(f"  {safe(' in '.join(filter(None, (hit.agent, hit.project))))}", "blue")
     if hit.note:
         title.append(f"  {safe(hit.note)}", "green")
     return title.append("  in the prompt", "dim") if hit.in_prompt else title

@@ -33,6 +33,8 @@ _STOP_SECONDS = 20.0
 """How long the gateway may take to finish what it has begun."""
 _MAX_LISTED = 3
 """Sessions that are named at the end."""
+_PROGRAMS = {"claude": "claude-code", "qwen": "qwen-code", "gemini": "gemini-cli", "mini": "mini-swe-agent"}
+"""Agents whose commands have other names."""
 _NOT_FOUND = 127
 """The exit code of a shell for a program that is not installed."""
 
@@ -64,7 +66,10 @@ def run_command(context: click.Context, gateway: str | None, quiet: bool, comman
         err.print(safe(f"recto: the program '{command[0]}' is not installed, or not in PATH"), markup=False)
         context.exit(_NOT_FOUND)
     began = SystemClock().now()
-    with tempfile.TemporaryDirectory(prefix="recto-run-") as folder, _gateway(context, gateway) as place:
+    with (
+        tempfile.TemporaryDirectory(prefix="recto-run-") as folder,
+        _gateway(context, gateway, Path(command[0]).name) as place,
+    ):
         plan = launch(
             command,
             LaunchContext(
@@ -99,7 +104,7 @@ class _Place:
 
 
 @contextmanager
-def _gateway(context: click.Context, url: str | None) -> Iterator[_Place]:
+def _gateway(context: click.Context, url: str | None, program: str) -> Iterator[_Place]:
     """Starts a gateway for as long as the block runs, or uses the one that the caller names."""
     if url:
         url = url.rstrip("/")
@@ -114,7 +119,7 @@ def _gateway(context: click.Context, url: str | None) -> Iterator[_Place]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=_gateway_environment(context.obj),
+        env=_gateway_environment(context.obj, program),
         text=True,
         encoding="utf-8",
         errors="replace",
@@ -131,10 +136,15 @@ def _gateway(context: click.Context, url: str | None) -> Iterator[_Place]:
                 process.kill()
 
 
-def _gateway_environment(settings: Settings) -> dict[str, str]:
+def _gateway_environment(settings: Settings, program: str) -> dict[str, str]:
     """Returns the environment of the gateway: base URLs that the caller has set become addresses it may pass on to."""
     targets = [*settings.gateway.targets, *own_origins(os.environ)]
-    return {**os.environ, "RECTO_GATEWAY__TARGETS": json.dumps(targets)}
+    return {
+        **os.environ,
+        "RECTO_GATEWAY__TARGETS": json.dumps(targets),
+        "RECTO_GATEWAY__PROJECT": str(Path.cwd()),
+        "RECTO_GATEWAY__PROGRAM": _PROGRAMS.get(program, program),
+    }
 
 
 def _ready(output: IO[str]) -> _Place:

@@ -29,6 +29,7 @@ from recto.engine.session import Session
 from recto.errors import IndexFailed, ProposalRefused, SettingsError
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
+from recto.transcript.sources import SessionSources
 from recto.transcript.tenancy import TenantStore, store_behind
 from recto.version import install_command
 
@@ -447,6 +448,11 @@ def make_meter(settings: Settings) -> Meter:
     return Tokenizers(settings.tokenizers).meter_for(model_card(settings))
 
 
+def session_sources(settings: Settings, store: TranscriptStore) -> SessionSources:
+    """The agents and projects of the sessions that the settings' tenant sees."""
+    return SessionSources(TenantStore(store, settings.tenant))
+
+
 def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None, tenant: str = "") -> Importer:
     """Build the importer of session files. Tokens are counted for `model`, else for the model named in the file.
 
@@ -462,7 +468,15 @@ def make_importer(settings: Settings, store: TranscriptStore, model: str | None 
     lexicon = shared_lexicon() if settings.recall.enabled else None
     propose = partial(_propose_imported, settings, store)
     view = TenantStore(store, tenant)
-    return Importer(store=store, clock=SystemClock(), meter_for=meter_of, lexicon=lexicon, propose=propose, view=view)
+    return Importer(
+        store=store,
+        clock=SystemClock(),
+        meter_for=meter_of,
+        lexicon=lexicon,
+        propose=propose,
+        view=view,
+        sources=SessionSources(view),
+    )
 
 
 def _propose_imported(settings: Settings, store: TranscriptStore, session: str, memory: Memory) -> bool:
@@ -753,12 +767,17 @@ def make_recall(
         index_seconds=recall_settings.index_seconds,
         query_seconds=recall_settings.query_seconds,
     )
-    searcher = Searcher(
-        indexer or own or make_indexer(settings, store),
-        store=TenantStore(store, settings.tenant),
-    )
+    view = TenantStore(store, settings.tenant)
+    searcher = Searcher(indexer or own or make_indexer(settings, store), store=view)
     authority = authority or make_memory_authority(settings, store)
-    return RecallService(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
+    return RecallService(
+        searcher,
+        key,
+        rules=rules,
+        owns_indexer=indexer is None,
+        authority=authority,
+        sources=SessionSources(view),
+    )
 
 
 def open_memory(settings: Settings, store: TranscriptStore) -> Memories:

@@ -384,6 +384,11 @@ class GatewayOptions(TypedDict, total=False):
     targets: Sequence[str]
     """Hosts that clients may name besides the known vendors, where `local` is on: `llm.example.com`, or an origin that
     is meant literally, such as `http://127.0.0.1:8000`."""
+    project: str
+    """The folder that the agents of this gateway work in: recorded with each new session, so that a search can be
+    limited to a project. `recto run` sets it."""
+    program: str
+    """The agent that uses this gateway, such as `codex`, recorded likewise. `recto run` sets it."""
     upstreams: Mapping[str, Mapping[str, Any]]
     """Upstreams by name: `{main: {url: https://api.openai.com/v1, wire: openai.responses, key_env: OPENAI_API_KEY,
     models: [gpt-*]}}`. None: the embedded model."""

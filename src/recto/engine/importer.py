@@ -20,7 +20,7 @@ from pathlib import Path
 
 from recto.continuity.memory.events import MemoryDecisions, brought_up
 from recto.continuity.memory.model import Memory
-from recto.engine.recorded_messages import IMPORT, RecordedMessages, TimeRange, pieces_of
+from recto.engine.recorded_messages import IMPORT, RecordedMessages, RecordedSession, TimeRange, pieces_of
 from recto.errors import AppendConflict, InputError, MalformedFile
 from recto.formats import read
 from recto.formats.session_files import (
@@ -29,6 +29,7 @@ from recto.formats.session_files import (
     ReadProblem,
     SourceEntry,
     detect_file,
+    detect_source,
     lines_of,
     read_file,
     recto_jsonl,
@@ -40,6 +41,7 @@ from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
 from recto.transcript.events import new_id, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import is_internal, is_memory_session
+from recto.transcript.sources import SessionSource, SessionSources
 from recto.transcript.tenancy import TenantStore
 
 IMPORTED = "imported"
@@ -100,8 +102,9 @@ class _FileScan:
     renamed: dict[str, str] = field(default_factory=dict)
     """The names under which the memory sessions of the file are stored."""
     times: dict[str, TimeRange] = field(default_factory=dict)
-    recorded: dict[str, frozenset[bytes]] = field(default_factory=dict)
-    """Of sessions that are stored already because they went through the gateway: the pieces of their messages."""
+    recorded: dict[str, RecordedSession] = field(default_factory=dict)
+    """Sessions that are stored already because they went through the gateway."""
+    source: SessionSource = field(default_factory=SessionSource)
     skipped: int = 0
     """Messages that are not stored for that reason."""
 
@@ -128,6 +131,7 @@ class Importer:
     """Makes the rows of the word index, which are stored with the messages; None where recall is switched off."""
     propose: Callable[[str, Memory], bool] = lambda session, memory: False
     """Proposes a memory of an imported memory session; returns whether it is a new proposal."""
+    sources: SessionSources
     view: TenantStore
     """The store as a tenant sees it, who gets the sessions under the names that files give them."""
 
@@ -139,21 +143,24 @@ class Importer:
         keep_going: bool = False,
         advance: Advance = lambda _: None,
         recorded: RecordedMessages | None = None,
+        project: str = "",
     ) -> ImportResult:
         """Import a file. `advance` is called for every byte read; each is read twice.
 
-        With `recorded`, messages of sessions that went through the gateway are not stored again.
+        With `recorded`, messages of sessions that went through the gateway are not stored again. `project` is the
+        folder that the agent worked in, if the file does not name it.
         """
         scan = self._scan(path, None if session is None else session_key(session), keep_going, advance)
         if recorded is not None and not scan.keeps_chain:
             for name, times in scan.times.items():
-                if pieces := recorded.of(name, times, partial(self._messages, scan, name)):
-                    scan.recorded[name] = pieces
+                if stored := recorded.of(name, times, partial(self._messages, scan, name)):
+                    scan.recorded[name] = stored
         before = {name: self.store.head(name).seq for name in scan.entries}
         if scan.keeps_chain:
             self._import_chain(scan, advance)
         else:
             self._import_messages(scan, advance)
+        self._record_sources(scan, project)
         proposed = sum(
             self.propose(name, memory)
             for name in scan.renamed
@@ -174,8 +181,10 @@ class Importer:
 
     def _scan(self, path: Path, session: str | None, keep_going: bool, advance: Advance) -> _FileScan:
         with path.open("rb") as file:
-            reader = detect_file(file.read(_CHUNK), path.name)
-        scan = _FileScan(path=path, reader=reader, keep_going=keep_going, session=session)
+            head = file.read(_CHUNK)
+        scan = _FileScan(path=path, reader=detect_file(head, path.name), keep_going=keep_going, session=session)
+        agent, project = detect_source(head, path.name)
+        scan.source = SessionSource(agent=agent, project=project)
         digest = hashlib.sha256()
 
         def hashed(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -222,6 +231,17 @@ class Importer:
         for entry in self._read(scan, _chunks(scan.path, lambda _: None), lambda _: None):
             if entry.session == session and entry.kind == MESSAGE:
                 yield entry.content, entry.wire
+
+    def _record_sources(self, scan: _FileScan, project: str) -> None:
+        """Record the agent and the project of sessions that an agent's file holds."""
+        if not scan.source.agent:
+            return
+        source = replace(scan.source, project=scan.source.project or project)
+        for name in scan.entries:
+            stored = scan.recorded.get(name)
+            for key in stored.sessions if stored else (name,):
+                if self.view.owns(key):
+                    self.sources.record(self.clock, key, source)
 
     def _rename_memory(self, scan: _FileScan) -> None:
         if scan.session is not None and is_memory_session(scan.session):
@@ -332,9 +352,9 @@ class Importer:
         )
 
 
-def _is_recorded(entry: SourceEntry, pieces: frozenset[bytes] | None) -> bool:
-    """Whether an entry is stored already in a session with these pieces; other lines than messages are not kept."""
-    return pieces is not None and (entry.kind != MESSAGE or pieces_of(entry.content, entry.wire) <= pieces)
+def _is_recorded(entry: SourceEntry, stored: RecordedSession | None) -> bool:
+    """Whether an entry is stored already elsewhere; of such a session other lines than messages are not kept."""
+    return stored is not None and (entry.kind != MESSAGE or pieces_of(entry.content, entry.wire) <= stored.pieces)
 
 
 def _is_unread_message(entry: SourceEntry) -> bool:

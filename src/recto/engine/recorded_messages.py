@@ -45,20 +45,30 @@ class TimeRange:
             self.last = ts if self.last is None else max(self.last, ts)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """What is stored of a session already."""
+
+    sessions: frozenset[str]
+    """Where."""
+    pieces: frozenset[bytes]
+    """The pieces of its messages."""
+
+
 class RecordedMessages:
     """Messages of a store that were not imported. Sessions are listed once."""
 
     def __init__(self, store: TranscriptStore) -> None:
         self._store = store
 
-    def of(self, key: str, times: TimeRange, messages: Callable[[], Iterable[tuple[bytes, str]]]) -> frozenset[bytes]:
-        """Return the pieces of what is stored elsewhere of a session that is imported under a key.
+    def of(
+        self, key: str, times: TimeRange, messages: Callable[[], Iterable[tuple[bytes, str]]]
+    ) -> RecordedSession | None:
+        """Return what is stored elsewhere of a session that is imported under a key.
 
         `messages` reads the contents of the file's messages and their formats, where they have to be compared.
         """
-        found: set[bytes] = set()
-        for session in self._by_id(key):
-            found |= self._pieces(session)
+        found = {session: self._pieces(session) for session in self._by_id(key)}
         near = [] if found else self._by_time(key, times)
         if near:
             compared = [pieces for content, wire in messages() if (pieces := pieces_of(content, wire))]
@@ -66,8 +76,8 @@ class RecordedMessages:
                 stored = self._pieces(session)
                 begins = bool(compared) and compared[0] <= stored
                 if begins and sum(pieces <= stored for pieces in compared) >= _MIN_SHARE * len(compared):
-                    found |= stored
-        return frozenset(found)
+                    found[session] = stored
+        return RecordedSession(frozenset(found), frozenset[bytes]().union(*found.values())) if found else None
 
     @cached_property
     def _sessions(self) -> list[SessionSummary]:

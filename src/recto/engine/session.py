@@ -351,9 +351,15 @@ class Session:
         """Repeats a decision that a restore undid."""
         return self.window.redo(self._seq(restored))
 
-    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
-        """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
-        search, monitor = partial(self.window.recall, query, most=most, scope=scope), self.monitor
+    def recall(
+        self, query: str, *, most: int = 10, scope: Scope | None = None, project: str = "", agent: str = ""
+    ) -> SearchResult:
+        """Searches everything that was ever said, in the prompt or not, and explains what it finds.
+
+        With `project` (a folder) or `agent` (such as `codex`), this session and those of that project and agent.
+        """
+        search = partial(self.window.recall, query, most=most, scope=scope, project=project, agent=agent)
+        monitor = self.monitor
         return search() if monitor is None else monitor.search(search, most, self._clock)
 
     def compact(self, focus: str = "", *, below: int | None = None) -> tuple[Entry, ...]:

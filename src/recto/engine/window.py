@@ -71,6 +71,7 @@ from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.events import refused_key, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import Scope, parse_pointer, pointer_to, reach_of
+from recto.transcript.sources import source_of
 
 if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
@@ -386,12 +387,14 @@ class Window:
             raise InputError("recall is switched off for this session; see the setting recall.enabled")
         return self._recall.recall
 
-    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
+    def recall(
+        self, query: str, *, most: int = 10, scope: Scope | None = None, project: str = "", agent: str = ""
+    ) -> SearchResult:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
         recall = self.recall_engine
         recall.catch_up()
         return recall.search(
-            Query(text=query, now=self._clock.now(), judged=self.judged_entries()),
+            Query(text=query, now=self._clock.now(), judged=self.judged_entries(), source=source_of(agent, project)),
             limit=most,
             scope=scope,
             shown=self.shown_entries(),

@@ -53,6 +53,7 @@ from recto.gateway.upstreams.embedded import EmbeddedUpstream
 from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, make_upstreams
 from recto.health.protocols import HealthSink
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.sources import SessionSource, source_of
 
 _Handler = Callable[[Request], Awaitable[Response]]
 
@@ -85,7 +86,7 @@ class Gateway:
             new_windows=settings.gateway.new_windows,
         )
         self.budgets = Budgets(self.sessions.view, clock, partial(known.card, warn=False))
-        self.turns = TurnRunner(self.sessions, clock, tool, self.budgets)
+        self.turns = TurnRunner(self.sessions, clock, tool, self.budgets, _source(settings))
         self.conversations = ConversationState(self.sessions, self.turns, clock)
         self.models_api = ModelsApi(self.upstreams, self.sessions, self._indexer)
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
@@ -306,6 +307,11 @@ class _ModelRequests:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
         handler = self._handlers.get(scope["path"]) if is_post else None
         await (handler or self._app)(scope, receive, send)
+
+
+def _source(settings: Settings) -> SessionSource | None:
+    """Where the sessions of this gateway come from, if the settings say."""
+    return source_of(settings.gateway.program, settings.gateway.project)
 
 
 def _embedded(settings: Settings) -> Upstream:

@@ -50,6 +50,7 @@ from recto.tokens.limits import ModelLimits
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock
+from recto.transcript.sources import SessionSource, source_record
 from recto.transcript.tenancy import TenantStore
 
 EDITS = "context_edits"
@@ -123,7 +124,10 @@ class TurnRunner:
         clock: Clock,
         recall_tool: RecallToolRules | None = None,
         budgets: Budgets | None = None,
+        source: SessionSource | None = None,
     ) -> None:
+        self._source = source
+        """Where new sessions come from, if it is known."""
         self.resolver = SessionResolver(clock)
         self._items = ItemReferences()
         self._recall_tool = recall_tool or RecallToolRules()
@@ -384,6 +388,8 @@ class TurnRunner:
                 name = question_name(resolved.history_hash, is_aside=resolved.is_aside)
                 names = [name, resolved.opening] if resolved.opening else [name]
                 records = self.resolver.lineage.records(store, names)
+            if self._source is not None and resolved.expected_head == 0:
+                records = source_record(store, self._clock, self._source, records)
             surface = surface_of(request.format)
             session.append_all(messages, expect=head, surface=surface, wire=wire, also=records)
         elif head is not None and (last := session.head.seq) != head:

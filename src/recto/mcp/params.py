@@ -45,6 +45,10 @@ class RecallParams(_SessionParams):
     """How many of the likeliest to pass over; for more of the same question."""
     scope: Literal["session", "agent", "tenant"] | None = None
     """How far to search: this session, all sessions of its agent, or all there are."""
+    project: Annotated[str, Field(max_length=1_000)] = ""
+    """Search the sessions of all agents and sub-agents in this project: its folder, as an absolute path."""
+    agent: Annotated[str, Field(max_length=64)] = ""
+    """Search the sessions of this program: claude-code, codex, opencode, pi, …"""
 
 
 class ReadParams(_Params):

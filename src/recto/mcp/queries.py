@@ -61,7 +61,9 @@ def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:
     """Search the history and quote the hits."""
     end = request.skip + request.most
     with context.open_session(request.session) as session:
-        result = session.recall(request.query, most=end + 1, scope=request.scope)
+        result = session.recall(
+            request.query, most=end + 1, scope=request.scope, project=request.project, agent=request.agent
+        )
         page = replace(result, hits=result.hits[request.skip : end])
         next_skip = end if len(result.hits) > end else None
         quotation = _quote_hits(session, page, next_skip)

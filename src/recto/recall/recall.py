@@ -35,6 +35,7 @@ from recto.transcript.session_keys import Scope, memory_session, parse_pointer, 
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
+    from recto.transcript.sources import SessionSource, SessionSources
 
 _log = logging.getLogger("recto.recall")
 _MAX_SESSIONS = 1000
@@ -85,12 +86,14 @@ class RecallService:
         rules: RecallRules,
         owns_indexer: bool = False,
         authority: Authority | None = None,
+        sources: SessionSources | None = None,
     ) -> None:
         self.searcher = searcher
         self.session = session
         self.rules = rules
         self._owns_indexer = owns_indexer
         self._authority = authority
+        self._sources = sources
         self._messages = MessageReader(searcher, authority)
         self._goal: tuple[str, Matrix] | None = None
         """The last goal that was compared with messages, and its vector."""
@@ -159,19 +162,20 @@ class RecallService:
         Args:
             query: what to search for.
             limit: maximum number of hits.
-            scope: sessions to search; by default that of the rules.
+            scope: sessions to search; by default that of the rules. A query about a source searches its sessions.
             hidden: entries of this session to leave out.
             hidden_memories: entries of the agent's memory session to leave out.
             shown: entries of this session that are in the prompt; hits among them are marked.
             repeats: whether a message that says the same as the query is a hit; otherwise its answer is one.
             least: returns the relevance that a hit must have, and None if there need not be any.
         """
-        scope = scope or self.rules.scope
+        scope = "tenant" if query.source else scope or self.rules.scope
+        sessions = self._sessions_of(query.source) if query.source else self._sessions(scope)
 
         def find() -> tuple[Ranking, list[Hit]]:
             self.indexer.discard_foreign_rows(self.session)
             unseen = {memory_session(self.session): hidden_memories, self.session: hidden}
-            ranking = self.searcher.find(query, self._sessions(scope), unseen)
+            ranking = self.searcher.find(query, sessions, unseen)
             relevance = least(ranking)
             if relevance is None:
                 return ranking, []
@@ -196,7 +200,7 @@ class RecallService:
         return SearchResult(
             query=query.text,
             scope=scope,
-            hits=tuple(hits),
+            hits=tuple(hits) if scope == "session" else tuple(map(self._with_source, hits)),
             searched=ranking.searched,
             candidates=len(ranking.candidates),
             best=ranking.best_chance,
@@ -278,6 +282,17 @@ class RecallService:
             return [self.session, *memory]
         others = (key for key in self.indexer.sessions(reach.prefix) if reach.contains(key) and key != self.session)
         return [self.session, *islice(others, _MAX_SESSIONS - 1)]
+
+    def _sessions_of(self, source: SessionSource) -> list[str]:
+        """Return this session, and those of a project and an agent that the tenant may search."""
+        wanted = self._sources.matching(source) if self._sources else frozenset()
+        reach = reach_of(self.session, "tenant")
+        indexed = (key for key in self.indexer.sessions(reach.prefix) if key in wanted and reach.contains(key))
+        return [self.session, *islice((key for key in indexed if key != self.session), _MAX_SESSIONS - 1)]
+
+    def _with_source(self, hit: Hit) -> Hit:
+        source = self._sources.of(hit.session) if self._sources else None
+        return replace(hit, agent=source.agent, project=source.project) if source else hit
 
     def _memory(self) -> list[str]:
         """Return the session with the approved memory of this session's agent: in reach whatever the scope."""

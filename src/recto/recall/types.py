@@ -13,6 +13,7 @@ from typing import Literal
 from recto.context.facts.types import Mark
 from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.session_keys import Scope
+from recto.transcript.sources import SessionSource
 
 USED = "recall_used"
 """Kind of the event that records which recalled entries an answer used."""
@@ -66,6 +67,8 @@ class Query:
     """Text around the query that may help: the step in flight, or the exchange before a short question."""
     judged: Mapping[tuple[str, int], bool] = field(default_factory=dict)
     """Entries by session and number that were judged helpful or not when they were recalled before."""
+    source: SessionSource | None = None
+    """Whose sessions are searched besides this one, where not the scope decides: a project's, an agent's."""
     seconds: float = 10.0
     """Time limit for embedding the query. After that only words are searched."""
 
@@ -94,6 +97,10 @@ class Hit:
     supersedes: tuple[int, ...] = ()
     note: str = ""
     """Caption quoted with the text: that it is approved memory, its date and its source."""
+    agent: str = ""
+    """The program that wrote its session, where that is known and others were searched."""
+    project: str = ""
+    """The folder in which that program worked."""
     helpful: bool | None = None
     """Whether it was judged helpful when it was recalled before; None where it was not judged."""
     context: tuple[int, ...] = ()

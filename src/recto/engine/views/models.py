@@ -362,6 +362,10 @@ class RecallHit:
     """The strongest parts of the score, in words."""
     verdict: Verdict | None
     """What it was judged last."""
+    agent: str
+    """The program that wrote the session, where that is known and others were searched."""
+    project: str
+    """The folder in which it worked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,6 +394,10 @@ class QuotedHit:
     in_prompt: bool
     superseded_by: str | None
     characters: int
+    agent: str
+    """The program that wrote the session, where that is known."""
+    project: str
+    """The folder in which it worked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -545,6 +553,8 @@ def _recall_hit(hit: Hit, query: str, max_text: int | None, session_name: Callab
         context=hit.context,
         reasons=reasons_in_words(hit.parts, query, hit.text),
         verdict=verdict_of(hit.helpful),
+        agent=hit.agent,
+        project=hit.project,
     )
 
 
@@ -560,6 +570,8 @@ def quoted_hit(hit: Hit) -> QuotedHit:
         in_prompt=hit.in_prompt,
         superseded_by=None if hit.superseded_by is None else pointer_to(hit.session, hit.superseded_by),
         characters=len(hit.text),
+        agent=hit.agent,
+        project=hit.project,
     )
 
 

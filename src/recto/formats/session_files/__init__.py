@@ -9,6 +9,7 @@ from typing import Final
 
 from recto.errors import InputError, MalformedFile, MalformedJson, UnknownFormat
 from recto.formats.json_spans import Json, members, parse
+from recto.formats.message import object_in, text_in
 from recto.formats.registry import FORMATS, own_format
 from recto.formats.session_files import (
     claude_code,
@@ -41,6 +42,7 @@ __all__ = [
     "ReadProblem",
     "SourceEntry",
     "detect_file",
+    "detect_source",
     "lines_of",
     "read_file",
     "source_of",
@@ -70,6 +72,10 @@ _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
 }
 
 
+_AGENTS: Final[Mapping[str, str]] = {
+    module.NAME: module.NAME.replace("_", "-") for module in (codex, qwen_code, pi, gemini_cli, opencode, claude_code)
+}
+"""The agents that write files in these formats."""
 _DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {
     module.NAME: module.read_document for module in (gemini_cli, opencode)
 }
@@ -89,6 +95,20 @@ class _FileSignature:
 def detect_file(first: bytes, source: str = "this file") -> str:
     """Detects the format of a file from its first bytes; 64 KiB suffice."""
     return _inspect(first, source).format
+
+
+def detect_source(first: bytes, source: str = "this file") -> tuple[str, str]:
+    """Detects the agent that wrote a file and the folder it worked in; empty texts for what is not known."""
+    agent = _AGENTS.get(detect_file(first, source), "")
+    lines = first.decode(errors="replace").split("\n", 50)[:50] if agent else []
+    found = (_folder_in(_leading_members(line)) for line in lines)
+    return agent, next((folder for folder in found if folder), "")
+
+
+def _folder_in(fields: dict[str, Json]) -> str:
+    """Returns the working folder that a line of an agent's file names."""
+    payload, info = object_in(fields.get("payload")), object_in(fields.get("info"))
+    return text_in(fields.get("cwd")) or text_in(payload.get("cwd")) or text_in(info.get("directory"))
 
 
 def read_file(

@@ -374,6 +374,8 @@ OPERATIONS: tuple[Operation, ...] = (
                 description="How far to search; without it, as the settings say.",
                 choices=("session", "agent", "tenant"),
             ),
+            "project": TextParam(description="Search the sessions of this project folder.", maximum=1_000),
+            "agent": TextParam(description="Search the sessions of this program, such as `codex`.", maximum=64),
         },
         right="read",
     ),

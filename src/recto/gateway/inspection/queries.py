@@ -293,7 +293,14 @@ def recall(inspection: Inspection, call: ParsedCall) -> RecallResult:
     """Searches everything that was ever said, and explains what it finds."""
     body = call.body
     with inspection.open_session(call) as session:
-        return recall_result(session.recall(body["query"], most=body["most"], scope=body["scope"]))
+        found = session.recall(
+            body["query"],
+            most=body["most"],
+            scope=body["scope"],
+            project=body["project"] or "",
+            agent=body["agent"] or "",
+        )
+        return recall_result(found)
 
 
 def grep(inspection: Inspection, call: ParsedCall) -> GrepPage:

@@ -67,12 +67,15 @@ class Arm:
     record: bool = True
     floor: int = 0
     """How far relief goes, in percent of the input budget; 0: the default."""
+    new_window: int = 0
+    """A new window is opened at every call whose number is a multiple of this; 0: never."""
 
     @property
     def label(self) -> str:
         """Its name in the table."""
         without = ("" if self.recall else ", no recall") + ("" if self.record else ", no record")
-        return f"{self.mode}{without}{f', floor {self.floor} %' if self.floor else ''}"
+        deep = f", floor {self.floor} %" if self.floor else ""
+        return f"{self.mode}{without}{deep}{f', new window each {self.new_window} calls' if self.new_window else ''}"
 
 
 DEFAULT = Arm(mode="sliding_window")
@@ -199,7 +202,7 @@ def judge(name: str, kind: str, window: int, arms: Sequence[Arm] = (DEFAULT,)) -
     tallies = {arm.label: Tally() for arm in arms}
     sizes: dict[int, int] = {}
     for arm in arms:
-        measured = _feed(recorded, _settings(recorded, window, arm), costs, needs, tallies[arm.label])
+        measured = _feed(recorded, _settings(recorded, window, arm), costs, needs, tallies[arm.label], arm.new_window)
         sizes = measured if arm == DEFAULT else sizes
     tallies[TRIMMED] = _trim(recorded, texts, costs, needs, lambda _: budget)
     tallies[EQUAL] = _trim(recorded, texts, costs, needs, lambda at: sizes.get(at, budget))
@@ -256,8 +259,13 @@ def _new_tokens(recorded: Run, costs: list[int]) -> dict[int, int]:
     return news
 
 
-def _feed(recorded: Run, settings: Settings, costs: list[int], needs: dict[int, Need], tally: Tally) -> dict[int, int]:
-    """Feeds a session step by step and judges its prompts; returns the tokens of each."""
+def _feed(
+    recorded: Run, settings: Settings, costs: list[int], needs: dict[int, Need], tally: Tally, new_window: int = 0
+) -> dict[int, int]:
+    """Feeds a session step by step and judges its prompts; returns the tokens of each.
+
+    A new window is opened before every call whose number is a multiple of `new_window`.
+    """
     card = model_card(_priced())
     cold, news = _cold_steps(recorded), _new_tokens(recorded, costs)
     before: list[Piece] = []
@@ -269,6 +277,8 @@ def _feed(recorded: Run, settings: Settings, costs: list[int], needs: dict[int, 
             if at in news:
                 tally.steps += 1
                 clock.time = int(recorded.times[at - 1] * 1e6) if recorded.times else clock.time
+                if new_window and tally.steps % new_window == 0:
+                    session.resume()
                 try:
                     prompt = session.prompt()
                 except WindowOverflow:

@@ -31,6 +31,15 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "health": ("src/recto/health", "src/recto/engine/monitor.py"),
     "prefix": (*_ENGINE, *_WINDOW),
     "action_support": (*_ENGINE, *_WINDOW, "src/recto/context/record.py", "src/recto/context/facts"),
+    "new_windows": (
+        *_ENGINE,
+        *_WINDOW,
+        "src/recto/context/record.py",
+        "src/recto/context/facts",
+        "src/recto/engine/continuity.py",
+        "src/recto/continuity/checkpoints",
+        "bench/action_support.py",
+    ),
     "trial": (
         *_ENGINE,
         *_WINDOW,

@@ -6,7 +6,7 @@ import gzip
 import json
 
 import pytest
-from bench.action_support import DEFAULT, EQUAL, TRIMMED, WHOLE, action_of, judge, referents, text_of
+from bench.action_support import DEFAULT, EQUAL, TRIMMED, WHOLE, Arm, action_of, judge, referents, text_of
 
 from bench import action_support
 
@@ -58,7 +58,10 @@ def test_a_run_is_judged_where_its_history_no_longer_fits(tmp_path, monkeypatch)
     monkeypatch.setattr(action_support, "DATA", tmp_path)
 
     assert list(action_support.run_names()) == [("made_up-1", "swebench_trajectories")]
-    found = judge("made_up-1", "swebench_trajectories", 8_000, (DEFAULT,))
+    windows = Arm(mode=DEFAULT.mode, new_window=10)
+    found = judge("made_up-1", "swebench_trajectories", 8_000, (DEFAULT, windows))
+    assert (found[windows.label].needed, found[windows.label].refused) == (2, 0)
+    assert found[windows.label].tokens < found[DEFAULT.label].tokens
     whole, trimmed, recto = found[WHOLE], found[TRIMMED], found[DEFAULT.label]
     assert (whole.all, whole.old) == (1, 1)
     assert trimmed.needed == whole.needed == recto.needed == 2  # in the last step; every other names a new file

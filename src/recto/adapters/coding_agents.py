@@ -27,6 +27,8 @@ from recto.transcript.tenancy import TenantStore, plain_name
 
 BEFORE_COMPACTION, BEGIN, TURN_END, END = "PreCompact", "SessionStart", "Stop", "SessionEnd"
 _THREAD_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_RECORD_TOKENS = 2_000
+"""What the record for a host that compacts may cost."""
 _MAX_CONTEXT_CHARS = 9_500
 """Characters that an agent accepts from a hook; of more it only keeps a preview."""
 
@@ -172,6 +174,28 @@ def _hook_output(handoff: str) -> str:
     return json.dumps({"hookSpecificOutput": {"hookEventName": BEGIN, "additionalContext": text}})
 
 
+def compaction_record(session: str, transcript: Path | None, settings: Settings) -> str:
+    """Import what is new in a transcript, and return the state of the session's work for a host that compacts.
+
+    Empty where nothing is known of the session. Quoted for reference: a host puts it in the place of its history.
+    """
+    from recto.continuity.checkpoints.handoff import handoff_of  # noqa: PLC0415  # patterns take a while to load
+
+    with closing(open_store(settings)) as store:
+        hook = HookInput(event=BEFORE_COMPACTION, session=plain_name(session), transcript=transcript)
+        _import_new(hook, settings, store)
+        view = TenantStore(store, settings.tenant)
+        if not view.head(view.key(hook.session)).seq:
+            return ""
+        with open_session(replace(settings, session=hook.session), store) as opened:
+            continuity = opened.window.continuity
+            checkpoint = continuity.up_to_date(over=None, reason="the host compacts", stores=True)
+            if checkpoint is None:
+                return ""
+            last_words = continuity.checkpoints.last_words(opened.window.state)
+            return handoff_of(checkpoint, last_words, most=_RECORD_TOKENS, count=opened.meter.count)
+
+
 def codex_rollout(thread: str, environ: Mapping[str, str]) -> Path | None:
     """The file in which Codex keeps a thread; None where there is none."""
     if not _THREAD_ID.fullmatch(thread):
@@ -202,28 +226,36 @@ def hooks_for(agent: CodingAgent, program: Sequence[str]) -> dict[str, Any]:
 def install(agent: CodingAgent, program: Sequence[str], path: Path) -> Path | None:
     """Add or update the hooks. Returns the path of the backup; None if nothing changed."""
     before = read_text(path)
-    settings = parse_json(before, path)
-    others = _without_ours(agent, _hooks(settings, path), path)
-    ours = hooks_for(agent, program)
-    merged = {event: [*others.get(event, []), *ours.get(event, [])] for event in dict.fromkeys([*others, *ours])}
-    updated = {**settings, "hooks": merged}
-    return None if updated == settings else replace_file(path, before, render_json(updated, before))
+    after = with_hooks(before, agent, program, path)
+    return None if after == before else replace_file(path, before, after)
 
 
 def remove(agent: CodingAgent, path: Path) -> Path | None:
     """Remove the hooks. Returns the path of the backup; None if they were not installed."""
     before = read_text(path)
+    after = without_hooks(before, agent, path)
+    return None if after == before else replace_file(path, before, after)
+
+
+def with_hooks(before: str, agent: CodingAgent, program: Sequence[str], path: Path) -> str:
+    """The text of a settings file with the hooks added or updated; the same text where they are there already."""
+    settings = parse_json(before, path)
+    others = _without_ours(agent, _hooks(settings, path), path)
+    ours = hooks_for(agent, program)
+    merged = {event: [*others.get(event, []), *ours.get(event, [])] for event in dict.fromkeys([*others, *ours])}
+    updated = {**settings, "hooks": merged}
+    return before if updated == settings else render_json(updated, before)
+
+
+def without_hooks(before: str, agent: CodingAgent, path: Path) -> str:
+    """The text of a settings file without the hooks; the same text where they are not there."""
     settings = parse_json(before, path)
     installed = _hooks(settings, path)
     others = _without_ours(agent, installed, path)
     if others == installed:
-        return None
-    updated = (
-        {**settings, "hooks": others}
-        if others
-        else {name: value for name, value in settings.items() if name != "hooks"}
-    )
-    return replace_file(path, before, render_json(updated, before))
+        return before
+    updated = {name: value for name, value in settings.items() if name != "hooks"}
+    return render_json({**settings, "hooks": others} if others else updated, before)
 
 
 def _hooks(settings: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -161,34 +161,43 @@ def config_text(client: McpClient, server: ServerSpec) -> str:
 def add(client: McpClient, server: ServerSpec, path: Path) -> Path | None:
     """Add or replace Recto in a file. Returns the path of the backup; None if nothing had to be changed."""
     before = read_text(path)
-    if client.form == "toml":
-        known = _toml(before, path)
-        servers = _servers(known, client, path)
-        if servers.get(server.name) == client.entry(server):
-            return None
-        others = _without_table(before, client.within, server.name, known, path) if server.name in servers else before
-        return replace_file(path, before, _with_table(others, client, server, path))
-    known = parse_json(before, path)
-    merged = _merged(known, full_config(client, server), client, path)
-    return None if merged == known else replace_file(path, before, render_json(merged, before))
+    after = with_server(before, client, server, path)
+    return None if after == before else replace_file(path, before, after)
 
 
 def remove(client: McpClient, path: Path, name: str = SERVER) -> Path | None:
     """Remove Recto, or the server with another name, from a file. Returns the path of the backup; None without one."""
     before = read_text(path)
+    after = without_server(before, client, path, name)
+    return None if after == before else replace_file(path, before, after)
+
+
+def with_server(before: str, client: McpClient, server: ServerSpec, path: Path) -> str:
+    """The text of a file with a server added or replaced; the same text where it is there already."""
     if client.form == "toml":
         known = _toml(before, path)
-        if name not in _servers(known, client, path):
-            return None
-        return replace_file(path, before, _without_table(before, client.within, name, known, path))
+        servers = _servers(known, client, path)
+        if servers.get(server.name) == client.entry(server):
+            return before
+        others = _without_table(before, client.within, server.name, known, path) if server.name in servers else before
+        return _with_table(others, client, server, path)
     known = parse_json(before, path)
+    merged = _merged(known, full_config(client, server), client, path)
+    return before if merged == known else render_json(merged, before)
+
+
+def without_server(before: str, client: McpClient, path: Path, name: str = SERVER) -> str:
+    """The text of a file without a server; the same text where it is not there."""
+    known = _toml(before, path) if client.form == "toml" else parse_json(before, path)
     if name not in _servers(known, client, path):
-        return None
+        return before
+    if client.form == "toml":
+        return _without_table(before, client.within, name, known, path)
     servers = {other: entry for other, entry in known[client.within].items() if other != name}
     remaining = {**known, client.within: servers}
     if client.prompts_for_key and isinstance(inputs := known.get("inputs"), list):
         remaining["inputs"] = [item for item in inputs if item != KEY_PROMPT]
-    return replace_file(path, before, render_json(remaining, before))
+    return render_json(remaining, before)
 
 
 def _merged(known: Mapping[str, Any], added: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:

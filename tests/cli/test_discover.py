@@ -260,3 +260,14 @@ def test_the_source_of_a_session_that_went_through_the_gateway_is_learned_from_t
     said = called_at(home, "recall", "what is the crane called", "--agent", "claude")
     assert f"agent:default:{ID}" in said
     assert "claude-code in /work" in said
+
+
+def test_a_task_of_cline_is_a_session_of_its_own(home):
+    for number in (1, 2):
+        task = home / ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks" / str(number)
+        task.mkdir(parents=True)
+        said = [{"role": "user", "content": [{"type": "text", "text": f"The dock number {number} is closed."}]}]
+        (task / "api_conversation_history.json").write_text(json.dumps(said))
+    assert "3 files, 5 entries, 5 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+    assert said_in(home, "cline-2") == ["The dock number 2 is closed."]
+    assert "cline-1" in called_at(home, "recall", "which dock is closed", "--agent", "cline")

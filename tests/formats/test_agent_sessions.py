@@ -157,3 +157,84 @@ def test_an_export_of_opencode_is_read():
 def test_a_summary_that_opencode_wrote_is_no_message():
     summary = {**OPENCODE[2], "info": {**OPENCODE[2]["info"], "summary": True}}
     assert outline(entries_of(lines(*OPENCODE[:2], summary))) == [EVENT, USER, EVENT]
+
+
+def chatgpt_node(name: str, parent: str | None, children: list[str], role: str, text: str) -> dict[str, object]:
+    content = {"content_type": "text", "parts": [text]}
+    message = {"id": name, "author": {"role": role}, "create_time": 1794945913.5, "content": content, "metadata": {}}
+    return {"id": name, "parent": parent, "children": children, "message": message if role else None}
+
+
+CHATGPT = {
+    "title": "Cranes",
+    "create_time": 1794945913.5,
+    "mapping": {
+        "root": chatgpt_node("root", None, ["s"], "", ""),
+        "s": chatgpt_node("s", "root", ["q1", "q2"], "system", ""),
+        "q1": chatgpt_node("q1", "s", ["a1"], "user", "Which crane?"),
+        "a1": chatgpt_node("a1", "q1", [], "assistant", "Ottilie."),
+        "q2": chatgpt_node("q2", "s", ["a2", "q2"], "user", "Which tug?"),
+        "a2": chatgpt_node("a2", "q2", [], "tool", "Alma"),
+    },
+    "conversation_id": "conversation-1",
+}
+CLAUDE_EXPORT = {
+    "uuid": "conversation-2",
+    "name": "Cranes",
+    "created_at": "2026-11-17T20:05:25.015Z",
+    "chat_messages": [
+        {
+            "uuid": "m1",
+            "sender": "human",
+            "text": "List.",
+            "content": [{"type": "text", "text": "List.", "citations": []}],
+            "attachments": [{"file_name": "a.txt", "extracted_content": "Ottilie"}],
+        },
+        {
+            "uuid": "m2",
+            "sender": "assistant",
+            "text": "",
+            "content": [
+                {"type": "tool_use", "id": None, "name": "ls", "input": {}},
+                {"type": "tool_result", "tool_use_id": None, "content": [{"type": "text", "text": "a.py"}]},
+                {"type": "text", "text": "One file."},
+            ],
+        },
+    ],
+}
+
+
+def test_an_export_of_chatgpt_is_read_with_all_branches_of_a_conversation():
+    empty = {**CHATGPT, "conversation_id": "conversation-3", "mapping": {}}
+    for raw in (json.dumps([CHATGPT, empty]).encode(), json.dumps([CHATGPT, empty], indent=1).encode() + b"\n"):
+        assert detect_file(raw) == "chat_export"
+        found = entries_of(raw)
+        assert outline(found) == [USER, CALL, USER, ANSWER, EVENT]
+        assert [entry.session for entry in found] == [*["conversation-1"] * 4, "conversation-3"]
+        assert [json.loads(entry.content)["content"] for entry in found[:4]] == [
+            *("Which crane?", "Ottilie.", "Which tug?", "Alma"),
+        ]
+        assert found[0].ts == 1794945913500000
+
+
+def test_an_export_of_claude_is_read_with_calls_and_results():
+    raw = json.dumps([CLAUDE_EXPORT, {**CLAUDE_EXPORT, "uuid": "conversation-4"}], indent=2).encode()
+    assert detect_file(raw) == "chat_export"
+    found = entries_of(raw)
+    assert outline(found) == [USER, CALL, ANSWER, CALL] * 2
+    assert {entry.session for entry in found} == {"conversation-2", "conversation-4"}
+    made = contents(raw)
+    assert made[0]["content"][0]["text"] == "[file a.txt]\nOttilie"
+    assert made[1]["content"][0]["id"] == made[2]["content"][0]["tool_use_id"] == "m2-0"
+
+
+def test_members_of_unexpected_types_are_no_messages():
+    for odd in ({}, [], 7, None, True):
+        for name, line in (("pi", PI[1]), ("gemini_cli", GEMINI[1]), ("opencode", OPENCODE[1])):
+            first = {"pi": PI[0], "gemini_cli": GEMINI[0], "opencode": OPENCODE[0]}[name]
+            good = {"pi": PI[1], "gemini_cli": GEMINI[1], "opencode": OPENCODE[1]}[name]
+            changed = [{**line, member: odd} for member in line]
+            entries_of(lines(first, good, *changed))
+    for export in (CHATGPT, CLAUDE_EXPORT):
+        changed = [{**export, member: odd} for member in export for odd in ({}, [], 7, None, True)]
+        entries_of(json.dumps([export, *changed], indent=1).encode())

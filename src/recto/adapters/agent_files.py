@@ -15,12 +15,16 @@ from recto.adapters.agent_databases import is_database, write_sessions
 from recto.engine.recorded_messages import RecordedMessages
 from recto.errors import InputError
 from recto.transcript.events import event
+from recto.transcript.sources import SessionSource
 
 if TYPE_CHECKING:
     from recto.engine.importer import Advance, Importer, ImportResult
 
 _MAX_FILES = 20_000
 """Files of one agent that are listed."""
+_TASK_FILE = "api_conversation_history.json"
+_TASKS = {"saoudrizwan.claude-dev": "cline", "rooveterinaryinc.roo-cline": "roo-code"}
+"""Extensions of Visual Studio Code that keep a folder per task, and the agents they are."""
 _AREA = "imports"
 """The records of imported files, by the hash of their bytes."""
 
@@ -84,6 +88,20 @@ _PLACES = (
         variable="",
         folder=".local/share/opencode",
         patterns=("opencode.db",),
+        is_readable=True,
+    ),
+    _Place(
+        agent="Cline",
+        variable="",
+        folder=".config/Code/User/globalStorage/saoudrizwan.claude-dev",
+        patterns=(f"tasks/*/{_TASK_FILE}",),
+        is_readable=True,
+    ),
+    _Place(
+        agent="Roo Code",
+        variable="",
+        folder=".config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
+        patterns=(f"tasks/*/{_TASK_FILE}",),
         is_readable=True,
     ),
     _Place(agent="Cursor", variable="", folder=".config/Cursor/User/globalStorage", patterns=("state.vscdb",)),
@@ -164,8 +182,13 @@ class AgentImport:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         if self._records.find_record(_AREA, digest[:2], digest) is not None:
             return FileOutcome(file=file)
+        agent = _TASKS.get(file.parent.parent.parent.name, "") if file.name == _TASK_FILE else ""
         imported = self._importer.import_file(
-            file, keep_going=self._keep_going, recorded=recorded, project=_project_beside(file)
+            file,
+            session=self._records.key(f"{agent}-{file.parent.name}") if agent else None,
+            keep_going=self._keep_going,
+            recorded=recorded,
+            source=SessionSource(agent=agent, project=_project_beside(file)),
         )
         if not imported.problems:
             payload = {"file": file.name, "entries": imported.entries}

@@ -143,12 +143,12 @@ class Importer:
         keep_going: bool = False,
         advance: Advance = lambda _: None,
         recorded: RecordedMessages | None = None,
-        project: str = "",
+        source: SessionSource | None = None,
     ) -> ImportResult:
         """Import a file. `advance` is called for every byte read; each is read twice.
 
-        With `recorded`, messages of sessions that went through the gateway are not stored again. `project` is the
-        folder that the agent worked in, if the file does not name it.
+        With `recorded`, messages of sessions that went through the gateway are not stored again. `source` is the
+        agent and the folder that it worked in, where the file does not name them.
         """
         scan = self._scan(path, None if session is None else session_key(session), keep_going, advance)
         if recorded is not None and not scan.keeps_chain:
@@ -160,7 +160,7 @@ class Importer:
             self._import_chain(scan, advance)
         else:
             self._import_messages(scan, advance)
-        self._record_sources(scan, project)
+        self._record_sources(scan, source or SessionSource())
         proposed = sum(
             self.propose(name, memory)
             for name in scan.renamed
@@ -232,11 +232,11 @@ class Importer:
             if entry.session == session and entry.kind == MESSAGE:
                 yield entry.content, entry.wire
 
-    def _record_sources(self, scan: _FileScan, project: str) -> None:
+    def _record_sources(self, scan: _FileScan, other: SessionSource) -> None:
         """Record the agent and the project of sessions that an agent's file holds."""
-        if not scan.source.agent:
+        source = SessionSource(agent=scan.source.agent or other.agent, project=scan.source.project or other.project)
+        if not source.agent:
             return
-        source = replace(scan.source, project=scan.source.project or project)
         for name in scan.entries:
             stored = scan.recorded.get(name)
             for key in stored.sessions if stored else (name,):

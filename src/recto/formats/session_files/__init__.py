@@ -12,6 +12,7 @@ from recto.formats.json_spans import Json, members, parse
 from recto.formats.message import object_in, text_in
 from recto.formats.registry import FORMATS, own_format
 from recto.formats.session_files import (
+    chat_exports,
     claude_code,
     codex,
     flat_jsonl,
@@ -50,8 +51,9 @@ __all__ = [
 
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
-    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, neutral "
-    f"session lines, JSON or JSONL with messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
+    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, exports "
+    "of ChatGPT and Claude, neutral session lines, JSON or JSONL with messages of "
+    f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
 """Bytes of a file that show its format, if they contain one complete line."""
@@ -77,7 +79,7 @@ _AGENTS: Final[Mapping[str, str]] = {
 }
 """The agents that write files in these formats."""
 _DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {
-    module.NAME: module.read_document for module in (gemini_cli, opencode)
+    module.NAME: module.read_document for module in (gemini_cli, opencode, chat_exports)
 }
 """Formats of which one document can be a whole file."""
 
@@ -180,10 +182,11 @@ def _inspect(head: bytes, source: str) -> _FileSignature:
         raise UnknownFormat(source, KNOWN, "this is none of the formats that are known" if text else "it is empty")
     is_document = _is_document(lines)
     if is_document:
-        fields = _leading_members(text)
-        for name in _DOCUMENT_FORMATS:
-            format = _LINE_FORMATS[name]
-            if format.is_line(fields):
+        fields = _leading_members(text.removeprefix("[").lstrip())
+        if text.startswith("[") and chat_exports.is_document(fields, text):
+            return _FileSignature(format=chat_exports.NAME, is_document=True)
+        for name, format in _LINE_FORMATS.items():
+            if name in _DOCUMENT_FORMATS and format.is_line(fields):
                 return _FileSignature(format=name, session=_session(format.session_in, [fields]), is_document=True)
     wire = next((own.name for fields in seen if (own := own_format(fields))), None)
     return _FileSignature(format=message_arrays.NAME, wire=wire, is_document=is_document)

@@ -10,7 +10,7 @@ from typing import Final
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.message import role_of
 from recto.formats.json_spans import Json
-from recto.formats.message import object_in
+from recto.formats.message import object_in, text_in
 from recto.formats.session_files.jsonl import JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members, session_name
 
@@ -46,7 +46,7 @@ def reader(session: str) -> LineReader:
         name = _session(session, fields)
         message = object_in(fields.get("message"))
         if fields.get("type") not in ("user", "assistant") or not isinstance(message.get("role"), str):
-            return [line.as_event(name, ts=ts, meta=meta, is_known=fields.get("type") in _REQUEST_PARTS)]
+            return [line.as_event(name, ts=ts, meta=meta, is_known=text_in(fields.get("type")) in _REQUEST_PARTS)]
         meta |= present_members(message, "model", "usage", "stop_reason")
         if isinstance(message_id := message.get("id"), str):
             meta |= present_members({"message_id": message_id}, "message_id")

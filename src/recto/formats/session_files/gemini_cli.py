@@ -93,7 +93,7 @@ def _entries(line: JsonlLine, fields: dict[str, Json], session: str, seen: _Seen
     found = [
         Conversion(message, microseconds(record.get("timestamp")), _meta(record))
         for record in records
-        if record.get("type") in _MESSAGES
+        if text_in(record.get("type")) in _MESSAGES
         for message in seen.new_in(record)
     ]
     if found:

@@ -26,7 +26,7 @@ def is_line(fields: dict[str, Json]) -> bool:
     """Whether only pi writes such a line."""
     if fields.get("type") == "session":
         return {"id", "cwd"} <= fields.keys()
-    return fields.get("type") in _TYPES and {"id", "parentId"} <= fields.keys() and "role" not in fields
+    return text_in(fields.get("type")) in _TYPES and {"id", "parentId"} <= fields.keys() and "role" not in fields
 
 
 def session_in(fields: dict[str, Json]) -> Json:

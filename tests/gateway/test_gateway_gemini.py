@@ -362,3 +362,25 @@ def test_the_tools_of_a_client_of_another_format_are_called_by_gemini(tmp_path, 
         assert all(name in result and "words of" in result for name, result in zip(calls, results, strict=True))
         sessions = {one.session for one in gw.store.sessions() if messages_in(gw, one.session)}
         assert len(sessions) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_model_asks_for_a_new_window_and_goes_on_with_its_task(tmp_path, upstream, stream):
+    steps = [Says(calls=(("new_context", {"plan": ["the roof"]}),)), Says(calls=(("read_file", {"path": "a"}),))]
+    upstream.answer = lambda asked: steps.pop(0)
+    said = [user("Build the house."), {"role": "model", "parts": [{"text": "The walls are up. " * 400}]}]
+    said += [user("Go on."), {"role": "model", "parts": [{"text": "Done."}]}, user("And the roof?")]
+    settings = {"gateway": {"new_windows": True}, "models": {MODEL: {"window": 16_000}}}
+    with gateway(tmp_path, upstream.url, speaks=("gemini",), **settings) as gw:
+        method, query = ("streamGenerateContent", "?alt=sse") if stream else ("generateContent", "")
+        answer = post(gw, said, method, query=query, tools=TOOLS)
+    assert answer.status_code == 200, answer.text
+    first, second = upstream.asked
+    assert first.problems == second.problems == []
+    names = [function["name"] for tool in second.body["tools"] for function in tool["functionDeclarations"]]
+    assert names == ["read_file", "new_context", "history_search", "history_read", "note"]
+    assert "The walls are up. " * 400 in first.raw.decode()
+    assert "The walls are up. " * 400 not in second.raw.decode()
+    assert "the roof" in second.raw.decode()
+    assert '"read_file"' in answer.text
+    assert "new_context" not in answer.text

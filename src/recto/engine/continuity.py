@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recto.context.compaction.layout import CountText
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
+from recto.context.policies.prune import Prune
 from recto.context.window.notes import Note
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.checkpoint import CONTINUED, Changes, Checkpoint, Environment, TaskStatement
@@ -266,6 +267,12 @@ class WindowContinuity:
             rules.compact, name="new_window", keep_recent_tokens=0, handoff_tokens=self._page_tokens(rules)
         )
         return at_once(rules, policy, recent=0)
+
+    def rules_without_summary(self, rules: ReliefRules, used: int) -> ReliefRules:
+        """The same for a prompt of so few tokens that no summary of it is worth writing."""
+        policy = Prune()
+        record = min(rules.record_tokens, used // 4)
+        return replace(rules, policies=(policy,), forced_policy=policy, record_tokens=record)
 
     def _page_tokens(self, rules: ReliefRules) -> int:
         return max(min(self.rules.resume_tokens, rules.input_budget // 10), 1)

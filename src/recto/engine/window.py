@@ -574,6 +574,10 @@ class Window:
             state = self.state
             before = self.continuity.before_new_window(state, rules, source, changes)
             planned = self._relief.plan(state, rules, self.builder, self._cache_age(state))
+            if by and not planned.relief.plans and not planned.relief.postponed:
+                # No summary is worth its tokens: a window that was asked for evicts without one, with a short record.
+                short = self.continuity.rules_without_summary(rules, self.builder.prompt_tokens(state))
+                planned = self._relief.plan(state, short, self.builder, self._cache_age(state))
             pending = self._relief.open_window(planned, self.messages, before, by=by, reason=reason)
             with suppress(KeyReused, AppendConflict):  # another process wrote meanwhile
                 entries = self.continuity.store(pending.drafts, pending.after)

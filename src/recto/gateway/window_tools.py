@@ -126,8 +126,8 @@ def stated_changes(fields: Mapping[str, Json]) -> Changes:
 
 def opening_text(names: Collection[str]) -> str:
     """Return the answer to a call of `new_context`: what the model sees at the beginning of the new window."""
-    where = f" {HISTORY_SEARCH} finds them." if HISTORY_SEARCH in names else ""
+    where = f": {HISTORY_SEARCH} finds them" if HISTORY_SEARCH in names else ""
     return (
-        "[A new window is open. Earlier messages are stored and no longer shown."
-        f"{where} A page with the state of the work is shown with the current request. Go on with the task.]"
+        "[A new window is open. Earlier messages are evicted, and stay stored"
+        f"{where}. A page with the state of the work is shown with the current request. Go on with the task.]"
     )

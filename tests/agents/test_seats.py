@@ -197,3 +197,33 @@ def test_the_seat_in_opencode_keeps_the_record_whatever_the_summary_says(tmp_pat
         assert "kestrel" in last
         host.plugin("uninstall")
         assert host.settings() == before
+
+
+def test_the_turns_of_an_editors_agent_are_stored(tmp_path):
+    with running(ScriptedUpstream(answer=lambda asked: Says(_DECIDED))) as upstream:
+        host = Host("opencode", tmp_path, upstream.url)
+        made = host.call("-")
+        command = [str(_PROGRAM), "--store", str(host.store), "acp", "--", made.command[0], "acp"]
+        folder = tmp_path / "work"
+        with subprocess.Popen(
+            command, cwd=folder, env=made.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+
+            def asked(id: int, method: str, **params: object) -> dict[str, object]:
+                message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+                process.stdin.write(json.dumps(message) + "\n")
+                process.stdin.flush()
+                return next(answer for answer in map(json.loads, process.stdout) if answer.get("id") == id)["result"]
+
+            asked(1, "initialize", protocolVersion=1, clientCapabilities={})
+            session = str(asked(2, "session/new", cwd=str(folder), mcpServers=[])["sessionId"])
+            asked(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": _TASK}])
+            process.stdin.close()
+            process.wait(_SECONDS)
+    with recto.open(host.store, session=session) as opened:
+        said_by = [
+            (entry.role, json.loads(entry.content)["content"]) for entry in opened.read() if entry.role != "event"
+        ]
+    assert said_by == [("user", _TASK), ("assistant", _DECIDED)]

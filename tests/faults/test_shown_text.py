@@ -233,6 +233,7 @@ def said_at(home: Path, *arguments: str) -> str:
 
 
 PRINTING: dict[str, list[tuple[str, ...]]] = {
+    "acp": [("acp", TERMINAL[8].replace("\x00", ""))],
     "audit": [("audit",), ("audit", "--text"), ("audit", "--all"), ("audit", "--csv", "--text", "--all")],
     "checkpoint": [("checkpoint",)],
     "compact": [("compact", MARKUP[3] + TERMINAL[8].replace("\x00", ""))],

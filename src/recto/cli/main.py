@@ -17,6 +17,7 @@ from recto.version import __version__
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
 COMMANDS: dict[str, tuple[str, str]] = {
+    "acp": ("recto.cli.acp", "Store every turn of an editor's agent (ACP)."),
     "audit": ("recto.cli.audit", "Show what was done to sessions: when, why, at what cost."),
     "chat": ("recto.cli.chat", "Talk to a model, with a window that stays in bounds."),
     "checkpoint": ("recto.cli.checkpoint", "Save and show the state of a session's work."),
@@ -76,7 +77,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "memory",
         "consolidate",
     ),
-    "Serve": ("serve", "keys", "mcp", "hook", "plugin"),
+    "Serve": ("serve", "keys", "mcp", "hook", "plugin", "acp"),
     "Operate": ("config", "models", "store", "index", "verify", "trust", "completion"),
     "Lab": ("lab",),
 }

@@ -64,11 +64,14 @@ class Screens:
     def readings(self, session: str) -> dict[str, tuple[int, int, str, int]]:
         """What each screen says: tokens, room, zone and turn."""
         reading = self.get("/session", session)["reading"]
+        health = self.get("/session/health", session)
+        if health["turns"]:
+            assert health["forecast"]["until_red"] == reading["turns_until_red"]
         found = {
             "page and sidebar": reading,
             "page, window": self.get("/session/window", session),
             "page, budget": self.get("/session/context", session)["reading"],
-            "page, health": self.get("/session/health", session)["reading"],
+            "page, health": health["reading"],
             "recto context": json.loads(called_at(self.home, "context", "list", "--session", session, "--json"))[
                 "reading"
             ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import click
 from rich.table import Column, Table
@@ -41,7 +40,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
     """
     with open_existing_session(settings, session) as opened:
         report = build_health_report(settings, opened.store, opened.key, turns)
-        report = replace(report, reading=current_reading(opened.window))
+        report = report.now(current_reading(opened.window))
     if as_json:
         print_json(report)
     else:

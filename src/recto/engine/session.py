@@ -716,7 +716,7 @@ class SessionHealth:
         report = (session.monitor or Monitor(session.store, session.key)).report(
             turns, session.window.rules.thresholds.red
         )
-        return replace(report, reading=current_reading(session.window))
+        return report.now(current_reading(session.window))
 
     def on_alert(self, callback: Callable[[Alert], object]) -> None:
         """Calls back when an alert is raised, and when it is over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 
 from recto.context.window.pressure import VELOCITY_TURNS, PressureReading, Thresholds, turns_until
@@ -42,6 +42,15 @@ class Forecast:
     until_full: int | None
     """Turns until the prompt would not fit without relief."""
 
+    @classmethod
+    def of(cls, reading: PressureReading) -> Forecast:
+        """The forecast for a prompt, at the pace of its reading."""
+        return cls(
+            pace=reading.velocity,
+            until_red=reading.turns_until_red,
+            until_full=turns_until(reading.room - reading.tokens, reading.velocity),
+        )
+
     @property
     def says(self) -> str:
         """The forecast as a sentence."""
@@ -68,6 +77,10 @@ class HealthReport:
     """How full the prompt is now, as every screen shows it; None where only the stored turns were read."""
     sinks_failed: int = 0
     """How often a health sink failed since the session was opened."""
+
+    def now(self, reading: PressureReading) -> HealthReport:
+        """The report with what every screen shows of the prompt as it is now, and the forecast from there."""
+        return replace(self, reading=reading, forecast=self.forecast and Forecast.of(reading))
 
     @property
     def last(self) -> TurnHealth | None:

@@ -38,7 +38,12 @@ const BEHIND = [
   { name: COMPONENTS.reserve, shade: "reserve", used: 0, about: "" },
 ];
 
-const ALIGN = { yellow: "center", orange: "right", red: "left" } as const;
+/** Zones may begin close to each other: yellow is named left of its line, red right of it, orange above both. */
+const LABEL = {
+  yellow: { align: "right" },
+  orange: { align: "center", distance: 19 },
+  red: { align: "left" },
+} as const;
 
 export function windowBar(report: Report, zones: Timeline | undefined): ChartOption {
   const { text, axis, tooltip, legend } = dress();
@@ -53,8 +58,7 @@ export function windowBar(report: Report, zones: Timeline | undefined): ChartOpt
     data: (begins ?? []).map(({ zone, at }) => ({
       xAxis: at * report.room,
       lineStyle: { color: colour(zone), type: "dashed", width: 1.5 },
-      // Orange and red may be close: their names go to either side.
-      label: { ...text, color: colour(zone), formatter: zone, position: "end", align: ALIGN[zone] },
+      label: { ...text, color: colour(zone), formatter: zone, position: "end", ...LABEL[zone] },
     })),
   };
   const areas = {
@@ -62,7 +66,7 @@ export function windowBar(report: Report, zones: Timeline | undefined): ChartOpt
     data: [part(report.tokens, report.room, "free"), part(report.room, report.window, "reserve")],
   };
   return {
-    grid: { left: 4, right: 14, top: 76, bottom: 4, containLabel: true },
+    grid: { left: 4, right: 14, top: 88, bottom: 4, containLabel: true },
     legend: { ...legend, top: 0, left: 0, selectedMode: false },
     tooltip: { ...tooltip, trigger: "item" },
     xAxis: { type: "value", max: report.window, ...axis, splitLine: { show: false } },

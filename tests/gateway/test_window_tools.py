@@ -140,7 +140,7 @@ def test_a_new_window_is_undone_like_any_decision_and_the_audit_shows_it(world):
     answer = ask(gw, "chat", said)
     name = answer.headers["x-recto-session-id"]
     (decision,) = events_in(gw, answer, "window_opened")
-    printed = called("--store", gw.gateway.settings.store, "audit", name, "--json").stdout
+    printed = called("--store", gw.gateway.settings.store, "audit", "--session", name, "--json").stdout
     lines = [json.loads(line) for line in printed.splitlines()]
     assert [(line["kind"], line["by"]) for line in lines if line.get("by") == "the model"] == [
         ("window_tools_answered", "the model"),

@@ -6,12 +6,15 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
+from click import UsageError
 from tests.cli.calling import called_at
 
 from recto.adapters.agent_files import AgentFileWatch, find_agent_files
+from recto.cli.import_export import ImportPolicy
 from recto.cli.main import EXIT_INPUT
 from recto.formats.entry_text import entry_text
 from recto.formats.session_files.types import microseconds
@@ -271,3 +274,30 @@ def test_a_task_of_cline_is_a_session_of_its_own(home):
     assert "3 files, 5 entries, 5 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
     assert said_in(home, "cline-2") == ["The dock number 2 is closed."]
     assert "cline-1" in called_at(home, "recall", "which dock is closed", "--agent", "cline")
+
+
+def test_only_the_sessions_of_a_project_are_imported_where_one_is_named(home):
+    codex_session(home)
+    said = called_at(home, "import", "--discover", "--yes", "--project", "/work/harbour")
+    assert "2 files, 1 of other projects, 2 entries, 2 new" in said
+    assert said_in(home, ID) == []
+
+
+def test_secrets_are_masked_before_anything_is_stored(home):
+    key = "sk-ant-" + "a1B2" * 8
+    grown(home, claude_line(2, "user", f"Use the key {key} for it."))
+    called_at(home, "import", "--discover", "--yes", "--mask-secrets")
+    assert said_in(home, ID)[-1] == "Use the key [secret left out: anthropic] for it."
+    with closing(SqliteStore(home / ".recto" / "transcript.db", create=False)) as store:
+        assert not any(key.encode() in entry.content + entry.meta for entry in store.read(ID)), "nor in the layout"
+
+
+def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked():
+    class Shared:
+        store = SimpleNamespace(is_local=False)
+        view = None
+
+    with pytest.raises(UsageError, match="--project FOLDER"):
+        ImportPolicy().make(Shared())
+    assert ImportPolicy(project=Path("/work")).make(Shared())._masks_secrets
+    assert not ImportPolicy(project=Path("/work"), masks_secrets=False).make(Shared())._masks_secrets

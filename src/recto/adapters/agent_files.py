@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from recto.adapters.agent_databases import is_database, write_sessions
 from recto.engine.recorded_messages import RecordedMessages
 from recto.errors import InputError
+from recto.formats.session_files import detect_source
+from recto.text.secrets import mask_secrets
 from recto.transcript.events import event
 from recto.transcript.sources import SessionSource
 
@@ -25,6 +27,8 @@ _MAX_FILES = 20_000
 _TASK_FILE = "api_conversation_history.json"
 _TASKS = {"saoudrizwan.claude-dev": "cline", "rooveterinaryinc.roo-cline": "roo-code"}
 """Extensions of Visual Studio Code that keep a folder per task, and the agents they are."""
+_HEAD_BYTES = 1 << 20
+"""Bytes of a file in which its project is named."""
 _AREA = "imports"
 """The records of imported files, by the hash of their bytes."""
 
@@ -146,15 +150,23 @@ class FileOutcome:
     """None where the file is as it was when it was imported, or could not be read."""
     reason: str = ""
     """Why nothing was imported."""
+    is_elsewhere: bool = False
+    """Whether it is a session of another project than the one whose sessions are imported."""
 
 
 class AgentImport:
     """Imports files of agents into a store: what is new, and was not recorded by the gateway."""
 
-    def __init__(self, importer: Importer, *, keep_going: bool = False) -> None:
+    def __init__(
+        self, importer: Importer, *, keep_going: bool = False, project: str = "", masks_secrets: bool = False
+    ) -> None:
         self._importer = importer
         self._records = importer.view
         self._keep_going = keep_going
+        self._project = SessionSource(project=project)
+        """The folder whose sessions are imported; empty for all."""
+        self._masks_secrets = masks_secrets
+        """Whether keys and passwords are replaced before anything is stored."""
 
     def run(self, files: Iterable[Path], advance: Advance = lambda _: None) -> Iterator[FileOutcome]:
         """Import files one by one, and the sessions of databases; what cannot be read is yielded with the reason.
@@ -178,13 +190,26 @@ class AgentImport:
                 advance(2 * file.stat().st_size)
 
     def _import(self, file: Path, recorded: RecordedMessages) -> FileOutcome:
-        with file.open("rb") as opened:
+        if self._project.project:
+            with file.open("rb") as opened:
+                _, project = detect_source(opened.read(_HEAD_BYTES), file.name)
+            if not self._project.contains(SessionSource(project=project or _project_beside(file))):
+                return FileOutcome(file=file, is_elsewhere=True)
+        if not self._masks_secrets:
+            return self._import_copy(file, file, recorded)
+        with tempfile.TemporaryDirectory(prefix="recto-import-") as folder:  # for its owner alone
+            copy = Path(folder) / file.name
+            _write_masked(file, copy)
+            return self._import_copy(file, copy, recorded)
+
+    def _import_copy(self, file: Path, copy: Path, recorded: RecordedMessages) -> FileOutcome:
+        with copy.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         if self._records.find_record(_AREA, digest[:2], digest) is not None:
             return FileOutcome(file=file)
         agent = _TASKS.get(file.parent.parent.parent.name, "") if file.name == _TASK_FILE else ""
         imported = self._importer.import_file(
-            file,
+            copy,
             session=self._records.key(f"{agent}-{file.parent.name}") if agent else None,
             keep_going=self._keep_going,
             recorded=recorded,
@@ -195,6 +220,15 @@ class AgentImport:
             record = event(self._importer.clock, _AREA, payload, digest, surface="import")
             self._records.append_record(_AREA, digest[:2], [record])
         return FileOutcome(file=file, imported=imported)
+
+
+def _write_masked(file: Path, copy: Path) -> None:
+    """Copy a file with every key and password replaced by a note. Bytes that are not UTF-8 stay."""
+    with (
+        file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines,
+        copy.open("w", encoding="utf-8", errors="surrogateescape", newline="") as masked,
+    ):
+        masked.writelines(map(mask_secrets, lines))
 
 
 def _project_beside(file: Path) -> str:

@@ -22,7 +22,7 @@ from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
-from recto.engine.importer import ImportResult
+from recto.engine.importer import Importer, ImportResult
 from recto.errors import InputError, RectoError
 from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
@@ -31,6 +31,16 @@ from recto.transcript.protocols import TranscriptStore
 @click.command("import")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--discover", is_flag=True, help="Find the sessions of coding agents on this machine, and import them.")
+@click.option(
+    "--project",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With --discover: only the sessions of this project folder.",
+)
+@click.option(
+    "--mask-secrets/--no-mask-secrets",
+    default=None,
+    help="With --discover: replace keys and passwords before anything is stored. [default: in a shared store]",
+)
 @click.option("--yes", is_flag=True, help="With --discover: do not ask for confirmation.")
 @session_option("Import into this session. [default: as the file names it]")
 @click.option(
@@ -42,10 +52,12 @@ from recto.transcript.protocols import TranscriptStore
 @click.option("--keep-going", is_flag=True, help="Keep unreadable lines as they are, report them, and read the rest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file.")
 @click.pass_obj
-def import_command(
+def import_command(  # noqa: PLR0913, PLR0917  # an argument for each option
     settings: Settings,
     files: tuple[Path, ...],
     discover: bool,
+    project: Path | None,
+    mask_secrets: bool | None,
     yes: bool,
     session: str | None,
     model: str | None,
@@ -67,8 +79,11 @@ def import_command(
     if discover:
         if files or session:
             raise click.UsageError("--discover takes neither files nor --session")
-        _import_discovered(settings, model, keep_going=keep_going, as_json=as_json, yes=yes)
+        policy = ImportPolicy(project=project, masks_secrets=mask_secrets, keep_going=keep_going)
+        _import_discovered(settings, model, policy, as_json=as_json, yes=yes)
         return
+    if project or mask_secrets is not None:
+        raise click.UsageError("--project and --mask-secrets are for --discover")
     if not files:
         raise click.UsageError("name files, or find the sessions of agents on this machine: recto import --discover")
     problems = 0
@@ -91,7 +106,33 @@ def import_command(
         click.get_current_context().exit(1)
 
 
-def _import_discovered(settings: Settings, model: str | None, *, keep_going: bool, as_json: bool, yes: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPolicy:
+    """What of the sessions on this machine is imported, and how."""
+
+    project: Path | None = None
+    masks_secrets: bool | None = None
+    """None: where the store is shared."""
+    keep_going: bool = False
+
+    def make(self, importer: Importer) -> AgentImport:
+        """Returns the import. Into a shared store, only the sessions of a project go that the user names."""
+        is_shared = not importer.store.is_local
+        if is_shared and self.project is None:
+            raise click.UsageError(
+                "this store is shared: say which project's sessions go there, with --project FOLDER (. for this one)"
+            )
+        return AgentImport(
+            importer,
+            keep_going=self.keep_going,
+            project=str(self.project.resolve()) if self.project else "",
+            masks_secrets=is_shared if self.masks_secrets is None else self.masks_secrets,
+        )
+
+
+def _import_discovered(
+    settings: Settings, model: str | None, policy: ImportPolicy, *, as_json: bool, yes: bool
+) -> None:
     """Imports what agents on this machine have stored, after the user has seen what that is."""
     found = find_agent_files(Path.home(), os.environ)
     print_found(found)
@@ -100,9 +141,10 @@ def _import_discovered(settings: Settings, model: str | None, *, keep_going: boo
         err.print("No sessions of coding agents were found on this machine.", markup=False)
         return
     if not yes:
-        click.confirm(f"Import {len(readable):,} files into {settings.store}?", abort=True, err=True)
+        what = f"what is of {policy.project}" if policy.project else f"{len(readable):,} files"
+        click.confirm(f"Import {what} into {settings.store}?", abort=True, err=True)
     with closing(open_store(settings)) as store:
-        agents = AgentImport(make_importer(settings, store, model, settings.tenant), keep_going=keep_going)
+        agents = policy.make(make_importer(settings, store, model, settings.tenant))
         with progress("importing", 2 * sum(file.stat().st_size for file in readable), of_bytes=True) as advance:
             total = _import_all(agents, readable, advance, as_json=as_json)
     if not as_json:
@@ -127,6 +169,7 @@ class ImportTotal:
     new: int = 0
     recorded: int = 0
     unchanged: int = 0
+    elsewhere: int = 0
     failed: int = 0
     """Files that were not imported, or only in part."""
 
@@ -134,14 +177,16 @@ class ImportTotal:
         """Adds what came of a file."""
         imported = outcome.imported
         self.failed += bool(outcome.reason or (imported and imported.problems))
-        self.unchanged += imported is None and not outcome.reason
+        self.elsewhere += outcome.is_elsewhere
+        self.unchanged += imported is None and not outcome.reason and not outcome.is_elsewhere
         if imported is not None:
             self.entries += imported.entries
             self.new += imported.new
             self.recorded += imported.recorded
 
     def __str__(self) -> str:
-        unchanged = f"{self.unchanged:,} unchanged, " if self.unchanged else ""
+        unchanged = f"{self.elsewhere:,} of other projects, " if self.elsewhere else ""
+        unchanged += f"{self.unchanged:,} unchanged, " if self.unchanged else ""
         recorded = f", {self.recorded:,} messages recorded by the gateway before" if self.recorded else ""
         return f"{unchanged}{self.entries:,} entries, {self.new:,} new{recorded}; {self.failed:,} with problems"
 

@@ -11,21 +11,25 @@ import click
 
 from recto.adapters.agent_files import AgentFileWatch, AgentImport, find_agent_files
 from recto.cli.console import err, format_time, out, safe
-from recto.cli.import_export import ImportTotal, print_found
+from recto.cli.import_export import ImportPolicy, ImportTotal, print_found
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_importer, open_store
 
 
 @click.command("watch")
 @click.option("--every", default=5.0, show_default=True, type=click.FloatRange(0.5), help="Seconds between two looks.")
+@click.option(
+    "--project", type=click.Path(file_okay=False, path_type=Path), help="Only the sessions of this project folder."
+)
 @click.option("--once", is_flag=True, help="Import what is new now, and end.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def watch_command(settings: Settings, every: float, once: bool, yes: bool) -> None:
+def watch_command(settings: Settings, every: float, project: Path | None, once: bool, yes: bool) -> None:
     """Imports the sessions of coding agents on this machine, and what they add to them, until Ctrl-C.
 
     Looks at the names, sizes and times of session files, and reads those that changed. Messages that went through the
-    gateway are not stored again. Prints a line for each import, and one for each file that cannot be read.
+    gateway are not stored again. Into a shared store, secrets are masked, and --project is needed. Prints a line for
+    each import, and one for each file that cannot be read.
 
     \b
     Examples:
@@ -38,7 +42,7 @@ def watch_command(settings: Settings, every: float, once: bool, yes: bool) -> No
         click.confirm(f"Import them and what is added to them into {settings.store}?", abort=True, err=True)
     total = ImportTotal()
     with closing(open_store(settings)) as store, suppress(KeyboardInterrupt):
-        agents = AgentImport(make_importer(settings, store, tenant=settings.tenant))
+        agents = ImportPolicy(project=project).make(make_importer(settings, store, tenant=settings.tenant))
         watch = AgentFileWatch(Path.home(), os.environ)
         while True:
             _import_changed(agents, watch, total)

@@ -270,7 +270,11 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],
     "pin": [("pin", "2"), ("pin", "2", "--session", TERMINAL[8])],
-    "plugin": [("plugin", "record", "pi", NAMED), ("plugin", "install", "pi"), ("plugin", "uninstall", TERMINAL[8])],
+    "plugin": [
+        ("plugin", "record", "pi", "--session", KEY),
+        ("plugin", "install", "pi"),
+        ("plugin", "uninstall", TERMINAL[8]),
+    ],
     "read": [("read", f"recto://{KEY}/1"), ("read", f"recto://{KEY}/{TERMINAL[8]}"), ("read", TERMINAL[8])],
     "recall": [
         *(("recall", "question"), ("recall", "question", "--explain"), ("recall", TERMINAL[8] + TERMINAL[21])),

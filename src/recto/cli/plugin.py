@@ -96,7 +96,7 @@ def marketplace_command(folder: Path, program: str) -> None:
 
 @plugin_command.command("record")
 @click.argument("agent", type=click.Choice(["opencode", "pi"]))
-@click.argument("session")
+@click.option("--session", metavar="KEY", required=True, help="The agent's own id of the session.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="The session file of the agent.")
 @click.pass_obj
 def record_command(settings: Settings, agent: str, session: str, file: Path | None) -> None:
@@ -106,7 +106,7 @@ def record_command(settings: Settings, agent: str, session: str, file: Path | No
 
     \b
     Examples:
-      recto plugin record pi 8a1c… --file session.jsonl
+      recto plugin record pi --session 8a1c… --file session.jsonl
     """
     from recto.adapters.coding_agents import compaction_record  # noqa: PLC0415  # start-up
 

@@ -8,7 +8,7 @@ const SECONDS = 30
 /** What Recto knows of a session. Messages go to its standard input; a failure is an empty text, never an error. */
 function record(session, messages) {
   return new Promise((resolve) => {
-    const child = spawn(PROGRAM[0], [...PROGRAM.slice(1), "plugin", "record", "opencode", session], {
+    const child = spawn(PROGRAM[0], [...PROGRAM.slice(1), "plugin", "record", "opencode", "--session", session], {
       stdio: ["pipe", "pipe", "ignore"],
     })
     const timer = setTimeout(() => child.kill(), SECONDS * 1000)

@@ -8,9 +8,8 @@ const SECONDS = 30;
 /** What Recto knows of a session, from pi's own file. A failure is an empty text: pi compacts by itself then. */
 function record(session: string, file: string): Promise<string> {
 	return new Promise((resolve) => {
-		const child = spawn(PROGRAM[0], [...PROGRAM.slice(1), "plugin", "record", "pi", session, "--file", file], {
-			stdio: ["ignore", "pipe", "ignore"],
-		});
+		const asked = ["plugin", "record", "pi", "--session", session, "--file", file];
+		const child = spawn(PROGRAM[0], [...PROGRAM.slice(1), ...asked], { stdio: ["ignore", "pipe", "ignore"] });
 		const timer = setTimeout(() => child.kill(), SECONDS * 1000);
 		let text = "";
 		child.stdout.on("data", (chunk) => (text += chunk));

@@ -226,3 +226,23 @@ def test_the_turns_of_an_editors_agent_are_stored(tmp_path):
             (entry.role, json.loads(entry.content)["content"]) for entry in opened.read() if entry.role != "event"
         ]
     assert said_by == [("user", _TASK), ("assistant", _DECIDED)]
+
+
+def test_claude_code_installs_the_plugin_from_the_marketplace(tmp_path):
+    host = Host("claude-code", tmp_path, "http://127.0.0.1:9")
+    made = host.call("-")
+    market = tmp_path / "market"
+    subprocess.run(
+        [_PROGRAM, "plugin", "marketplace", market],
+        env={**os.environ, **made.environment},
+        check=True,
+        capture_output=True,
+    )
+    claude = made.command[0]
+    for words in (("marketplace", "add", str(market)), ("install", "recto@recto")):
+        run(Call((claude, "plugin", *words), made.environment), tmp_path / "work")
+    listed = subprocess.run(
+        [claude, "plugin", "details", "recto@recto"], env=made.environment, capture_output=True, text=True, check=True
+    )
+    for part in ("search-history", "recall", "PreCompact", "recto"):
+        assert part in listed.stdout

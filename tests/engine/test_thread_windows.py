@@ -53,7 +53,8 @@ def test_two_writers_never_overwrite_each_other(session, tmp_path):
 def test_the_text_that_begins_a_window_is_never_longer_than_codex_takes(session):
     session.append({"role": "user", "content": "Rename the module. " + "Überprüfe jede Zeile. " * 400})
     for number in range(60):
-        session.append({"role": "assistant", "content": f"We decided to use the host größe-{number} for the ledger."})
+        long = f"We decided to use international communications responsibilities administration {number} for the größe."
+        session.append({"role": "assistant", "content": long})  # words that are one token and many bytes
         write_file(session.window.events, f"/root/notes/{'ö' * 200}-{number}.md", "x", append=False)
     hint = thread_hint(thread_of(session))
     assert 1_000 < len(hint.encode()) <= MAX_HINT_BYTES

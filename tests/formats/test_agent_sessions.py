@@ -6,7 +6,7 @@ import json
 
 from tests.formats.file_checks import entries_of, lines, outline
 
-from recto.formats.session_files import detect_file
+from recto.formats.session_files import detect_file, detect_source
 
 PI = [
     {"type": "session", "version": 3, "id": "p1", "timestamp": "2026-11-17T20:05:25.015Z", "cwd": "/work"},
@@ -69,6 +69,32 @@ TOOL = {
     "callID": "c1",
     "state": {"status": "completed", "input": {"command": "ls"}, "output": "a.py"},
 }
+COPILOT = [
+    {
+        "type": "session.start",
+        "data": {"sessionId": "cop1", "context": {"cwd": "/work"}},
+        "id": "e1",
+        "timestamp": "2026-11-17T20:05:25Z",
+        "parentId": None,
+    },
+    {"type": "user.message", "data": {"content": "List."}, "id": "e2", "timestamp": "2026-11-17T20:05:26Z"},
+    {
+        "type": "assistant.message",
+        "data": {
+            "content": "I look.",
+            "model": "m",
+            "toolRequests": [{"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}],
+        },
+        "id": "e3",
+        "timestamp": "2026-11-17T20:05:27Z",
+    },
+    {
+        "type": "tool.execution_complete",
+        "data": {"toolCallId": "c1", "success": False, "error": {"message": "no such file"}},
+        "id": "e4",
+        "timestamp": "2026-11-17T20:05:28Z",
+    },
+]
 USER, CALL, ANSWER = ("user", "message"), ("assistant", "message"), ("tool", "message")
 EVENT = ("event", "imported_line")
 
@@ -143,6 +169,28 @@ def test_a_tool_call_of_opencode_is_a_call_and_a_result():
             ],
         },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "a.py"}]},
+    ]
+
+
+def test_a_copilot_cli_session_is_read():
+    found = entries_of(lines(*COPILOT))
+    assert outline(found) == [EVENT, USER, CALL, ANSWER]
+    assert {entry.session for entry in found} == {"cop1"}
+    assert detect_source(lines(*COPILOT)) == ("copilot-cli", "/work")
+    assert contents(lines(*COPILOT))[1:] == [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "ls"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "no such file", "is_error": True},
+            ],
+        },
     ]
 
 
@@ -232,9 +280,10 @@ def test_members_of_unexpected_types_are_no_messages():
     for odd in ({}, [], 7, None, True):
         for name, line in (("pi", PI[1]), ("gemini_cli", GEMINI[1]), ("opencode", OPENCODE[1])):
             first = {"pi": PI[0], "gemini_cli": GEMINI[0], "opencode": OPENCODE[0]}[name]
-            good = {"pi": PI[1], "gemini_cli": GEMINI[1], "opencode": OPENCODE[1]}[name]
-            changed = [{**line, member: odd} for member in line]
-            entries_of(lines(first, good, *changed))
+            entries_of(lines(first, line, *({**line, member: odd} for member in line)))
+        events = [{**event, member: odd} for event in COPILOT for member in event]
+        events += [{**event, "data": {**event["data"], member: odd}} for event in COPILOT for member in event["data"]]
+        entries_of(lines(*COPILOT, *events))
     for export in (CHATGPT, CLAUDE_EXPORT):
         changed = [{**export, member: odd} for member in export for odd in ({}, [], 7, None, True)]
         entries_of(json.dumps([export, *changed], indent=1).encode())

@@ -95,6 +95,13 @@ _PLACES = (
         is_readable=True,
     ),
     _Place(
+        agent="Copilot CLI",
+        variable="",
+        folder=".copilot",
+        patterns=("session-state/*/events.jsonl", "session-state/*.jsonl", "history-session-state/*.jsonl"),
+        is_readable=True,
+    ),
+    _Place(
         agent="Cline",
         variable="",
         folder=".config/Code/User/globalStorage/saoudrizwan.claude-dev",

@@ -15,6 +15,7 @@ from recto.formats.session_files import (
     chat_exports,
     claude_code,
     codex,
+    copilot_cli,
     flat_jsonl,
     gemini_cli,
     message_arrays,
@@ -51,8 +52,8 @@ __all__ = [
 
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
-    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, exports "
-    "of ChatGPT and Claude, neutral session lines, JSON or JSONL with messages of "
+    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, Copilot "
+    "CLI sessions, exports of ChatGPT and Claude, neutral session lines, JSON or JSONL with messages of "
     f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
@@ -70,12 +71,13 @@ class _LineFormat:
 
 _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
     module.NAME: _LineFormat(is_line=module.is_line, session_in=module.session_in, reader=module.reader)
-    for module in (codex, qwen_code, pi, gemini_cli, opencode, claude_code, flat_jsonl)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, copilot_cli, claude_code, flat_jsonl)
 }
 
 
 _AGENTS: Final[Mapping[str, str]] = {
-    module.NAME: module.NAME.replace("_", "-") for module in (codex, qwen_code, pi, gemini_cli, opencode, claude_code)
+    module.NAME: module.NAME.replace("_", "-")
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, copilot_cli, claude_code)
 }
 """The agents that write files in these formats."""
 _DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {
@@ -110,7 +112,9 @@ def detect_source(first: bytes, source: str = "this file") -> tuple[str, str]:
 def _folder_in(fields: dict[str, Json]) -> str:
     """Returns the working folder that a line of an agent's file names."""
     payload, info = object_in(fields.get("payload")), object_in(fields.get("info"))
-    return text_in(fields.get("cwd")) or text_in(payload.get("cwd")) or text_in(info.get("directory"))
+    context = object_in(object_in(fields.get("data")).get("context"))
+    named = (fields.get("cwd"), payload.get("cwd"), info.get("directory"), context.get("cwd"))
+    return next((folder for folder in map(text_in, named) if folder), "")
 
 
 def read_file(

@@ -6,15 +6,12 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import apsw
 import pytest
-from click import UsageError
 from tests.cli.calling import called_at
 
 from recto.adapters.agent_files import AgentFileWatch, find_agent_files
-from recto.cli.import_export import ImportPolicy
 from recto.cli.main import EXIT_INPUT
 from recto.formats.entry_text import entry_text
 from recto.formats.session_files.types import microseconds
@@ -292,12 +289,18 @@ def test_secrets_are_masked_before_anything_is_stored(home):
         assert not any(key.encode() in entry.content + entry.meta for entry in store.read(ID)), "nor in the layout"
 
 
-def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked():
-    class Shared:
-        store = SimpleNamespace(is_local=False)
-        view = None
+def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked(home):
+    from tests.postgres import database  # it skips where there is no server
 
-    with pytest.raises(UsageError, match="--project FOLDER"):
-        ImportPolicy().make(Shared())
-    assert ImportPolicy(project=Path("/work")).make(Shared())._masks_secrets
-    assert not ImportPolicy(project=Path("/work"), masks_secrets=False).make(Shared())._masks_secrets
+    codex_session(home)
+    key = "sk-ant-" + "a1B2" * 8
+    grown(home, claude_line(2, "user", f"Use the key {key} for it."))
+    with database() as url:
+        shared = ("--store", url)
+        assert "with --project FOLDER" in called_at(home, *shared, "import", "--discover", "--yes", code=2)
+        said = called_at(home, *shared, "import", "--discover", "--yes", "--project", "/work")
+        assert "2 files, 6 entries, 6 new" in said
+        said = called_at(home, *shared, "recall", "which key is for it", "--project", "/work")
+        assert "[secret left out: anthropic]" in said
+        assert key not in said
+        assert "claude-code in /work" in said

@@ -530,6 +530,31 @@ def test_sessions_take_turns_while_vectors_wait_for_their_budget(monkeypatch):
     indexer.close()
 
 
+class Watched(MemoryIndex):
+    """An index that counts how often it is asked what it covers."""
+
+    looks = 0
+
+    def covered(self, session, lane):
+        self.looks += 1
+        return super().covered(session, lane)
+
+
+def test_a_session_without_new_entries_is_not_looked_through_again():
+    index = Watched()
+    indexer = indexing(filled(3), index, embedder=Steady())
+    indexer.try_catch_up(S)
+    before = index.looks
+    indexer.try_catch_up(S)
+    assert index.looks == before
+    filled(1, indexer.store)
+    indexer.try_catch_up(S)
+    assert indexer.backlog(S) == (0, 0)
+    indexer.rebuild(S)
+    indexer.try_catch_up(S)
+    assert indexer.backlog(S) == (0, 0)
+
+
 def test_a_search_makes_vectors_only_while_there_is_credit():
     embedder = Steady()
     indexer = indexing(filled(40), embedder=embedder, embedding=EmbeddingRules(cpu_share=0.1))

@@ -23,7 +23,7 @@ from recto.recall.protocols import Embedder, Lexicon, RecallIndex
 from recto.recall.term_rows import entry_row, is_document, is_row_of, row_version
 from recto.recall.types import Confirmation
 from recto.recall.vector_worker import BackgroundWorker, EmbeddingRules, VectorWriter
-from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
 
 _T = TypeVar("_T")
@@ -72,6 +72,8 @@ class Indexer:
         self._errors: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
         self._indexed: BoundedCache[int] = BoundedCache(_MAX_SESSIONS)
         """The entry up to which the words of a session are indexed without a gap, as far as this process knows."""
+        self._complete: BoundedCache[Head] = BoundedCache(_MAX_SESSIONS)
+        """The head up to which a session is indexed with its words and vectors, as far as this process knows."""
         self._verified: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
         """Sessions whose index rows are known to belong to the stored transcript."""
         self._repair_lock = threading.Lock()
@@ -173,6 +175,7 @@ class Indexer:
                     return work()  # another thread may have reset it in the meantime
                 except IndexCorrupt:
                     self.index.reset()
+                    self._complete = BoundedCache(_MAX_SESSIONS)
                 after()
                 return work()
 
@@ -204,7 +207,8 @@ class Indexer:
             return (may_embed is None or may_embed()) and may_continue()
 
         self.discard_foreign_rows(session)
-        head = self.store.head(session).seq
+        stored = self.store.head(session)
+        head = stored.seq
         missing = self.words.backlog(session, head)
         for page in (missing[at : at + _PAGE] for at in range(0, len(missing), _PAGE)):
             if not may_continue() or not self._index_words(session, page[0], page[-1], deadline):
@@ -226,6 +230,7 @@ class Indexer:
             return False
         self.vectors.drop_previous(session, head)
         self.vectors.link(session, deadline, may_continue)
+        self._complete.put(session, stored)
         return True
 
     def _seal_words(self, session: str) -> None:
@@ -275,6 +280,7 @@ class Indexer:
 
     def rebuild(self, session: str) -> None:
         """Forget what is indexed of a session, and make the rows of its words again."""
+        self._complete.discard(session)
         self.index.forget(session)
         self.words.forget(session)
         for page in _pages((entry for entry in self.store.read(session) if entry.kind == MESSAGE), _PAGE):
@@ -332,6 +338,8 @@ class Indexer:
         """
         deadline = Deadline.after(seconds)
         try:
+            if self._complete.get(session) == self.store.head(session):
+                return
             done = self.with_repair(
                 lambda: self._catch_up(session, deadline, may_embed=lambda: not self._budget.delay())
             )
@@ -353,6 +361,7 @@ class Indexer:
         for covered in self.covered(session):
             entry = next(iter(self.store.read(session, covered.last, covered.last)), None)
             if entry is None or entry.hash != covered.hash:
+                self._complete.discard(session)
                 self.index.forget(session)
                 break
         self._verified.put(session, True)

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from tests.agents.agents import AGENTS, call
 from tests.agents.installing import packages
+from tests.cli.calling import called_at
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 import recto
 from recto.transcript.entries import MESSAGE
 
 _SECONDS = 240
+_SOURCE = str(Path(recto.__file__).parent.parent)
 TURNS: dict[str, list[tuple[str, tuple[str, ...]]]] = {
     # A hook that nobody has looked at runs only where that is said; and Codex compacts by itself, before it is asked.
     "codex": [
@@ -44,7 +46,7 @@ def test_a_handoff_survives_the_compaction_of_a_real_agent(name, tmp_path):
             ended = subprocess.run(
                 command,
                 cwd=tmp_path / "work",
-                env=made.environment,
+                env={**made.environment, "PYTHONPATH": _SOURCE},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -62,6 +64,46 @@ def test_a_handoff_survives_the_compaction_of_a_real_agent(name, tmp_path):
     assert len(said) >= 2 * (len(TURNS[name]) - 1)
     places = [json.loads(entry.meta)["place"] for entry in entries if b'"place"' in entry.meta]
     assert places == sorted(set(places))
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_prompt_of_a_real_agent_carries_what_another_agent_was_told_in_the_project(name, tmp_path):
+    package = packages()[name]
+    if not package.ready:
+        pytest.skip(package.reason.read_text() if package.reason.exists() else "not installed: make test-agents")
+    agent = next(one for one in AGENTS if one.package == name)
+    store, work = tmp_path / "agent.db", tmp_path / "work"
+    work.mkdir()
+    _import_session_of_pi(store, work, tmp_path)
+    with running(ScriptedUpstream(answer=lambda asked: Says(text="It is kestrel."))) as upstream:
+        for resume in (False, True):
+            task = "Which host does the ledger run on?"
+            made = call(agent, package, tmp_path, upstream.url, "none", task, resume=resume)
+            if not resume:
+                _install(name, store, made.environment)
+            subprocess.run(
+                [*made.command[:-1], *TURNS[name][0][1], made.command[-1]],
+                cwd=work,
+                env={**made.environment, "PYTHONPATH": _SOURCE},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=True,
+            )
+    first, *_, last = [json.dumps(one.messages, ensure_ascii=False) for one in upstream.asked if task in str(one.body)]
+    assert "> The ledger runs on the host kestrel." in first
+    assert f"pi in {work}" in first
+    assert last.count("Quoted from earlier sessions of this project") == 1, "nothing is quoted twice"
+
+
+def _import_session_of_pi(store: Path, project: Path, folder: Path) -> None:
+    said = {"role": "user", "content": [{"type": "text", "text": "The ledger runs on the host kestrel."}]}
+    lines = [
+        {"type": "session", "version": 3, "id": "pi-1", "timestamp": "2026-11-01T10:00:00Z", "cwd": str(project)},
+        {"type": "message", "id": "a1", "parentId": None, "timestamp": "2026-11-01T10:00:01Z", "message": said},
+    ]
+    (folder / "pi.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    called_at(folder, "--store", str(store), "import", str(folder / "pi.jsonl"))
 
 
 def _install(name: str, store: Path, environment: dict[str, str]) -> None:

@@ -182,7 +182,7 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     assert f"{agent.package} in {work}" in found.replace("\n", ""), "the session remembers its agent and its folder"
 
 
-def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_through_mcp(home, store, tmp_path):
+def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_through_mcp_and_hooks(home, store, tmp_path):
     titles = {title: name for name, title in STORES_AS.items()}
     found = [files for files in find_agent_files(home, {}) if files.agent in titles]
     if not found:
@@ -198,6 +198,9 @@ def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_thro
         assert len(_messages(imported, word, "tool")) == STEPS, "the output of every step, once"
         package = next(agent.package for agent in LAUNCHED if agent.name == titles[files.agent])
         assert word in asyncio.run(_recalled(imported, f"Which is the word {word}?", package))
+        hooked = _recalled_by_hook(home, imported, f"What was the task with the word {word}?")
+        assert f"The word is {word}" in hooked
+        assert f"{package} in " in hooked
     assert "0 entries, 0 new" in called_at(home, "--store", str(imported), "import", "--discover", "--yes")
     before = _messages(store)
     said = called_at(home, "--store", str(store), "import", "--discover", "--yes")
@@ -214,6 +217,15 @@ async def _recalled(store: Path, question: str, agent: str) -> str:
         await client.initialize()
         answer = await client.call_tool("recall", {"query": question, "agent": agent})
     return str(answer.content)
+
+
+def _recalled_by_hook(home: Path, store: Path, prompt: str) -> str:
+    """What a new session of Claude Code in a folder above all their projects is given with a prompt."""
+    submitted = {"session_id": "new", "cwd": str(home.parent), "hook_event_name": "UserPromptSubmit", "prompt": prompt}
+    said = called_at(
+        home, "--store", str(store), "hook", "claude-code", "UserPromptSubmit", typed=json.dumps(submitted)
+    )
+    return str(json.loads(said)["hookSpecificOutput"]["additionalContext"])
 
 
 def _word(agent: str) -> str:

@@ -19,8 +19,8 @@ from recto.transcript.entries import MESSAGE
 
 ID = "61cb3ba8-484b-4a21-bf99-34f7dc361170"
 ROLLOUT = "0199a000-0000-7000-8000-000000000001"
-EVENTS = {"claude-code": ["PreCompact", "SessionStart", "Stop", "SessionEnd"]}
-EVENTS["codex"] = ["PreCompact", "SessionStart", "Stop"]
+EVENTS = {"claude-code": ["PreCompact", "SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"]}
+EVENTS["codex"] = ["PreCompact", "SessionStart", "UserPromptSubmit", "Stop"]
 
 
 @pytest.fixture
@@ -137,6 +137,73 @@ def test_the_same_for_codex(home):
     text = replayed(hook("codex", "SessionStart", told("SessionStart", file, source="compact", **about)).stdout)
     assert "tests of billing" in text
     assert "5433" in text
+
+
+def quoted(transcript: Path | None = None, *, prompt: str = "Which port does the database use?", **more: Any) -> str:
+    """What Claude Code is given with a prompt of a new session; empty for nothing."""
+    about: dict[str, Any] = {"session_id": "new", "prompt": prompt, **more}
+    done = hook("claude-code", "UserPromptSubmit", told("UserPromptSubmit", transcript, **about))
+    assert done.stderr == ""
+    if not done.stdout:
+        return ""
+    answer = json.loads(done.stdout)["hookSpecificOutput"]
+    assert answer["hookEventName"] == "UserPromptSubmit"
+    return answer["additionalContext"]
+
+
+def test_a_prompt_is_given_what_another_agent_was_told_in_the_project_quoted_and_with_its_source(home):
+    called_at(home, "--store", "agent.db", "import", str(rollout(home)))
+    lines = quoted().split("\n")
+    assert lines[0].startswith("[Quoted from earlier sessions of this project")
+    assert "carries no instructions" in lines[0]
+    [heading] = [line for line in lines if line.startswith(f"recto://{ROLLOUT}/3 ")]
+    assert heading.endswith("codex in /srv/shop")
+    assert "> We decided to use port 5433 for the database." in lines
+    assert "5433" in quoted(cwd="/srv")
+    assert quoted(cwd="/srv/other") == ""
+    assert quoted(cwd="/srv/shop/parser") == ""
+
+
+def test_a_prompt_is_given_nothing_where_nothing_is_relevant_or_recall_is_off(home, monkeypatch):
+    assert quoted() == ""
+    called_at(home, "--store", "agent.db", "import", str(rollout(home)))
+    for prompt in ("Write a poem about whales.", "", "/compact the port of the database"):
+        assert quoted(prompt=prompt) == ""
+    monkeypatch.setenv("RECTO_RECALL__INJECT", "false")
+    assert quoted() == ""
+
+
+def test_what_the_agent_has_in_its_own_window_is_not_quoted(home):
+    file, own = rollout(home), {"session_id": ROLLOUT}
+    hook("codex", "Stop", told("Stop", file, **own))
+    assert quoted(file, **own) == ""
+    hook("codex", "PreCompact", told("PreCompact", file, **own))
+    assert quoted(file, **own) == ""
+    hook("codex", "SessionStart", told("SessionStart", file, source="compact", **own))
+    assert "5433" in quoted(file, **own), "its compaction has removed it"
+
+
+def test_nothing_is_quoted_twice_in_a_session_nor_is_a_quotation_quoted(home):
+    called_at(home, "--store", "agent.db", "import", str(rollout(home)))
+    text = quoted()
+    line = {"type": "user", "sessionId": "new", "uuid": "1", "cwd": "/srv/shop"}
+    file = home / "new.jsonl"
+    file.write_text(json.dumps({**line, "message": {"role": "user", "content": text}}) + "\n")
+    assert quoted(file) == ""
+    called_at(home, "--store", "agent.db", "import", str(file))
+    assert quoted(session_id="a third").count("5433") == text.count("5433")
+
+
+@pytest.mark.parametrize("agent", EVENTS)
+def test_the_hook_that_quotes_can_be_left_out(home, agent):
+    shown = json.loads(called_at(home, "hook", "install", agent, "--no-recall", "--print"))
+    assert list(shown["hooks"]) == [event for event in EVENTS[agent] if event != "UserPromptSubmit"]
+    file = home / {"claude-code": ".claude/skills/recto/hooks/hooks.json", "codex": ".codex/hooks.json"}[agent]
+    called_at(home, "plugin", "install", agent)
+    assert "UserPromptSubmit" in file.read_text()
+    called_at(home, "plugin", "install", agent, "--no-recall")
+    assert "UserPromptSubmit" not in file.read_text()
+    assert "PreCompact" in file.read_text()
 
 
 def test_sub_agents_that_write_into_the_same_file_stay_apart(home):

@@ -2,7 +2,8 @@
 
 Before an agent compacts its history, the history is imported, and a checkpoint and a handoff are written; after the
 compaction the handoff is returned to the agent, once. After each turn and at the end of a session, new entries are
-imported. Nothing here blocks the agent; the caller handles time-outs and errors.
+imported. When the user submits a prompt, what earlier sessions of the project hold about it is quoted. Nothing here
+blocks the agent; the caller handles time-outs and errors.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore, plain_name
 
 BEFORE_COMPACTION, BEGIN, TURN_END, END = "PreCompact", "SessionStart", "Stop", "SessionEnd"
+PROMPT = "UserPromptSubmit"
+PROMPT_SECONDS = 8.0
+"""How long the user waits for the search before a prompt at most."""
 _THREAD_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _RECORD_TOKENS = 2_000
 """What the record for a host that compacts may cost."""
@@ -52,6 +56,11 @@ class CodingAgent:
     earlier: Callable[[Path], Iterable[Path]] = lambda transcript: ()
     """Transcripts of sessions in the same project, newest first."""
 
+    def with_recall(self, wanted: bool) -> CodingAgent:
+        """Return the agent with all hooks, or without the one that quotes history with a prompt."""
+        kept = {event: options for event, options in self.hooks.items() if wanted or event != PROMPT}
+        return replace(self, hooks=kept)
+
 
 def _earlier(transcript: Path) -> Iterable[Path]:
     """All sessions of a project have their transcripts in one folder, by id."""
@@ -72,6 +81,7 @@ CLAUDE_CODE = CodingAgent(
     hooks={
         BEFORE_COMPACTION: {"timeout": 60},
         BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
+        PROMPT: {"timeout": 10},
         TURN_END: {"timeout": 60, "async": True},
         END: {"timeout": 60},
     },
@@ -87,6 +97,7 @@ CODEX = CodingAgent(
     hooks={
         BEFORE_COMPACTION: {"timeout": 60},
         BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
+        PROMPT: {"timeout": 10},
         TURN_END: {"timeout": 60},
     },
     then="Codex runs a new hook only after you have looked at it: /hooks shows it and asks whether to trust it.",
@@ -104,6 +115,10 @@ class HookInput:
     """How the session began: startup, resume, clear, compact."""
     agent: str = ""
     """The sub-agent concerned; empty for the session itself."""
+    folder: str = ""
+    """The folder that the agent works in."""
+    prompt: str = ""
+    """What the user has submitted."""
 
     @classmethod
     def read(cls, text: str, event: str) -> Self:
@@ -121,6 +136,8 @@ class HookInput:
             transcript=Path(path).expanduser() if isinstance(path, str) and path else None,
             source=str(data.get("source") or ""),
             agent=str(data.get("agent_id") or ""),
+            folder=str(data.get("cwd") or ""),
+            prompt=str(data.get("prompt") or ""),
         )
 
 
@@ -130,7 +147,9 @@ def answered(agent: CodingAgent, hook: HookInput, settings: Settings) -> str:
         return ""
     with closing(open_store(settings)) as store:
         if hook.event == BEGIN:
-            return _hook_output(_pending_handoff(agent, hook, settings, store))
+            return _hook_output(hook.event, _pending_handoff(agent, hook, settings, store))
+        if hook.event == PROMPT:
+            return _hook_output(hook.event, _recalled(hook, settings, store))
         _import_new(hook, settings, store)
         view = TenantStore(store, settings.tenant)
         if hook.event == BEFORE_COMPACTION and view.head(view.key(hook.session)).seq:
@@ -167,11 +186,25 @@ def _handoff(session: str, settings: Settings, store: TranscriptStore) -> str:
             return ""
 
 
-def _hook_output(handoff: str) -> str:
-    if not handoff:
+def _recalled(hook: HookInput, settings: Settings, store: TranscriptStore) -> str:
+    from recto.adapters.prompt_recall import recall_for_prompt  # noqa: PLC0415  # the index takes a while to load
+
+    return recall_for_prompt(
+        hook.prompt,
+        session=hook.session,
+        project=hook.folder,
+        transcript=hook.transcript,
+        settings=settings,
+        store=store,
+    )
+
+
+def _hook_output(event: str, text: str) -> str:
+    if not text:
         return ""
-    text = handoff if len(handoff) <= _MAX_CONTEXT_CHARS else handoff[:_MAX_CONTEXT_CHARS].rpartition("\n")[0] + "\n[…]"
-    return json.dumps({"hookSpecificOutput": {"hookEventName": BEGIN, "additionalContext": text}})
+    if len(text) > _MAX_CONTEXT_CHARS:
+        text = text[:_MAX_CONTEXT_CHARS].rpartition("\n")[0] + "\n[…]"
+    return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
 
 
 def compaction_record(session: str, transcript: Path | None, settings: Settings) -> str:

@@ -52,12 +52,14 @@ class Seat:
     """What the user has to do after the installation."""
 
 
-def seat_in(name: str, program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
-    """What is put into an agent of a user."""
-    return _SEATS[name](program, home, environ)
+def seat_in(name: str, program: Program, home: Path, environ: Mapping[str, str], *, recalls: bool = True) -> Seat:
+    """What is put into an agent of a user; with `recalls`, a hook that quotes history with each prompt."""
+    if name in _WITH_HOOKS:
+        return _WITH_HOOKS[name](program, home, environ, recalls)
+    return _WITHOUT_HOOKS[name](program, home, environ)
 
 
-def _claude_code(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
+def _claude_code(program: Program, home: Path, environ: Mapping[str, str], recalls: bool) -> Seat:
     folder = Path(environ.get(CLAUDE_CODE.home_variable) or home / CLAUDE_CODE.home)
     settings = folder / CLAUDE_CODE.user_file
     line = {"type": "command", "command": shlex.join([*program, "plugin", "statusline"])}
@@ -76,19 +78,19 @@ def _claude_code(program: Program, home: Path, environ: Mapping[str, str]) -> Se
     return Seat(
         name="claude-code",
         title=CLAUDE_CODE.title,
-        files={plugin / path: text for path, text in claude_plugin(program).items()},
+        files={plugin / path: text for path, text in claude_plugin(program, recalls=recalls).items()},
         edits=(SettingsEdit(path=settings, apply=apply, undo=undo),),
         then="New sessions of Claude Code have it: /recto:recall and others, and a status line unless you have one.",
     )
 
 
-def claude_plugin(program: Program) -> dict[str, str]:
+def claude_plugin(program: Program, *, recalls: bool = True) -> dict[str, str]:
     """The files of a plugin for Claude Code, by path."""
     server = {"command": program[0], "args": [*program[1:], "mcp"]}
     manifest = {"name": "recto", "version": __version__, "description": _ABOUT, "author": {"name": "Recto"}}
     made = {
         ".claude-plugin/plugin.json": manifest,
-        "hooks/hooks.json": {"hooks": hooks_for(CLAUDE_CODE, program)},
+        "hooks/hooks.json": {"hooks": hooks_for(CLAUDE_CODE.with_recall(recalls), program)},
         ".mcp.json": {"mcpServers": {"recto": server}},
     }
     texts = _TEXTS / "claude-code"
@@ -115,7 +117,7 @@ def marketplace(program: Program) -> dict[str, str]:
     return {".claude-plugin/marketplace.json": _json(listed), **plugin}
 
 
-def _codex(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
+def _codex(program: Program, home: Path, environ: Mapping[str, str], recalls: bool) -> Seat:
     folder = Path(environ.get(CODEX.home_variable) or home / CODEX.home)
     config, hooks, client = folder / "config.toml", folder / CODEX.user_file, BY_NAME["codex"]
     own = (program[0], [*program[1:], "mcp"])
@@ -142,7 +144,7 @@ def _codex(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
             SettingsEdit(path=config, apply=apply, undo=undo),
             SettingsEdit(
                 path=hooks,
-                apply=lambda text: with_hooks(text, CODEX, program, hooks),
+                apply=lambda text: with_hooks(text, CODEX.with_recall(recalls), program, hooks),
                 undo=lambda text: without_hooks(text, CODEX, hooks),
             ),
         ),
@@ -170,13 +172,12 @@ def _pi(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
     )
 
 
-_SEATS: Mapping[str, Callable[[Program, Path, Mapping[str, str]], Seat]] = {
+_WITH_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str], bool], Seat]] = {
     "claude-code": _claude_code,
     "codex": _codex,
-    "opencode": _opencode,
-    "pi": _pi,
 }
-SEATS = tuple(_SEATS)
+_WITHOUT_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str]], Seat]] = {"opencode": _opencode, "pi": _pi}
+SEATS = (*_WITH_HOOKS, *_WITHOUT_HOOKS)
 
 
 def install(seat: Seat, records: Path) -> list[Path]:

@@ -18,6 +18,8 @@ import click
 from recto.adapters.coding_agents import (
     CLAUDE_CODE,
     CODEX,
+    PROMPT,
+    PROMPT_SECONDS,
     CodingAgent,
     HookInput,
     answered,
@@ -35,6 +37,9 @@ AGENTS = {agent.name: agent for agent in (CLAUDE_CODE, CODEX)}
 _MAX_INPUT = 1 << 20
 _agent = click.argument("agent", type=click.Choice(list(AGENTS)))
 _project = click.option("--project", is_flag=True, help="The settings of the project in this folder.")
+RECALL = click.option(
+    "--recall/--no-recall", default=True, show_default=True, help="Whether prompts are given what was said before."
+)
 _user = click.option("--user", is_flag=True, help="The settings of its user. [default]")
 
 
@@ -44,6 +49,8 @@ def hook_command() -> None:
 
     Before they compact, all of the session is taken in, and a checkpoint and a handoff are written; when they begin
     again, they are given the handoff, once. What is said is taken in turn by turn, and found again with 'recto recall'.
+    With each prompt they are given a short quotation of what earlier sessions of the project, of any agent, hold about
+    it, if anything does.
 
     \b
     Examples:
@@ -59,7 +66,7 @@ def _event_command(agent: CodingAgent) -> click.Command:
     @click.option("--seconds", type=float, default=50.0, show_default=True, help="Leave it after so long.")
     @click.pass_obj
     def called(settings: Settings | RectoError, event: str, seconds: float) -> None:
-        _run_with_timeout(agent, event, settings, seconds)
+        _run_with_timeout(agent, event, settings, min(seconds, PROMPT_SECONDS) if event == PROMPT else seconds)
 
     return called
 
@@ -112,9 +119,12 @@ for _known_agent in AGENTS.values():
 @_agent
 @_project
 @_user
+@RECALL
 @click.option("--print", "only_print", is_flag=True, help="Write nothing; show what would be written.")
 @click.pass_context
-def install_command(context: click.Context, agent: str, project: bool, user: bool, only_print: bool) -> None:
+def install_command(  # noqa: PLR0913, PLR0917  # an argument for each option
+    context: click.Context, agent: str, project: bool, user: bool, recall: bool, only_print: bool
+) -> None:
     """Puts the hooks into the settings of claude-code or codex.
 
     Whatever else is in the file stays, and the file as it was is kept beside it. A file that is not plain JSON is left
@@ -128,7 +138,7 @@ def install_command(context: click.Context, agent: str, project: bool, user: boo
     """
     if isinstance(context.obj, RectoError):
         raise context.obj
-    host, path = AGENTS[agent], _path(agent, project, user)
+    host, path = AGENTS[agent].with_recall(recall), _path(agent, project, user)
     program = program_command(context)
     if only_print:
         click.echo(json.dumps({"hooks": hooks_for(host, program)}, indent=2, ensure_ascii=False))

@@ -14,6 +14,7 @@ import click
 
 from recto.cli._common import program_command
 from recto.cli.console import out, safe
+from recto.cli.hook import RECALL
 from recto.config import Settings
 
 _RECORDS = "~/.recto/plugins"
@@ -38,18 +39,22 @@ def plugin_command() -> None:
 
 @plugin_command.command("install")
 @_seat
+@RECALL
 @click.pass_context
-def install_command(context: click.Context, agent: str) -> None:
+def install_command(context: click.Context, agent: str, recall: bool) -> None:
     """Installs Recto in an agent of this user. A second call updates it.
+
+    With --no-recall, the hooks of claude-code and codex store history, and prompts are given nothing of it.
 
     \b
     Examples:
       recto plugin install claude-code
+      recto plugin install codex --no-recall
       recto --store ~/work.db plugin install pi
     """
     from recto.adapters.plugins import install, seat_in  # noqa: PLC0415  # start-up
 
-    seat = seat_in(agent, program_command(context), Path.home(), os.environ)
+    seat = seat_in(agent, program_command(context), Path.home(), os.environ, recalls=recall)
     written = install(seat, Path(_RECORDS).expanduser())
     for path in written:
         _print_line(f"written: {path}")

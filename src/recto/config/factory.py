@@ -699,8 +699,13 @@ def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Ca
     return lambda prompt, answer: call_price(card, 0, prompt, answer)
 
 
-def make_indexer(settings: Settings, store: TranscriptStore, embedder: Embedder | None = None) -> Indexer:
-    """Build the indexer of a store, with the embedder passed in or the one that the settings name."""
+def make_indexer(
+    settings: Settings, store: TranscriptStore, embedder: Embedder | None = None, *, words_only: bool = False
+) -> Indexer:
+    """Build the indexer of a store, with the embedder passed in or the one that the settings name.
+
+    With `words_only` it has none, and vectors that are stored are not searched either.
+    """
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
@@ -710,10 +715,10 @@ def make_indexer(settings: Settings, store: TranscriptStore, embedder: Embedder 
     choice = asdict(settings.recall.embedder)
     names = [rule.name for rule in fields(EmbeddingRules)]
     rules = EmbeddingRules(**{name: choice.pop(name) for name in names})
-    embedder = embedder or embedder_for(EmbedderChoice(**choice))
+    embedder = None if words_only else embedder or embedder_for(EmbedderChoice(**choice))
     lanes: list[LaneSize] = []
     with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
-        lanes = index.lanes()
+        lanes = [] if words_only else index.lanes()
     names = [size.lane.removeprefix("vectors/") for size in lanes if size.lane.startswith("vectors/")]
     previous = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
     return Indexer(

@@ -24,7 +24,7 @@ from recto.recall.documents import excerpt
 from recto.recall.gate import SPARE_TOKENS, least_relevance, relevant_hits
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
-from recto.recall.quoting import Excerpt, format_minute, frame_quotation, render_excerpt
+from recto.recall.quoting import HEADER, PROJECT_HEADER, Excerpt, format_minute, frame_quotation, render_excerpt
 from recto.recall.search import Ranking, Searcher
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import TermCache
@@ -219,10 +219,12 @@ class RecallService:
         hidden: Collection[int],
         hidden_memories: Collection[int] = (),
         raises_threshold: bool = False,
+        skips: Callable[[Hit], bool] = lambda hit: False,
     ) -> tuple[Injection | None, SearchResult]:
         """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough.
 
         Where not all of them fit, as many as possible are quoted; with `raises_threshold`, only the most relevant.
+        A query about a source names the source of each hit. Hits that `skips` accepts are not quoted.
         """
         threshold, spare = self.rules.threshold, budget >= SPARE_TOKENS
         result = self.search(
@@ -234,7 +236,7 @@ class RecallService:
             least=partial(least_relevance, threshold=threshold, spare=spare),
         )
         relevant = relevant_hits(result, threshold, spare=spare)
-        relevant = [hit for hit in relevant if not self._is_refused(hit)]
+        relevant = [hit for hit in relevant if not self._is_refused(hit) and not skips(hit)]
         relevant = relevant[: self.rules.most]
         injection = quoted = self._fit_to_budget(query, relevant, budget, count)
         while raises_threshold and quoted is not None and len(quoted.hits) < len(relevant):
@@ -316,10 +318,12 @@ class RecallService:
         exceed the budget after all.
         """
         hits = sorted(hits[: self.rules.most], key=lambda hit: (not hit.supersedes, hit.superseded_by is None))
-        quoting = _Quoting(self._relevance_to(query.text), self._questions_of(hits), count)
+        quoting = _Quoting(
+            self._relevance_to(query.text), self._questions_of(hits), count, names_sources=query.source is not None
+        )
         most = budget // _MAX_BUDGET_SHARE
         share = min(max(budget // 8, _MIN_SHARE_TOKENS), most)
-        spent = count(frame_quotation([]))
+        spent = count(frame_quotation([], header=quoting.header))
         chosen: list[_QuotedHit] = []
         quoted: set[str] = set()
         for hit in hits:
@@ -335,7 +339,7 @@ class RecallService:
                 quoted.update(piece.pointer for piece in fitted.pieces)
                 spent += fitted.tokens
         while chosen:
-            injection = _injection(chosen, count)
+            injection = _injection(chosen, count, quoting.header)
             if injection.tokens <= budget:
                 return injection
             dropped = chosen.pop()
@@ -361,7 +365,10 @@ class RecallService:
 
     def _quoted(self, hit: Hit, characters: int, quoting: _Quoting, quoted: Collection[str] = ()) -> _QuotedHit:
         question = quoting.questions.get((hit.session, hit.context[0])) if characters > 0 and hit.context else None
-        pieces = _rendered(hit, self._excerpts(hit, question, abs(characters), quoting.relevance))
+        excerpts = self._excerpts(hit, question, abs(characters), quoting.relevance)
+        if quoting.names_sources and (source := " in ".join(filter(None, (hit.agent, hit.project)))):
+            excerpts = [replace(one, note=" · ".join(filter(None, (source, one.note)))) for one in excerpts]
+        pieces = _rendered(hit, excerpts)
         pieces = [piece for piece in pieces if piece.is_hit or piece.pointer not in quoted]
         return _QuotedHit(hit, characters, pieces, quoting.tokens(pieces))
 
@@ -470,9 +477,16 @@ class _Quoting:
     """What all excerpts of a quotation are made with."""
 
     def __init__(
-        self, relevance: Callable[[str], float], questions: Mapping[EntryKey, Entry], count: Callable[[str], int]
+        self,
+        relevance: Callable[[str], float],
+        questions: Mapping[EntryKey, Entry],
+        count: Callable[[str], int],
+        *,
+        names_sources: bool = False,
     ) -> None:
         self.relevance = relevance
+        self.names_sources = names_sources
+        self.header = PROJECT_HEADER if names_sources else HEADER
         self.questions = questions
         self._count = count
         self._empty = count("")
@@ -519,14 +533,14 @@ class _QuotedHit:
     tokens: int
 
 
-def _injection(chosen: Sequence[_QuotedHit], count: Callable[[str], int]) -> Injection:
+def _injection(chosen: Sequence[_QuotedHit], count: Callable[[str], int], header: str = HEADER) -> Injection:
     """Make the quotation in transcript order; a message that is a hit and a question of another is quoted once."""
     by_pointer: dict[str, _QuotedExcerpt] = {}
     for piece in (piece for one in chosen for piece in one.pieces):
         if piece.is_hit or piece.pointer not in by_pointer:
             by_pointer[piece.pointer] = piece
     ordered = sorted(by_pointer.values(), key=lambda piece: (piece.ts, piece.seq))
-    text = frame_quotation([piece.text for piece in ordered])
+    text = frame_quotation([piece.text for piece in ordered], header=header)
     return Injection(
         text=text,
         tokens=count(text),

@@ -182,7 +182,7 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
     assert f"{agent.package} in {work}" in found.replace("\n", ""), "the session remembers its agent and its folder"
 
 
-def test_one_command_imports_what_every_agent_has_stored_and_it_is_recalled_through_mcp_and_hooks(home, store, tmp_path):
+def test_one_command_imports_what_every_agent_has_stored_and_mcp_and_hooks_recall_it(home, store, tmp_path):
     titles = {title: name for name, title in STORES_AS.items()}
     found = [files for files in find_agent_files(home, {}) if files.agent in titles]
     if not found:

@@ -53,7 +53,9 @@ def recall_for_prompt(
     view = TenantStore(store, settings.tenant)
     key, sources = view.key(session), session_sources(settings, store)
     begun = SessionSource(project=sources.of(key).project)
-    source = begun if begun.project and begun.contains(SessionSource(project=project)) else SessionSource(project=project)
+    source = (
+        begun if begun.project and begun.contains(SessionSource(project=project)) else SessionSource(project=project)
+    )
     if not sources.matching(source) - {key} and not view.head(key).seq:
         return ""
     with closing(make_indexer(settings, store, words_only=True)) as indexer:

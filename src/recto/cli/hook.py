@@ -122,7 +122,7 @@ for _known_agent in AGENTS.values():
 @RECALL
 @click.option("--print", "only_print", is_flag=True, help="Write nothing; show what would be written.")
 @click.pass_context
-def install_command(  # noqa: PLR0913, PLR0917  # an argument for each option
+def install_command(
     context: click.Context, agent: str, project: bool, user: bool, recall: bool, only_print: bool
 ) -> None:
     """Puts the hooks into the settings of claude-code or codex.

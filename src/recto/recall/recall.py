@@ -200,7 +200,7 @@ class RecallService:
         return SearchResult(
             query=query.text,
             scope=scope,
-            hits=tuple(hits) if scope == "session" else tuple(map(self._with_source, hits)),
+            hits=tuple(hits) if scope == "session" else self._with_sources(hits),
             searched=ranking.searched,
             candidates=len(ranking.candidates),
             best=ranking.best_chance,
@@ -292,9 +292,11 @@ class RecallService:
         indexed = (key for key in self.indexer.sessions(reach.prefix) if key in wanted and reach.contains(key))
         return [self.session, *islice((key for key in indexed if key != self.session), _MAX_SESSIONS - 1)]
 
-    def _with_source(self, hit: Hit) -> Hit:
-        source = self._sources.of(hit.session) if self._sources else None
-        return replace(hit, agent=source.agent, project=source.project) if source else hit
+    def _with_sources(self, hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        """Return the hits with where their sessions come from, as far as it is known."""
+        known = self._sources.known() if self._sources else {}
+        named = ((hit, known.get(hit.session)) for hit in hits)
+        return tuple(replace(hit, agent=at.agent, project=at.project) if at else hit for hit, at in named)
 
     def _memory(self) -> list[str]:
         """Return the session with the approved memory of this session's agent: in reach whatever the scope."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -58,13 +58,14 @@ class SessionSources:
 
     def of(self, session: str) -> SessionSource:
         """Return where a session comes from."""
-        return self._all().get(session, SessionSource())
+        return self.known().get(session, SessionSource())
 
     def matching(self, wanted: SessionSource) -> frozenset[str]:
         """Return the stored keys of the sessions of an agent, of a project, or of both."""
-        return frozenset(key for key, source in self._all().items() if wanted.contains(source))
+        return frozenset(key for key, source in self.known().items() if wanted.contains(source))
 
-    def _all(self) -> dict[str, SessionSource]:
+    def known(self) -> Mapping[str, SessionSource]:
+        """Return where sessions come from, by their stored keys."""
         head = self._store.record_head(_AREA, "").seq
         if head > self._read:
             for entry in self._store.read_records(_AREA, "", self._read + 1, head):

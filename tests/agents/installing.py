@@ -24,6 +24,7 @@ _SECONDS = 900
 _PROGRAMS = {
     "mini-swe-agent": "bin/mini",
     "llm": "bin/llm",
+    "hermes": "bin/hermes",
     "langgraph": "bin/python",
     "claude-code": "node_modules/.bin/claude",
     "qwen-code": "node_modules/.bin/qwen",

@@ -100,14 +100,24 @@ class Conversations(ClosingBlock):
         with self._lock:
             following = self._open.get(name)
             if following is None:
-                opened = self._session(name)
-                following = Following(opened, self._session, pin=self._pin, surface=self._surface, wire=self.wire)
+                following = self._following(name)
                 self._open[name] = following
             self._recent[name] = following
             self._recent.move_to_end(name)
             while len(self._recent) > _OPEN:
                 self._recent.popitem(last=False)  # who still holds it can go on; it closes when no caller does
             return following
+
+    def beside(self, session_id: str = "") -> Following:
+        """Another view of a conversation, for a host that works on two lists at once under one id.
+
+        A list that differs from what is stored continues in a branch of this view; the view of `of` stays where it is.
+        The caller closes it.
+        """
+        return self._following(named_session(session_id, self.settings.session))
+
+    def _following(self, name: str) -> Following:
+        return Following(self._session(name), self._session, pin=self._pin, surface=self._surface, wire=self.wire)
 
     @cached_property
     def _indexer(self) -> Indexer | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from recto.adapters.coding_agents import CLAUDE_CODE, CODEX, hooks_for, with_hooks, without_hooks
 from recto.config.client_files import parse_json, read_text, refusal, render_json
+from recto.config.yaml_edits import replaced_scalar, with_item, with_scalar, without_item
 from recto.errors import InputError
 from recto.mcp.client_config import BY_NAME, LocalServer, with_server, without_server
 from recto.version import __version__
@@ -172,11 +173,37 @@ def _pi(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
     )
 
 
+def _hermes(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
+    folder = Path(environ.get("HERMES_HOME") or home / ".hermes")
+    config, plugin = folder / "config.yaml", folder / "plugins" / "recto"
+
+    def apply(text: str) -> str:
+        text = with_scalar(text, "context", "engine", "recto", config)
+        return with_item(text, "plugins", "enabled", "recto", config)
+
+    def undo(text: str) -> str:
+        known = without_item(text, "plugins", "enabled", "recto", config)
+        return replaced_scalar(known, "context", "engine", "recto", "compressor", config)
+
+    manifest = {"name": "recto", "version": __version__, "description": _ABOUT}
+    return Seat(
+        name="hermes",
+        title="Hermes",
+        files={plugin / "plugin.yaml": _json(manifest), plugin / "__init__.py": _script("hermes.py", program)},
+        edits=(SettingsEdit(path=config, apply=apply, undo=undo),),
+        then="Hermes loads it when it starts; 'context.engine' is recto.",
+    )
+
+
 _WITH_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str], bool], Seat]] = {
     "claude-code": _claude_code,
     "codex": _codex,
 }
-_WITHOUT_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str]], Seat]] = {"opencode": _opencode, "pi": _pi}
+_WITHOUT_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str]], Seat]] = {
+    "hermes": _hermes,
+    "opencode": _opencode,
+    "pi": _pi,
+}
 SEATS = (*_WITH_HOOKS, *_WITHOUT_HOOKS)
 
 
@@ -221,11 +248,22 @@ def uninstall(seat: Seat, records: Path) -> list[Path]:
         if path.is_file():
             path.unlink()
             done.append(path)
+            _remove_compiled(path)
         elif path.is_dir():
             with suppress(OSError):  # the agent has put something else into it
                 path.rmdir()
     record.unlink()
     return done
+
+
+def _remove_compiled(source: Path) -> None:
+    """Remove what Python compiled of a source file."""
+    cache = source.parent / "__pycache__"
+    if source.suffix == ".py" and cache.is_dir():
+        for compiled in cache.glob(f"{source.stem}.*.pyc"):
+            compiled.unlink()
+        with suppress(OSError):
+            cache.rmdir()
 
 
 def _restore(edit: SettingsEdit, row: Mapping[str, Any]) -> None:

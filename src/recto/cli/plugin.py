@@ -18,17 +18,18 @@ from recto.cli.hook import RECALL
 from recto.config import Settings
 
 _RECORDS = "~/.recto/plugins"
-_SEATS = ("claude-code", "codex", "opencode", "pi")
+_SEATS = ("claude-code", "codex", "hermes", "opencode", "pi")
 _seat = click.argument("agent", type=click.Choice(_SEATS))
 _MAX_INPUT = 256 << 20
 
 
 @click.group("plugin")
 def plugin_command() -> None:
-    """Puts Recto into claude-code, codex, opencode or pi, and takes it out again.
+    """Puts Recto into claude-code, codex, hermes, opencode or pi, and takes it out again.
 
     Claude Code gets hooks, the MCP server, a skill, /recto commands and a status line; Codex hooks and MCP servers;
-    opencode and pi a plugin that keeps the state of the work at a compaction. `--store` and `--config` go along.
+    opencode and pi a plugin that keeps the state of the work at a compaction; Hermes a context engine, which fits every
+    prompt. `--store` and `--config` go along.
 
     \b
     Examples:
@@ -123,6 +124,25 @@ def record_command(settings: Settings, agent: str, session: str, file: Path | No
             sent.write_bytes(sys.stdin.buffer.read(_MAX_INPUT))
             text = compaction_record(session, sent if sent.stat().st_size else None, settings)
     click.echo(safe(text), nl=False)
+
+
+@plugin_command.command("engine")
+@click.argument("agent", type=click.Choice(["hermes"]))
+@click.pass_obj
+def engine_command(settings: Settings, agent: str) -> None:
+    """Fits prompts for a plugin that is a context engine: one JSON object a line, on standard input and output.
+
+    It ends when its input does. What fails is answered as an error.
+
+    \b
+    Examples:
+      recto plugin engine hermes
+    """
+    from recto.adapters.context_engines import ContextEngineServer  # noqa: PLC0415  # start-up
+
+    with ContextEngineServer(settings, surface=agent) as server:
+        for line in sys.stdin.buffer:
+            click.echo(json.dumps(server.answer(line)))  # JSON escapes what a terminal would act on
 
 
 @plugin_command.command("statusline")

@@ -1,0 +1,138 @@
+"""Recto as the context engine of real agents: installed, used with a history larger than the window, uninstalled."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.agents.agents import _NOWHERE
+from tests.agents.installing import Package, packages
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+
+import recto
+
+_SECONDS = 240
+_SOURCE = str(Path(recto.__file__).parent.parent)
+_PROGRAM = Path(sys.executable).with_name("recto")
+_WINDOW = 64_000  # the smallest that Hermes accepts
+_STEPS = 12
+_FOUND = 3
+_DECIDED = "We decided to move the ledger to the host kestrel."
+
+
+def ready(name: str) -> Package:
+    package = packages()[name]
+    if not package.ready:
+        pytest.skip(package.reason.read_text() if package.reason.exists() else "not installed: make test-agents")
+    return package
+
+
+def shelf(number: int) -> str:
+    """A fact, and the command whose long output has it in its middle."""
+    fact = f"Shelf {number} holds the {'ledger of the Kestrel Society' if number == _FOUND else 'usual boxes'}."
+    lines = 'f"{line}: nothing on this line but dust and older dust"'
+    return f'python3 -c \'for line in range(600): print({lines}, "{fact}" if line == 300 else "")\''
+
+
+class Hermes:
+    """Hermes in a home of its own, with settings as a user has written them."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.package, self.folder, self.store = ready("hermes"), folder, folder / "seat.db"
+        self.home = folder / "home" / ".hermes"
+        self.config = self.home / "config.yaml"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.home.mkdir(parents=True)
+        self.config.write_text(
+            "# mine\n"
+            "model:\n"
+            "  default: gpt-4o   # the one that works\n"
+            "  provider: custom\n"
+            f"  base_url: {url}/v1\n"
+            "  api_key: none\n"
+            f"  context_length: {_WINDOW}\n"
+            "context:\n"
+            "  engine: compressor\n"
+            "memory: {memory_enabled: false, user_profile_enabled: false}\n"
+            "plugins:\n"
+            "  enabled:\n"
+            "  - disk-cleanup\n"
+        )
+        self.environment = {
+            "HOME": str(folder / "home"),
+            "HERMES_HOME": str(self.home),
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": _SOURCE,
+            "RECTO_RECALL__EMBEDDER__USE": "none",
+            "HTTP_PROXY": _NOWHERE,
+            "HTTPS_PROXY": _NOWHERE,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def ask(self, task: str, *options: str) -> str:
+        command = [self.package.program, "chat", "--quiet", "--yolo", "-t", "terminal", *options, "-q", task]
+        ended = subprocess.run(
+            command, cwd=self.work, env=self.environment, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+    def plugin(self, verb: str) -> None:
+        command = [_PROGRAM, "--store", self.store, "plugin", verb, "hermes"]
+        subprocess.run(command, env={**os.environ, **self.environment}, check=True, capture_output=True)
+
+    def files(self) -> dict[Path, bytes]:
+        """Hermes' settings, all plugins, and what Recto keeps beside its store."""
+        found = [self.config, *(self.home / "plugins").rglob("*"), *(self.folder / "home" / ".recto").rglob("*")]
+        return {path: path.read_bytes() for path in found if path.is_file()}
+
+    def own_messages(self, session: str) -> list[tuple[str, str]]:
+        """What Hermes keeps itself."""
+        with closing(sqlite3.connect(self.home / "state.db")) as store:
+            rows = store.execute("select role, content from messages where session_id = ? order by id", [session])
+            return [(role, content or "") for role, content in rows]
+
+
+def test_hermes_with_recto_as_its_context_engine(tmp_path):
+    def answer(asked: Asked) -> Says:
+        step = len(upstream.asked) - 1
+        return Says(calls=(("terminal", {"command": shelf(step)}),)) if step < _STEPS else Says(_DECIDED)
+
+    with running(ScriptedUpstream(answer=answer)) as upstream:
+        hermes = Hermes(tmp_path, upstream.url)
+        before = hermes.files()
+        hermes.plugin("install")
+        said = hermes.ask("Look at every shelf.")
+        session = re.search(r"session_id: (\S+)", said)[1]
+        hermes.ask("Which shelf holds the ledger of the Kestrel Society?", "--resume", session)
+        hermes.plugin("uninstall")
+        assert hermes.files() == before
+    assert len(upstream.asked) == _STEPS + 2
+    assert [asked.problems for asked in upstream.asked] == [[]] * len(upstream.asked)
+    with recto.open(hermes.store, session=f"agent:default:{session}", model="gpt-4o") as stored:
+        sizes = [stored.count(asked.messages, tools=asked.body["tools"]) for asked in upstream.asked]
+        messages = [json.loads(entry.content) for entry in stored.read() if entry.kind == "message"]
+        whole = stored.count(messages)
+    assert max(sizes) < _WINDOW < whole
+    assert [(one["role"], one["content"] or "") for one in messages] == hermes.own_messages(session)
+    assert f"Shelf {_FOUND} holds the ledger of the Kestrel Society." in json.dumps(upstream.asked[-1].messages)
+
+
+def test_hermes_goes_on_by_itself_where_recto_does_not_start(tmp_path):
+    with running(ScriptedUpstream(answer=lambda asked: Says(_DECIDED))) as upstream:
+        hermes = Hermes(tmp_path, upstream.url)
+        hermes.plugin("install")
+        plugin = hermes.home / "plugins" / "recto" / "__init__.py"
+        plugin.write_text(re.sub(r"PROGRAM = .*", f'PROGRAM = ["{tmp_path}/gone"]', plugin.read_text(), count=1))
+        assert _DECIDED in hermes.ask("Look at every shelf.")
+    assert [asked.problems for asked in upstream.asked] == [[]]
+    assert "Recto does not answer" in (hermes.home / "logs" / "agent.log").read_text()

@@ -1,0 +1,94 @@
+"""The context engine on a pipe: fits the prompts of hosts, and keeps their lists apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from recto.adapters.context_engines import ContextEngineServer
+from recto.config import load
+
+
+def said(role: str, text: str, **more: object) -> dict[str, object]:
+    return {"role": role, "content": text, **more}
+
+
+def turns(count: int) -> list[dict[str, object]]:
+    """Turns that end with a question."""
+    told = [
+        one for n in range(count) for one in (said("user", f"Step {n}?"), said("assistant", f"{n}: " + "dust " * 400))
+    ]
+    return [*told, said("user", "And now?")]
+
+
+@pytest.fixture
+def server(tmp_path):
+    settings = load(arguments={"store": str(tmp_path / "engine.db"), "recall": {"embedder": {"use": "none"}}})
+    with ContextEngineServer(settings, surface="hermes") as opened:
+        yield opened
+
+
+def ask(server: ContextEngineServer, **request: object) -> dict[str, object]:
+    return server.answer(json.dumps({"session": "a", "model": "gpt-4o", "window": 8_000, **request}))
+
+
+def stored(server: ContextEngineServer, key: str) -> list[str]:
+    entries = server._store.read(key)
+    return [json.loads(entry.content)["content"] for entry in entries if entry.kind == "message"]
+
+
+def test_a_prompt_fits_and_the_whole_list_is_stored(server):
+    messages = turns(40)
+    sent = ask(server, op="fit", messages=messages)["messages"]
+    assert len(json.dumps(sent)) < len(json.dumps(messages)) / 2
+    assert sent[-1] == messages[-1]
+    assert stored(server, "agent:default:a") == [one["content"] for one in messages]
+
+
+def test_an_answer_is_stored_once_when_the_host_sends_it_again(server):
+    messages = turns(1)
+    ask(server, op="fit", messages=messages)
+    assert ask(server, op="heard", message=said("assistant", "Now it works."), usage={"prompt_tokens": 9}) == {}
+    longer = [*messages, said("assistant", "Now it works."), said("user", "Thanks.")]
+    ask(server, op="fit", messages=longer)
+    assert stored(server, "agent:default:a") == [one["content"] for one in longer]
+
+
+def test_two_lists_under_one_id_do_not_mix(server):
+    messages = turns(2)
+    ask(server, op="fit", turn="1", messages=messages)
+    aside = [*messages[:-1], said("user", "What is worth remembering of this?")]
+    ask(server, op="fit", turn="2", messages=aside)  # background work of the host
+    ask(server, op="heard", turn="2", message=said("assistant", "Nothing."))
+    ask(server, op="heard", turn="1", message=said("assistant", "Now it works."))
+    ask(server, op="fit", turn="3", messages=[*messages, said("assistant", "Now it works."), said("user", "Thanks.")])
+    assert stored(server, "agent:default:a")[-3:] == ["And now?", "Now it works.", "Thanks."]
+    [branch] = [row.session for row in server._store.sessions() if "~" in row.session]
+    assert stored(server, branch)[-2:] == ["What is worth remembering of this?", "Nothing."]
+
+
+def test_results_that_lose_the_name_of_their_tool_are_the_same_results(server):
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    asked = [said("user", "Look."), said("assistant", "", tool_calls=[call])]
+    sent = ask(server, op="fit", messages=[*asked, said("tool", "Dust.", tool_call_id="c1", name="look")])["messages"]
+    assert sent[-1]["name"] == "look"
+    ask(server, op="fit", messages=[*asked, said("tool", "Dust.", tool_call_id="c1"), said("user", "Thanks.")])
+    assert [row.session for row in server._store.sessions()] == ["agent:default:a"]
+
+
+def test_a_host_that_allows_an_answer_as_long_as_the_window_gets_a_prompt(server):
+    assert "messages" in ask(server, op="fit", model="of-nobody", answer=8_000, messages=turns(40))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "[]", "{", '{"op": "fit"}', '{"op": "fly"}', '{"op": "heard", "session": "new", "message": {}}', "7"],
+)
+def test_what_cannot_be_answered_is_an_error_and_no_end(server, line):
+    assert list(server.answer(line)) == ["error"]
+    assert "messages" in ask(server, op="fit", messages=turns(1))
+
+
+def test_a_prompt_that_cannot_fit_is_an_error(server):
+    assert "error" in ask(server, op="fit", messages=[said("user", "Hi")], system="rules " * 9_000)

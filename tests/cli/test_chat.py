@@ -219,7 +219,7 @@ def long(reached) -> str:
 
 def test_commands_draw_what_the_gateway_tells(reached, long):
     printed = asked(reached, long, "/context", "/context detail", "/recall port of service 3", "/read 1", "/health")
-    assert "messages have left" in printed
+    assert "messages evicted" in printed
     assert "context_window_pruned" in printed
     assert "We chose port 4003 for service 3." in printed
     assert "We chose port 4000 for service 0." in printed

@@ -45,7 +45,7 @@ def context_command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
 def list_command(settings: Settings, session: str | None, model: str | None, run: int | None, as_json: bool) -> None:
-    """Where the tokens of the prompt go: what was sent last, budgets, pressure, what has left.
+    """Where the tokens of the prompt go: what was sent last, budgets, pressure, what was evicted.
 
     \b
     Examples:
@@ -147,7 +147,7 @@ def print_list(report: Report) -> None:
     if report.left_messages:
         tokens = f", {report.left_tokens:,} tokens" if report.left_tokens else ""
         out.print(
-            f"{report.left_messages:,} messages have left (entries {report.left_first} to {report.left_last}{tokens})"
+            f"{report.left_messages:,} messages evicted (entries {report.left_first} to {report.left_last}{tokens})"
         )
     if report.tools_left_out:
         out.print(f"Tools left out: {report.tools_left_out:,}, {report.tools_left_out_tokens:,} tokens")

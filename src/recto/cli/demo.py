@@ -136,7 +136,7 @@ def _show_undo(session: Session) -> None:
     _print_line("3. The last decision, from the record, and undone:")
     decision = next(iter(session.report().decisions), None)
     if decision is None:
-        _print_line("   nothing has left yet: the session still fits.")
+        _print_line("   nothing is evicted yet: the session still fits.")
         return
     _print_line(f"   entry {decision.seq:,}: {decision.kind}, {decision.messages} messages, {decision.frees:,} tokens")
     _print_line(f"   because: {one_line(decision.reason, 80)}")

@@ -140,7 +140,7 @@ function DecisionDialog({ seq, onClose }: { seq: number; onClose: () => void }) 
       {!asked.found && asked.loading && <Waiting />}
       {undoing && (
         <p>
-          A decision was undone here: what had left is in the prompt again.{" "}
+          A decision was undone here: the evicted messages are in the prompt again.{" "}
           <a href={on.link("decisions")}>Decisions</a> has them all, and the way to do it again.
         </p>
       )}

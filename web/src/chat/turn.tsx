@@ -31,7 +31,7 @@ export function Turn({ entry, latest, decisions, recalled }: TurnProps) {
   return <Message entry={entry} />;
 }
 
-const Undone = () => <p class="marker quiet">A decision was undone; what had left is in the prompt again.</p>;
+const Undone = () => <p class="marker quiet">A decision was undone; the evicted messages are in the prompt again.</p>;
 
 function Message({ entry }: { entry: EntryView }) {
   const on = useOn();

@@ -14,7 +14,7 @@ export function Checkpoints() {
   const { found, refused, loading } = useAsked<CheckpointPage>(path, { session: on.session, from: from.at(-1) });
   const next = found?.next;
   return (
-    <Panel title="Checkpoints" note="Where the work stood; a new window begins from the last of them.">
+    <Panel title="Checkpoints" note="The state of the work; a new window begins with the newest.">
       <Refusal refused={refused} />
       {on.now && loading && !found && <Waiting kind="rows" />}
       {(!on.now || found?.checkpoints.length === 0) && <Empty title="No checkpoint was written in this session." />}

@@ -19,7 +19,7 @@ export function NotesOf() {
   return (
     <Panel
       title="Notes"
-      note="Written while working; they stand in the prompt once messages have left it."
+      note="Written while working; they are in the prompt once messages are evicted."
       actions={actions}
     >
       <Refusal refused={refused} />

@@ -34,7 +34,7 @@ export function Compare() {
   return (
     <div class="stack">
       <Refusal refused={unlogged} />
-      <Panel title="Two moments" note="The prompt as it stood after an entry.">
+      <Panel title="Two moments" note="The prompt as it was after an entry.">
         <div class="pair">
           <Moment
             name="Left"
@@ -221,7 +221,7 @@ function Cell({ side, tokens, line, text }: { side: string; tokens: number | nul
       {text ? (
         <Said plain text={line.text + (line.cut ? " …" : "")} />
       ) : (
-        <p class="muted small">It stood here in another form.</p>
+        <p class="muted small">It was here in another form.</p>
       )}
     </div>
   );

@@ -44,7 +44,9 @@ export function Keys() {
     <Panel title="Keys of the gateway" note="Use is counted for keys with a daily limit. recto keys adds, limits and revokes keys.">
       <Refusal refused={refused} />
       {!found && !refused && <Waiting kind="rows" />}
-      {found && <Table label="Keys" columns={COLUMNS} rows={found.keys} id={(key) => key.id} />}
+      {found && (
+        <Table label="Keys" columns={COLUMNS} rows={found.keys} id={(key) => key.id} empty="No key is stored; yours is temporary." />
+      )}
     </Panel>
   );
 }

@@ -67,7 +67,7 @@ def test_a_handoff_survives_the_compaction_of_a_real_agent(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_a_prompt_of_a_real_agent_carries_what_another_agent_was_told_in_the_project(name, tmp_path):
+def test_a_prompt_of_a_real_agent_carries_what_another_agent_learned_in_the_project(name, tmp_path):
     package = packages()[name]
     if not package.ready:
         pytest.skip(package.reason.read_text() if package.reason.exists() else "not installed: make test-agents")

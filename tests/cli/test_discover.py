@@ -273,6 +273,27 @@ def test_a_task_of_cline_is_a_session_of_its_own(home):
     assert "cline-1" in called_at(home, "recall", "which dock is closed", "--agent", "cline")
 
 
+def test_histories_of_aider_are_found_here_and_where_other_agents_worked(home):
+    project = home / "harbour"
+    for number, folder in enumerate((home, project)):
+        folder.mkdir(exist_ok=True)
+        said = f"#### The dock number {number} is closed.  \n"
+        chat = f"\n# aider chat started at 2026-11-17 21:46:3{number}\n\n> Aider v0.86.2  \n\n{said}"
+        (folder / ".aider.chat.history.md").write_text(chat)
+    said = called_at(home, "import", "--discover", "--yes")
+    assert "aider: 1 session file" in said
+    codex_session(home, project=str(project))
+    said = called_at(home, "import", "--discover", "--yes")
+    assert "aider: 2 session files" in said
+    assert "4 files, 2 unchanged" in said
+    said = called_at(home, "recall", "which dock is closed", "--project", str(project))
+    assert f"aider in {project}" in said.replace("\n", "")
+    assert "number 0" not in said
+    called_at(home, "--store", "other.db", "import", str(project / ".aider.chat.history.md"))
+    said = called_at(home, "--store", "other.db", "recall", "which dock is closed", "--project", str(project))
+    assert "number 1" in said
+
+
 def test_only_the_sessions_of_a_project_are_imported_where_one_is_named(home):
     codex_session(home)
     said = called_at(home, "import", "--discover", "--yes", "--project", "/work/harbour")

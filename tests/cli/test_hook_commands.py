@@ -151,7 +151,7 @@ def quoted(transcript: Path | None = None, *, prompt: str = "Which port does the
     return answer["additionalContext"]
 
 
-def test_a_prompt_is_given_what_another_agent_was_told_in_the_project_quoted_and_with_its_source(home):
+def test_a_prompt_is_given_what_another_agent_learned_in_the_project_quoted_and_with_its_source(home):
     called_at(home, "--store", "agent.db", "import", str(rollout(home)))
     lines = quoted().split("\n")
     assert lines[0].startswith("[Quoted from earlier sessions of this project")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.formats.file_checks import entries_of, lines, outline
 
+from recto.errors import MalformedFile
 from recto.formats.session_files import detect_file, detect_source
 
 PI = [
@@ -50,6 +52,49 @@ GEMINI = [
     {"$set": {"lastUpdated": "2026-11-17T20:05:48Z"}},
     {"id": "m1", "timestamp": "2026-11-17T20:05:48Z", "type": "gemini", "content": "I look.", "model": "gemini-x"},
 ]
+AIDER = """
+# aider chat started at 2026-11-17 21:46:37
+
+> /usr/bin/aider --message Is the tide high?
+# a heading of mine  
+> Aider v0.86.2  
+
+#### Is the tide high?  
+#### # a heading of mine  
+
+# Tide
+
+> quoted by the model
+
+#### its heading
+
+The tide is high.
+
+> Tokens: 2.4k sent, 44 received. Cost: $0.0064 message, $0.0064 session.  
+> # 1 SEARCH/REPLACE block failed to match!
+
+## SearchReplaceNoExactMatch: This SEARCH block failed to exactly match lines in pier.py
+x = 1
+
+The SEARCH section must exactly match an existing block of lines  
+
+> The tide is high, again.
+
+> Only 3 reflections allowed, stopping.  
+
+# aider chat started at 2026-11-17 21:46:52
+
+> Aider v0.86.2  
+
+#### /ask And now?  
+
+#### And now?  
+
+Now it is low.
+
+> Tokens: 198 sent, 44 received.  
+
+"""  # noqa: W291
 RESULT = {"functionResponse": {"id": "c1", "name": "ls", "response": {"output": "a.py"}}}
 GEMINI_CALL = {**GEMINI[3], "toolCalls": [{"id": "c1", "name": "ls", "args": {"path": "."}, "result": [RESULT]}]}
 OPENCODE = [
@@ -274,6 +319,57 @@ def test_an_export_of_claude_is_read_with_calls_and_results():
     made = contents(raw)
     assert made[0]["content"][0]["text"] == "[file a.txt]\nOttilie"
     assert made[1]["content"][0]["id"] == made[2]["content"][0]["tool_use_id"] == "m2-0"
+
+
+def aider_texts(raw: bytes) -> list[tuple[str, str]]:
+    messages = [entry for entry in entries_of(raw) if entry.kind == "message"]
+    return [(entry.role, json.loads(entry.content)["content"]) for entry in messages]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_history_of_aider_is_read_chat_by_chat(end):
+    raw = AIDER.replace("\n", end).encode()
+    assert (detect_file(raw), detect_source(raw)) == ("aider", ("aider", ""))
+    found = entries_of(raw)
+    assert list(dict.fromkeys(entry.session for entry in found)) == [
+        "aider-2026-11-17-21-46-37",
+        "aider-2026-11-17-21-46-52",
+    ]
+    messages = [(role, text.replace("\r", "")) for role, text in aider_texts(raw)]
+    assert messages == [
+        ("user", "Is the tide high?\n# a heading of mine"),
+        ("assistant", "# Tide\n\n> quoted by the model\n\n#### its heading\n\nThe tide is high."),
+        ("assistant", "> The tide is high, again."),
+        ("user", "/ask And now?"),
+        ("user", "And now?"),
+        ("assistant", "Now it is low."),
+    ]
+
+
+def test_a_history_of_aider_that_grows_keeps_the_messages_it_had():
+    def kept(text: str) -> list[tuple[str, int, bytes]]:
+        places: dict[str, int] = {}
+        found = []
+        for entry in entries_of(text.encode()):
+            places[entry.session] = places.get(entry.session, -1) + 1
+            found += [(entry.session, places[entry.session], entry.content)] if entry.kind == "message" else []
+        return found
+
+    for following, count in (
+        ("#### Is", 0),
+        ("\n> Tokens: 2.4k", 2),
+        ("\n# aider chat started at 2026-11-17 21:46:52", 3),
+    ):
+        assert kept(AIDER[: AIDER.index(following)]) == kept(AIDER)[:count]
+
+
+def test_a_line_of_aider_that_is_no_text_is_named():
+    raw = AIDER.encode() + b"\xff\n"
+    with pytest.raises(MalformedFile, match="not UTF-8"):
+        entries_of(raw)
+    problems = []
+    assert entries_of(raw, keep_going=True, report=problems.append)[-1].kind == "unreadable_line"
+    assert len(problems) == 1
 
 
 def test_members_of_unexpected_types_are_no_messages():

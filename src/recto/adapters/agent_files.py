@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recto.adapters.agent_databases import is_database, write_sessions
 from recto.engine.recorded_messages import RecordedMessages
 from recto.errors import InputError
-from recto.formats.session_files import detect_source
+from recto.formats.session_files import aider, detect_source
 from recto.text.secrets import mask_secrets
 from recto.transcript.events import event
 from recto.transcript.sources import SessionSource
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _MAX_FILES = 20_000
 """Files of one agent that are listed."""
+_MAX_READ = 1_000
+"""Newest files of one agent in which the folders of projects are looked for."""
 _TASK_FILE = "api_conversation_history.json"
 _TASKS = {"saoudrizwan.claude-dev": "cline", "rooveterinaryinc.roo-cline": "roo-code"}
 """Extensions of Visual Studio Code that keep a folder per task, and the agents they are."""
@@ -119,10 +122,44 @@ _PLACES = (
 )
 
 
-def find_agent_files(home: Path, environ: Mapping[str, str]) -> list[AgentFiles]:
-    """Returns the session files of every agent that has some."""
+def find_agent_files(home: Path, environ: Mapping[str, str], folder: Path | None = None) -> list[AgentFiles]:
+    """Returns the session files of every agent that has some.
+
+    aider keeps its history in the folders of projects: looked for in `folder`, and where the other agents worked.
+    Without `folder`, it is not looked for.
+    """
     found = [_files_of(place, home, environ) for place in _PLACES]
+    if folder is not None:
+        found.append(_files_of_aider({folder, *_projects(found)}))
     return [files for files in found if files.files]
+
+
+def _projects(found: Iterable[AgentFiles]) -> Iterator[Path]:
+    """Yields the folders that session files name."""
+    for file in (file for files in found if files.is_readable for file in files.files[-_MAX_READ:]):
+        with suppress(OSError):
+            named = _project_of(file, min(file.stat().st_size, _HEAD_BYTES // 16))
+            if named and Path(named).is_absolute():
+                yield Path(named)
+
+
+@lru_cache(_MAX_FILES)
+def _project_of(file: Path, size: int) -> str:
+    """Returns the folder that the first bytes of a file name; empty for none. Those bytes do not change any more."""
+    with suppress(InputError), file.open("rb") as opened:
+        return detect_source(opened.read(size), file.name)[1] or project_beside(file)
+    return ""
+
+
+def _files_of_aider(folders: Iterable[Path]) -> AgentFiles:
+    dated = []
+    for folder in folders:
+        with suppress(OSError):
+            status = (folder / aider.FILE_NAME).stat()
+            if stat.S_ISREG(status.st_mode):
+                dated.append((status.st_mtime, status.st_size, folder / aider.FILE_NAME))
+    files = tuple(file for *_, file in sorted(dated))
+    return AgentFiles(agent="aider", files=files, bytes=sum(size for _, size, _ in dated), is_readable=True)
 
 
 def _files_of(place: _Place, home: Path, environ: Mapping[str, str]) -> AgentFiles:
@@ -200,7 +237,7 @@ class AgentImport:
         if self._project.project:
             with file.open("rb") as opened:
                 _, project = detect_source(opened.read(_HEAD_BYTES), file.name)
-            if not self._project.contains(SessionSource(project=project or _project_beside(file))):
+            if not self._project.contains(SessionSource(project=project or project_beside(file))):
                 return FileOutcome(file=file, is_elsewhere=True)
         if not self._masks_secrets:
             return self._import_copy(file, file, recorded)
@@ -220,7 +257,7 @@ class AgentImport:
             session=self._records.key(f"{agent}-{file.parent.name}") if agent else None,
             keep_going=self._keep_going,
             recorded=recorded,
-            source=SessionSource(agent=agent, project=_project_beside(file)),
+            source=SessionSource(agent=agent, project=project_beside(file)),
         )
         if not imported.problems:
             payload = {"file": file.name, "entries": imported.entries}
@@ -238,8 +275,10 @@ def _write_masked(file: Path, copy: Path) -> None:
         masked.writelines(map(mask_secrets, lines))
 
 
-def _project_beside(file: Path) -> str:
-    """Return the project folder that Gemini CLI writes beside its chats."""
+def project_beside(file: Path) -> str:
+    """Return the project folder that Gemini CLI writes beside its chats, or in which aider keeps its history."""
+    if file.name == aider.FILE_NAME:
+        return str(file.parent.resolve())
     with suppress(OSError, UnicodeDecodeError):
         return (file.parent.parent / ".project_root").read_text(encoding="utf-8").strip()[:1_000]
     return ""
@@ -248,13 +287,13 @@ def _project_beside(file: Path) -> str:
 class AgentFileWatch:
     """Tells which session files have changed, by their sizes and times."""
 
-    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
-        self._home, self._environ = home, environ
+    def __init__(self, home: Path, environ: Mapping[str, str], folder: Path | None = None) -> None:
+        self._home, self._environ, self._folder = home, environ, folder
         self._seen: dict[Path, tuple[tuple[int, int], ...]] = {}
 
     def changed(self) -> list[tuple[str, list[Path]]]:
         """Return the files of each agent that are new or changed since the last call; all of them at the first."""
-        found = [files for files in find_agent_files(self._home, self._environ) if files.is_readable]
+        found = [files for files in find_agent_files(self._home, self._environ, self._folder) if files.is_readable]
         now = {file: _states(file) for files in found for file in files.files}
         changed = [(one.agent, [file for file in one.files if self._seen.get(file) != now[file]]) for one in found]
         self._seen = now

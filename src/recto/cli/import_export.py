@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from recto.adapters.agent_databases import is_database
-from recto.adapters.agent_files import AgentFiles, AgentImport, FileOutcome, find_agent_files
+from recto.adapters.agent_files import AgentFiles, AgentImport, FileOutcome, find_agent_files, project_beside
 from recto.cli._common import session_option
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
@@ -26,6 +26,7 @@ from recto.engine.importer import Importer, ImportResult
 from recto.errors import InputError, RectoError
 from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.sources import SessionSource
 
 
 @click.command("import")
@@ -99,7 +100,10 @@ def import_command(  # noqa: PLR0913, PLR0917  # an argument for each option
                     if not as_json:
                         out.print(f"{safe(file.name)}: {total}", markup=False)
                     continue
-                imported = importer.import_file(file, session=session, keep_going=keep_going, advance=advance)
+                source = SessionSource(project=project_beside(file))
+                imported = importer.import_file(
+                    file, session=session, keep_going=keep_going, advance=advance, source=source
+                )
                 problems += len(imported.problems)
                 print_imported(imported, as_json)
     if problems:
@@ -134,7 +138,7 @@ def _import_discovered(
     settings: Settings, model: str | None, policy: ImportPolicy, *, as_json: bool, yes: bool
 ) -> None:
     """Imports what agents on this machine have stored, after the user has seen what that is."""
-    found = find_agent_files(Path.home(), os.environ)
+    found = find_agent_files(Path.home(), os.environ, Path.cwd())
     print_found(found)
     readable = [file for files in found if files.is_readable for file in files.files]
     if not readable:

@@ -36,14 +36,14 @@ def watch_command(settings: Settings, every: float, project: Path | None, once: 
       recto watch
       recto watch --once --yes
     """
-    found = find_agent_files(Path.home(), os.environ)
+    found = find_agent_files(Path.home(), os.environ, Path.cwd())
     print_found(found)
     if not yes:
         click.confirm(f"Import them and what is added to them into {settings.store}?", abort=True, err=True)
     total = ImportTotal()
     with closing(open_store(settings)) as store, suppress(KeyboardInterrupt):
         agents = ImportPolicy(project=project).make(make_importer(settings, store, tenant=settings.tenant))
-        watch = AgentFileWatch(Path.home(), os.environ)
+        watch = AgentFileWatch(Path.home(), os.environ, Path.cwd())
         while True:
             _import_changed(agents, watch, total)
             if once or threading.Event().wait(every):

@@ -12,6 +12,7 @@ from recto.formats.json_spans import Json, members, parse
 from recto.formats.message import object_in, text_in
 from recto.formats.registry import FORMATS, own_format
 from recto.formats.session_files import (
+    aider,
     chat_exports,
     claude_code,
     codex,
@@ -53,8 +54,8 @@ __all__ = [
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
     "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, Copilot "
-    "CLI sessions, exports of ChatGPT and Claude, neutral session lines, JSON or JSONL with messages of "
-    f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
+    "CLI sessions, histories of aider, exports of ChatGPT and Claude, neutral session lines, JSON or JSONL with "
+    f"messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
 """Bytes of a file that show its format, if they contain one complete line."""
@@ -77,7 +78,7 @@ _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
 
 _AGENTS: Final[Mapping[str, str]] = {
     module.NAME: module.NAME.replace("_", "-")
-    for module in (codex, qwen_code, pi, gemini_cli, opencode, copilot_cli, claude_code)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, copilot_cli, claude_code, aider)
 }
 """The agents that write files in these formats."""
 _DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {
@@ -145,6 +146,9 @@ def read_file(
     content = chain((head,), rest)
     if signature.format == recto_jsonl.NAME:
         return _numbered(_recto(content, source, name, keep_going, report))
+    if signature.format == aider.NAME:  # a chat in which nothing was said yet is no error
+        chats = aider.read_chats(lines_of(content), source=source, session=name, keep_going=keep_going, report=report)
+        return _numbered(chats)
     if signature.is_document:
         read_document = _DOCUMENT_FORMATS.get(signature.format, message_arrays.read_document)
         entries = _document(content, read_document, source, name, keep_going, report)
@@ -175,6 +179,8 @@ def _head(chunks: Iterator[bytes]) -> bytes:
 def _inspect(head: bytes, source: str) -> _FileSignature:
     text = head.decode(errors="replace").removeprefix("\N{BYTE ORDER MARK}").strip()
     lines = [line for line in text.split("\n", 200) if line.strip()][:50]
+    if lines and aider.is_start(lines[0]):
+        return _FileSignature(format=aider.NAME)
     seen = [_leading_members(line) for line in lines]
     if seen and ("recto" in seen[0] or any(map(recto_jsonl.is_line, seen))):
         return _FileSignature(format=recto_jsonl.NAME)

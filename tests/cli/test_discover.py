@@ -236,6 +236,8 @@ def test_recall_is_limited_to_an_agent_or_a_project_and_names_the_source(home):
     codex_session(home)
     called_at(home, "import", "--discover", "--yes")
     assert "codex in /work/harbour" in called_at(home, "recall", "what is the tug called", "--agent", "codex")
+    assert "01a1-codex codex" in called_at(home, "session", "ls")
+    assert '"agent": "codex"' in called_at(home, "session", "ls", "--json")
     assert "Ottilie" not in called_at(home, "recall", "the crane is called Ottilie", "--agent", "codex")
     said = called_at(home, "recall", "what is called", "--project", "/work")
     assert "claude-code in /work" in said

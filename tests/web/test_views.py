@@ -118,6 +118,12 @@ def test_the_recall_inspector_shows_what_a_score_is_made_of(looking: Visit, told
     looking.shot("recall")
 
 
+def test_a_hit_of_another_session_names_the_agent_and_the_project(looking: Visit, told: World):
+    page = settled(looking.enter(told.key, "recall", MAIN, q="Hello from the other session", scope="agent"))
+    hit = page.get_by_role("list", name="Hits").get_by_role("listitem").filter(has_text="Hello from the other").first
+    expect(hit).to_contain_text("agent:default:other · codex in /srv/shop")
+
+
 def test_two_prompts_stand_side_by_side_with_the_numbers_of_the_api(looking: Visit, told: World):
     decision = asked(told, "/session/decisions")["decisions"][0]["seq"]
     page = settled(looking.enter(told.key, "compare", MAIN, first=decision - 1, second=decision))

@@ -17,7 +17,10 @@ from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 import recto
+from recto.config.factory import SystemClock
 from recto.testing import scripted_session
+from recto.transcript.sources import SessionSource, SessionSources
+from recto.transcript.tenancy import TenantStore
 
 DEADLINE = 20
 MAIN = "agent:default:main"
@@ -53,6 +56,9 @@ def fill(folder: Path) -> None:
             session.memory.propose("preference", text, sources=[f"recto://{MAIN}/1"])
     with recto.open(store, session=OTHER, **SETTINGS) as session:
         session.append({"role": "user", "content": "Hello from the other session."})
+        SessionSources(TenantStore(session.store, "")).record(
+            SystemClock(), OTHER, SessionSource(agent="codex", project="/srv/shop")
+        )
         session.append({"role": "assistant", "content": "Hello."})
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_FILES = 20_000
 """Files of one agent that are listed."""
-_MAX_READ = 1_000
+_MAX_READ = 300
 """Newest files of one agent in which the folders of projects are looked for."""
 _TASK_FILE = "api_conversation_history.json"
 _TASKS = {"saoudrizwan.claude-dev": "cline", "rooveterinaryinc.roo-cline": "roo-code"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import click
@@ -17,7 +18,7 @@ from recto.cli._common import open_for_reading, session_option
 from recto.cli.completion import complete_sessions
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.config import Settings
-from recto.config.factory import SystemClock, open_store
+from recto.config.factory import SystemClock, open_store, session_sources
 from recto.engine.fork import fork
 from recto.engine.titles import rename_draft, titles_of
 from recto.engine.verification import Verification, verify
@@ -49,15 +50,17 @@ def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> Non
     with open_for_reading(settings) as store:
         summaries = list_sessions(store, after, limit + 1)
         titles = titles_of(store, [summary.session for summary in summaries[:limit]])
+        sources = session_sources(settings, store)
+        agents = {summary.session: sources.of(summary.session).agent for summary in summaries[:limit]}
     items = [session_item(summary, titles.get(summary.session, ""), str) for summary in summaries[:limit]]
     if as_json:
         for item in items:
-            print_json(item)
+            print_json(item, agent=agents[item.session])
         return
     if not items:
         out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
         return
-    print_sessions(items)
+    print_sessions(items, agents=agents)
     if len(summaries) > limit:
         out.print(f"There are more: recto session ls --after '{safe(summaries[limit - 1].session)}'", markup=False)
 
@@ -164,8 +167,13 @@ def _bring_heads_forward(store: TranscriptStore, result: Verification) -> bool:
     return False
 
 
-def print_sessions(items: Sequence[SessionListItem], current: str = "") -> None:
-    """Prints a table of sessions, each with its title and its key below it, and marks the current one."""
+def print_sessions(
+    items: Sequence[SessionListItem], current: str = "", agents: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Prints a table of sessions, each with its title and its key below it, and marks the current one.
+
+    `agents` are the programs that wrote sessions, as far as they are known.
+    """
     table = Table(
         Column("session", overflow="fold"),
         Column("entries", justify="right", no_wrap=True),
@@ -174,6 +182,8 @@ def print_sessions(items: Sequence[SessionListItem], current: str = "") -> None:
     for item in items:
         name = Text(one_line(item.title, _TITLE_WIDTH) + "\n" if item.title else "")
         name.append(safe(item.session), style="dim" if item.title else "")
+        if agent := agents.get(item.session):
+            name.append(f" {safe(agent)}", style="blue")
         name.append(" ◀" if item.session == current else "")
         table.add_row(name, f"{item.entries:,}", format_time(item.last_ts)[:16])
     out.print(table)

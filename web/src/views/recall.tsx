@@ -226,6 +226,7 @@ function HitHead({ hit, open }: { hit: RecallHit; open: (seq: number) => string 
       )}
       <span class="muted small entry-about">
         {hit.session !== on.session && `${safe(hit.session)} · `}
+        {(hit.agent || hit.project) && `${[hit.agent, hit.project].filter(Boolean).map(safe).join(" in ")} · `}
         {when(hit.ts)}
       </span>
       <span class="hit-score">

@@ -73,5 +73,6 @@ def test_the_mcp_tool_searches_a_project(asked):
     request = params.RecallParams(query="what is the crane called", project="/work/harbour", session=session)
     found = queries.recall(context, request)
     assert "Ottilie" in found.quotation
+    assert "· codex in /work/harbour\n> The harbour crane" in found.quotation
     assert "Berta" not in found.quotation
     assert {hit.agent for hit in found.hits} == {"codex"}

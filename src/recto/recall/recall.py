@@ -368,9 +368,7 @@ class RecallService:
     def _quoted(self, hit: Hit, characters: int, quoting: _Quoting, quoted: Collection[str] = ()) -> _QuotedHit:
         question = quoting.questions.get((hit.session, hit.context[0])) if characters > 0 and hit.context else None
         excerpts = self._excerpts(hit, question, abs(characters), quoting.relevance)
-        if quoting.names_sources and (source := " in ".join(filter(None, (hit.agent, hit.project)))):
-            excerpts = [replace(one, note=" · ".join(filter(None, (source, one.note)))) for one in excerpts]
-        pieces = _rendered(hit, excerpts)
+        pieces = _rendered(hit, _naming_source(hit, excerpts) if quoting.names_sources else excerpts)
         pieces = [piece for piece in pieces if piece.is_hit or piece.pointer not in quoted]
         return _QuotedHit(hit, characters, pieces, quoting.tokens(pieces))
 
@@ -431,9 +429,12 @@ class RecallService:
         )
 
     def excerpts_of(self, hit: Hit, query: str, characters: int) -> list[Excerpt]:
-        """Return a hit as a prompt would quote it: cut to what matches the query, after the question it answers."""
+        """Return a hit as a prompt would quote it: cut to what matches the query, after the question it answers.
+
+        The source is named where it is known and other sessions were searched.
+        """
         question = next(iter(self._questions_of([hit]).values()), None)
-        return self._excerpts(hit, question, characters, self._relevance_to(query))
+        return _naming_source(hit, self._excerpts(hit, question, characters, self._relevance_to(query)))
 
     def _relevance_to(self, query: str) -> Callable[[str], float]:
         """Return a function that counts the terms a sentence shares with the query."""
@@ -512,6 +513,12 @@ class _QuotedExcerpt:
     seq: int
     text: str
     is_hit: bool
+
+
+def _naming_source(hit: Hit, excerpts: Sequence[Excerpt]) -> list[Excerpt]:
+    """Return excerpts with the agent and the project of a hit in their headings."""
+    source = " in ".join(filter(None, (hit.agent, hit.project)))
+    return [replace(one, note=" · ".join(filter(None, (source, one.note)))) for one in excerpts]
 
 
 def _rendered(hit: Hit, excerpts: Sequence[Excerpt]) -> list[_QuotedExcerpt]:

@@ -296,6 +296,21 @@ def test_histories_of_aider_are_found_here_and_where_other_agents_worked(home):
     assert "number 1" in said
 
 
+def test_a_chat_of_aider_that_went_through_the_gateway_is_not_stored_again(home, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    gateway_session(home, "made-by-the-gateway", {"role": "user", "content": CRANE}, NOTED)
+    chats = [
+        f"\n# aider chat started at 2026-11-01 {hour}:59:58\n\n> Aider v0.86.2  \n\n#### {CRANE}  \n\nNoted.\n"
+        for hour in ("09", "11")
+    ]
+    (home / ".aider.chat.history.md").write_text("".join(chats))
+    (home / ".claude" / "projects" / "-work" / f"{ID}.jsonl").unlink()
+    assert "8 entries, 4 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
+    assert said_in(home, "aider-2026-11-01-09-59-58") == []
+    assert said_in(home, "aider-2026-11-01-11-59-58") == [CRANE, "Noted."]
+
+
 def test_only_the_sessions_of_a_project_are_imported_where_one_is_named(home):
     codex_session(home)
     said = called_at(home, "import", "--discover", "--yes", "--project", "/work/harbour")

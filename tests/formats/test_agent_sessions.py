@@ -340,7 +340,6 @@ def test_a_history_of_aider_is_read_chat_by_chat(end):
         ("user", "Is the tide high?\n# a heading of mine"),
         ("assistant", "# Tide\n\n> quoted by the model\n\n#### its heading\n\nThe tide is high."),
         ("assistant", "> The tide is high, again."),
-        ("user", "/ask And now?"),
         ("user", "And now?"),
         ("assistant", "Now it is low."),
     ]

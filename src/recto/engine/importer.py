@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -28,6 +28,7 @@ from recto.formats.session_files import (
     ProblemReporter,
     ReadProblem,
     SourceEntry,
+    aider,
     detect_file,
     detect_source,
     lines_of,
@@ -49,6 +50,7 @@ IMPORTED = "imported"
 
 _UNREAD = "it looks like a message, and is not understood as one"
 _CHUNK = 1 << 20
+_DAY = 86_400_000_000
 _BATCH_ENTRIES = 500
 _BATCH_BYTES = 8 << 20
 
@@ -152,6 +154,8 @@ class Importer:
         """
         scan = self._scan(path, None if session is None else session_key(session), keep_going, advance)
         if recorded is not None and not scan.keeps_chain:
+            if scan.reader == aider.NAME:
+                _end_ranges(list(scan.times.values()))
             for name, times in scan.times.items():
                 if stored := recorded.of(name, times, partial(self._messages, scan, name)):
                     scan.recorded[name] = stored
@@ -350,6 +354,15 @@ class Importer:
             meta=to_json({**entry.meta, "file": file, "layout": entry.layout}),
             key=f"import:{file[-128:]}:{place}:{digest}",
         )
+
+
+def _end_ranges(ranges: Sequence[TimeRange]) -> None:
+    """Let sessions of which only the beginning is known end where the next one of the file begins, or after a day."""
+    for times, following in zip(ranges, (*ranges[1:], TimeRange()), strict=True):
+        if times.first is not None and times.first == times.last:
+            end = times.first + _DAY
+            is_bounded = following.first is not None and times.first < following.first < end
+            times.last = following.first if is_bounded else end
 
 
 def _is_recorded(entry: SourceEntry, stored: RecordedSession | None) -> bool:

@@ -2,8 +2,8 @@
 
 A chat begins with a line with its time. Lines of the user begin with `#### `, lines that aider prints with `> `. Both
 end with two spaces, which distinguishes them from headings and quotations of a model, unless those end so too. Anything
-else after a blank line is the model's answer. The file has no times of messages. Written after aider 0.86.2, and tried
-with a file that it wrote.
+else after a blank line is the model's answer. Commands, such as `/add`, are events. The file has no times of messages.
+Written after aider 0.86.2, and tried with a file that it wrote.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ FILE_NAME: Final = ".aider.chat.history.md"
 
 _STARTED = lazy_re(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.ASCII)
 _USER, _PRINTED, _LINE_END = "#### ", "> ", "  "
+_COMMANDS = ("/", "!")
+"""How a line begins that the user types for aider and not for the model."""
 _Speaker = Literal["start", "aider", "user", "assistant"]
 
 
@@ -116,20 +118,20 @@ def _entries(block: _Block, session: str, ts: int | None) -> Iterator[SourceEntr
         return
     first = block.lines[0]
     texts = [line.before + line.body.decode() + line.after for line in block.lines]
-    said = texts[0].removeprefix(first.before) + "".join(texts[1:])
+    whole = said = texts[0].removeprefix(first.before) + "".join(texts[1:])
     if block.speaker == "user":
         said = "\n".join(line.body.decode().removeprefix(_USER).removesuffix(_LINE_END) for line in block.lines)
-    is_message = block.speaker in ("user", "assistant") and bool(said.strip())
+    is_command = block.speaker == "user" and said.startswith(_COMMANDS)
+    is_message = block.speaker in ("user", "assistant") and bool(said.strip()) and not is_command
     message = json.dumps({"role": block.speaker, "content": said.strip()}, ensure_ascii=False).encode()
-    whole = said.encode()
     yield SourceEntry(
         session=session,
-        role="user" if block.speaker == "user" else "assistant" if is_message else "event",
+        role="event" if not is_message else "user" if block.speaker == "user" else "assistant",
         kind=MESSAGE if is_message else IMPORTED_LINE,
         wire=CHAT if is_message else "",
-        content=message if is_message else whole,
+        content=message if is_message else whole.encode(),
         ts=ts,
         meta={"line": first.number},
-        layout=layout_of("".join(texts)) if is_message else layout_of(first.before, (0, len(whole))),
+        layout=layout_of("".join(texts)) if is_message else layout_of(first.before, (0, len(whole.encode()))),
         is_known=True,
     )

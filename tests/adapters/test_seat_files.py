@@ -43,6 +43,22 @@ def test_settings_that_were_changed_since_keep_the_change(tmp_path):
     assert json.loads(settings.read_text()) == {"theme": "dark", "model": "opus"}
 
 
+def test_another_engine_in_the_settings_of_openclaw_comes_back_and_later_changes_stay(tmp_path):
+    settings = tmp_path / ".openclaw" / "openclaw.json"
+    settings.parent.mkdir()
+    settings.write_text('{"plugins": {"slots": {"contextEngine": "other"}}}')
+    before = settings.read_bytes()
+    called_at(tmp_path, "plugin", "install", "openclaw")
+    assert json.loads(settings.read_text())["plugins"]["slots"] == {"contextEngine": "recto"}
+    called_at(tmp_path, "plugin", "uninstall", "openclaw")
+    assert settings.read_bytes() == before
+    called_at(tmp_path, "plugin", "install", "openclaw")
+    changed = {**json.loads(settings.read_text()), "gateway": {}}
+    settings.write_text(json.dumps(changed))
+    called_at(tmp_path, "plugin", "uninstall", "openclaw")
+    assert json.loads(settings.read_text()) == {"plugins": {}, "gateway": {}}
+
+
 def test_a_status_line_of_the_user_is_left_alone(tmp_path):
     settings = tmp_path / ".claude" / "settings.json"
     settings.parent.mkdir()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.agents.agents import _NOWHERE
-from tests.agents.installing import Package, packages
+from tests.agents.installing import NODE, Package, packages
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 import recto
@@ -22,6 +22,7 @@ _SECONDS = 240
 _SOURCE = str(Path(recto.__file__).parent.parent)
 _PROGRAM = Path(sys.executable).with_name("recto")
 _WINDOW = 64_000  # the smallest that Hermes accepts
+_SMALL = 32_000
 _STEPS = 12
 _FOUND = 3
 _DECIDED = "We decided to move the ledger to the host kestrel."
@@ -136,3 +137,69 @@ def test_hermes_goes_on_by_itself_where_recto_does_not_start(tmp_path):
         assert _DECIDED in hermes.ask("Look at every shelf.")
     assert [asked.problems for asked in upstream.asked] == [[]]
     assert "Recto does not answer" in (hermes.home / "logs" / "agent.log").read_text()
+
+
+class OpenClaw:
+    """OpenClaw in a home of its own: each turn is a process, over one session."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.package, self.store, self.work = ready("openclaw"), folder / "seat.db", folder / "work"
+        self.home = folder / "home" / ".openclaw"
+        self.config = self.home / "openclaw.json"
+        self.work.mkdir()
+        self.home.mkdir(parents=True)
+        model = {"id": "gpt-4o", "name": "gpt-4o", "input": ["text"], "contextWindow": _SMALL, "maxTokens": 2_000}
+        provider = {"baseUrl": f"{url}/v1", "apiKey": "none", "api": "openai-completions", "models": [model]}
+        defaults = {"workspace": str(self.work), "skipBootstrap": True, "model": {"primary": "scripted/gpt-4o"}}
+        settings = {
+            "models": {"mode": "replace", "providers": {"scripted": provider}},
+            "agents": {"defaults": defaults},
+            "plugins": {"entries": {}},
+        }
+        self.config.write_text(json.dumps(settings, indent=5))  # as no program would write it
+        self.environment = {
+            "HOME": str(folder / "home"),
+            "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}",
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": _SOURCE,
+            "RECTO_RECALL__EMBEDDER__USE": "none",
+            "HTTP_PROXY": _NOWHERE,
+            "HTTPS_PROXY": _NOWHERE,
+            "NO_PROXY": "127.0.0.1",
+        }
+
+    def ask(self, task: str) -> None:
+        command = [self.package.program, "agent", "--local", "--agent", "main", "--message", task]
+        ended = subprocess.run(
+            command, cwd=self.work, env=self.environment, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+
+    def plugin(self, verb: str) -> None:
+        command = [_PROGRAM, "--store", self.store, "plugin", verb, "openclaw"]
+        subprocess.run(command, env={**os.environ, **self.environment}, check=True, capture_output=True)
+
+
+def test_openclaw_with_recto_as_its_context_engine(tmp_path):
+    said = _DECIDED + " dust" * 15_000
+    with running(ScriptedUpstream(answer=lambda asked: Says(said))) as upstream:
+        openclaw = OpenClaw(tmp_path, upstream.url)
+        before = openclaw.config.read_bytes()
+        openclaw.plugin("install")
+        for turn in range(3):
+            openclaw.ask(f"Turn {turn}: what now?")
+        assert openclaw.config.read_bytes() != before
+        openclaw.plugin("uninstall")
+    assert openclaw.config.read_bytes() == before
+    assert not (openclaw.home / "extensions").exists()
+    assert [asked.problems for asked in upstream.asked] == [[]] * 3
+    with closing(sqlite3.connect(openclaw.store)) as store:
+        [session] = {key for (key,) in store.execute("select session from transcript")}
+    with recto.open(openclaw.store, session=session, model="gpt-4o") as stored:
+        sizes = [stored.count(asked.messages, tools=asked.body["tools"]) for asked in upstream.asked]
+        messages = [json.loads(entry.content) for entry in stored.read() if entry.kind == "message"]
+        whole = stored.count(messages[:4])
+    assert [one["content"] for one in messages] == [
+        text for turn in range(3) for text in (f"Turn {turn}: what now?", said)
+    ]
+    assert max(sizes) < _SMALL < sizes[0] + whole

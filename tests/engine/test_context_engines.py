@@ -77,6 +77,26 @@ def test_results_that_lose_the_name_of_their_tool_are_the_same_results(server):
     assert [row.session for row in server._store.sessions()] == ["agent:default:a"]
 
 
+def test_a_turn_that_the_host_repeats_is_stored_once(server):
+    turn = [said("user", "Step 0?"), said("assistant", "Done.")]
+    assert ask(server, op="stored", key="turn-1", messages=turn) == {"stored": 2}
+    assert ask(server, op="stored", key="turn-1", messages=turn) == {"stored": 0}
+    answer = ask(server, op="fit", messages=turn)
+    assert answer == {"messages": turn, "places": [0, 1]}
+    assert stored(server, "agent:default:a") == ["Step 0?", "Done."]
+
+
+def test_what_recto_wrote_has_no_place_in_the_list_of_the_host(server):
+    messages = turns(40)
+    answer = ask(server, op="fit", messages=messages)
+    own = [place for place in answer["places"] if place is not None]
+    assert [messages[place] for place in own] == [
+        one for one, place in zip(answer["messages"], answer["places"], strict=True) if place is not None
+    ]
+    assert None in answer["places"]
+    assert ask(server, op="fit", session="b", messages=[]) == {"messages": [], "places": []}
+
+
 def test_a_host_that_allows_an_answer_as_long_as_the_window_gets_a_prompt(server):
     assert "messages" in ask(server, op="fit", model="of-nobody", answer=8_000, messages=turns(40))
 

@@ -4,13 +4,15 @@ The host's plugin sends its whole prompt before each model call and sends on wha
 answer a line, in order:
 
     {"op": "fit", "session": ID, "turn": ID, "wire": "openai.chat", "model": NAME, "window": 128000,
-     "answer": 8000, "system": TEXT, "messages": [...], "tools": [...]}            -> {"messages": [...]}
+     "answer": 8000, "system": TEXT, "messages": [...], "tools": [...]}    -> {"messages": [...], "places": [...]}
     {"op": "heard", "session": ID, "turn": ID, "message": {...}, "usage": {...}}  -> {}
+    {"op": "stored", "session": ID, "messages": [...], "key": ID}   -> {"stored": NUMBER}
     {"op": "compact", "session": ID, "focus": TEXT}                -> {"evicted": NUMBER}
     {"op": "overflowed", "session": ID, "error": TEXT}             -> {"learned": true}
 
-Only the session and the messages are needed. What fails is answered with `{"error": TEXT}`, and the host goes on as it
-would without Recto.
+`places` has for each message where it was in the request, or null for one that Recto wrote or changed. `stored` adds
+a turn that the host has accepted; with a key that was used before it stores nothing. Only the session and the messages
+are needed. What fails is answered with `{"error": TEXT}`, and the host goes on as it would without Recto.
 """
 
 from __future__ import annotations
@@ -50,10 +52,12 @@ class ContextEngineServer(ClosingBlock):
             request = json.loads(line)
             match request["op"]:
                 case "fit":
-                    return {"messages": self._fit(request)}
+                    return self._fit(request)
                 case "heard":
                     self._known(request).heard(request["message"], usage=request.get("usage"))
                     return {}
+                case "stored":
+                    return {"stored": self._store_turn(request)}
                 case "compact":
                     return {"evicted": len(self._known(request).compact(request.get("focus") or ""))}
                 case "overflowed":
@@ -65,10 +69,12 @@ class ContextEngineServer(ClosingBlock):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return {"error": f"the request is malformed ({type(error).__name__}: {error})"}
 
-    def _fit(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _fit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         session, messages = str(request["session"]), request["messages"]
         stable = [_stable(message) for message in messages]
         conversations = self._conversations(request)
+        if not messages:
+            return {"messages": [], "places": []}
         views = self._views.setdefault((session, conversations), [])
         if not views:
             views.append(conversations.of(session))
@@ -81,13 +87,24 @@ class ContextEngineServer(ClosingBlock):
         self._last[session, ""] = self._last[session, str(request.get("turn") or "")] = following
         while len(self._last) > _MAX_TURNS:
             del self._last[next(iter(self._last))]
-        return following.working_set(
-            messages,
-            lambda message: [_stable(message)],
-            lambda changed: changed,
+        given: list[tuple[int | None, dict[str, Any]]] = [*enumerate(messages)]
+        sent = following.working_set(
+            given,
+            lambda item: [_stable(item[1])],
+            lambda changed: [(None, message) for message in changed],
             tools=request.get("tools") or (),
             beside=_text(request.get("system")),
         )
+        return {"messages": [message for _, message in sent], "places": [place for place, _ in sent]}
+
+    def _store_turn(self, request: Mapping[str, Any]) -> int:
+        session, key = str(request["session"]), request.get("key")
+        following = self._last.get((session, "")) or self._conversations(request).of(session)
+        if key and following.session.find(key):
+            return 0
+        messages = [_stable(message) for message in request["messages"]]
+        following.heard(*messages, key=key)
+        return len(messages)
 
     def _known(self, request: Mapping[str, Any]) -> Following:
         following = self._last.get((str(request["session"]), str(request.get("turn") or "")))

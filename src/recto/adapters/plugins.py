@@ -195,12 +195,68 @@ def _hermes(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
     )
 
 
+def _openclaw(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
+    folder = Path(environ.get("OPENCLAW_STATE_DIR") or home / ".openclaw")
+    config = Path(environ.get("OPENCLAW_CONFIG_PATH") or folder / "openclaw.json")
+    plugin = folder / "extensions" / "recto"
+
+    def edited(text: str, *, installs: bool) -> str:
+        known = parse_json(text, config)
+        plugins = dict(_member(known, "plugins", config))
+        slots, entries = dict(_member(plugins, "slots", config)), dict(_member(plugins, "entries", config))
+        if installs:
+            slots["contextEngine"], entries["recto"] = "recto", {"enabled": True}
+        else:
+            entries.pop("recto", None)
+            if slots.get("contextEngine") == "recto":
+                del slots["contextEngine"]
+        parts = {name: part for name, part in (("slots", slots), ("entries", entries)) if part}
+        rest = {name: value for name, value in plugins.items() if name not in ("slots", "entries")}
+        updated = {**known, "plugins": {**rest, **parts}}
+        return text if updated == known else render_json(updated, text)
+
+    manifest = {
+        "id": "recto",
+        "name": "Recto",
+        "description": _ABOUT,
+        "version": __version__,
+        "kind": "context-engine",
+        "configSchema": {"type": "object", "additionalProperties": False, "properties": {}},
+    }
+    package = {"name": "recto", "version": __version__, "type": "module", "openclaw": {"extensions": ["./index.js"]}}
+    return Seat(
+        name="openclaw",
+        title="OpenClaw",
+        files={
+            plugin / "openclaw.plugin.json": _json(manifest),
+            plugin / "package.json": _json(package),
+            plugin / "index.js": _script("openclaw.js", program),
+        },
+        edits=(
+            SettingsEdit(
+                path=config,
+                apply=lambda text: edited(text, installs=True),
+                undo=lambda text: edited(text, installs=False),
+            ),
+        ),
+        then="Restart OpenClaw's gateway; 'openclaw doctor' shows the context engine.",
+    )
+
+
+def _member(known: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
+    found = known.get(name, {})
+    if not isinstance(found, dict):
+        raise refusal(path, f"'{name}' in it is no object")
+    return found
+
+
 _WITH_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str], bool], Seat]] = {
     "claude-code": _claude_code,
     "codex": _codex,
 }
 _WITHOUT_HOOKS: Mapping[str, Callable[[Program, Path, Mapping[str, str]], Seat]] = {
     "hermes": _hermes,
+    "openclaw": _openclaw,
     "opencode": _opencode,
     "pi": _pi,
 }

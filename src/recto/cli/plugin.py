@@ -18,18 +18,18 @@ from recto.cli.hook import RECALL
 from recto.config import Settings
 
 _RECORDS = "~/.recto/plugins"
-_SEATS = ("claude-code", "codex", "hermes", "opencode", "pi")
+_SEATS = ("claude-code", "codex", "hermes", "openclaw", "opencode", "pi")
 _seat = click.argument("agent", type=click.Choice(_SEATS))
 _MAX_INPUT = 256 << 20
 
 
 @click.group("plugin")
 def plugin_command() -> None:
-    """Puts Recto into claude-code, codex, hermes, opencode or pi, and takes it out again.
+    """Puts Recto into claude-code, codex, hermes, openclaw, opencode or pi, and takes it out again.
 
     Claude Code gets hooks, the MCP server, a skill, /recto commands and a status line; Codex hooks and MCP servers;
-    opencode and pi a plugin that keeps the state of the work at a compaction; Hermes a context engine, which fits every
-    prompt. `--store` and `--config` go along.
+    Hermes and OpenClaw a context engine, which fits every prompt; opencode and pi a plugin that keeps the state of the
+    work at a compaction. `--store` and `--config` go along.
 
     \b
     Examples:
@@ -127,7 +127,7 @@ def record_command(settings: Settings, agent: str, session: str, file: Path | No
 
 
 @plugin_command.command("engine")
-@click.argument("agent", type=click.Choice(["hermes"]))
+@click.argument("agent", type=click.Choice(["hermes", "openclaw"]))
 @click.pass_obj
 def engine_command(settings: Settings, agent: str) -> None:
     """Fits prompts for a plugin that is a context engine: one JSON object a line, on standard input and output.

@@ -108,16 +108,18 @@ class Following:
         *messages: ChatMessage,
         usage: Mapping[str, Any] | None = None,
         after: Sequence[ChatMessage] | None = None,
+        key: str | None = None,
     ) -> None:
         """Store the model's answer at once. When the host resends it, it is not stored again.
 
-        `after` is the list that was answered, for hosts that make several calls at once.
+        `after` is the list that was answered, for hosts that make several calls at once. With a `key`, a repeated call
+        stores nothing.
         """
         with self._turn:
             parsed_usage = usage_in(dict(usage)) if usage else None
             if after is not None:
                 self.store(after)
-            self._append([to_json(message) for message in messages], usage=parsed_usage)
+            self._append([to_json(message) for message in messages], usage=parsed_usage, key=key)
 
     def store(self, messages: Sequence[ChatMessage]) -> None:
         """Store what is new in a list, without building a prompt."""

@@ -182,7 +182,11 @@ class OpenClaw:
 
 def test_openclaw_with_recto_as_its_context_engine(tmp_path):
     said = _DECIDED + " dust" * 15_000
-    with running(ScriptedUpstream(answer=lambda asked: Says(said))) as upstream:
+
+    def answer(asked: Asked) -> Says:
+        return Says(said) if len(upstream.asked) > 1 else Says(calls=(("exec", {"command": "seq 1 20"}),))
+
+    with running(ScriptedUpstream(answer=answer)) as upstream:
         openclaw = OpenClaw(tmp_path, upstream.url)
         before = openclaw.config.read_bytes()
         openclaw.plugin("install")
@@ -192,14 +196,15 @@ def test_openclaw_with_recto_as_its_context_engine(tmp_path):
         openclaw.plugin("uninstall")
     assert openclaw.config.read_bytes() == before
     assert not (openclaw.home / "extensions").exists()
-    assert [asked.problems for asked in upstream.asked] == [[]] * 3
+    assert [asked.problems for asked in upstream.asked] == [[]] * 4
     with closing(sqlite3.connect(openclaw.store)) as store:
         [session] = {key for (key,) in store.execute("select session from transcript")}
     with recto.open(openclaw.store, session=session, model="gpt-4o") as stored:
         sizes = [stored.count(asked.messages, tools=asked.body["tools"]) for asked in upstream.asked]
         messages = [json.loads(entry.content) for entry in stored.read() if entry.kind == "message"]
-        whole = stored.count(messages[:4])
-    assert [one["content"] for one in messages] == [
+        whole = stored.count(messages[:6])
+    assert [one["role"] for one in messages[:4]] == ["user", "assistant", "tool", "assistant"]
+    assert [one["content"] for one in (messages[0], *messages[3:])] == [
         text for turn in range(3) for text in (f"Turn {turn}: what now?", said)
     ]
     assert max(sizes) < _SMALL < sizes[0] + whole

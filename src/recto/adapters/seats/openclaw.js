@@ -53,19 +53,22 @@ const textOf = (content) =>
         .map((part) => part.text)
         .join("\n")
 
+/** The id of a call without what OpenClaw removes from it once the call is history. */
+const plainId = (id) => id.replace(/[^A-Za-z0-9]/g, "") || id
+
 /** A message of OpenClaw in OpenAI's chat format. */
 function chatOf(message) {
   const text = textOf(message.content)
   if (message.role === "assistant") {
     const calls = message.content.filter((part) => part.type === "toolCall")
     const made = calls.map(({ id, name, arguments: given }) => ({
-      id,
+      id: plainId(id),
       type: "function",
       function: { name, arguments: JSON.stringify(given ?? {}) },
     }))
     return { role: "assistant", content: text, ...(made.length ? { tool_calls: made } : {}) }
   }
-  if (message.role === "toolResult") return { role: "tool", tool_call_id: message.toolCallId, content: text }
+  if (message.role === "toolResult") return { role: "tool", tool_call_id: plainId(message.toolCallId), content: text }
   const images = Array.isArray(message.content) ? message.content.filter((part) => part.type === "image") : []
   const pictures = images.map(({ data, mimeType }) => ({
     type: "image_url",
@@ -79,17 +82,17 @@ function chatOf(message) {
 function messageOf(chat, messages) {
   const timestamp = messages[0]?.timestamp ?? 0
   const content = [{ type: "text", text: textOf(chat.content) }]
+  const made = messages.flatMap((message) => (message.role === "assistant" ? message.content : []))
+  const callOf = (id) => made.find((part) => part.type === "toolCall" && plainId(part.id) === id)
   if (chat.role === "tool") {
-    const calls = messages.flatMap((message) => (message.role === "assistant" ? message.content : []))
-    const call = calls.find((part) => part.type === "toolCall" && part.id === chat.tool_call_id)
-    const toolName = call?.name ?? "tool"
-    return { role: "toolResult", toolCallId: chat.tool_call_id, toolName, content, isError: false, timestamp }
+    const { id: toolCallId, name: toolName } = callOf(chat.tool_call_id) ?? { id: chat.tool_call_id, name: "tool" }
+    return { role: "toolResult", toolCallId, toolName, content, isError: false, timestamp }
   }
   if (chat.role !== "assistant") return { role: "user", content, timestamp }
   const like = messages.find((message) => message.role === "assistant")
   const calls = (chat.tool_calls ?? []).map((call) => ({
     type: "toolCall",
-    id: call.id,
+    id: callOf(call.id)?.id ?? call.id,
     name: call.function.name,
     arguments: JSON.parse(call.function.arguments || "{}"),
   }))

@@ -57,7 +57,7 @@ test: $(VENV)/.dev $(PAGE) weights
 	@$(MAKE) --no-print-directory older-mcp || echo "Going on without the older MCP client: its tests are skipped."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-# What cannot be installed here is skipped, with the reason. 2.2 GB below build/agents; `make clean` takes it away again.
+# What cannot be installed here is skipped, with the reason. 3 GB below build/agents; `make clean` takes it away again.
 test-agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.installing
 	$(BIN)/pytest -rs tests/agents

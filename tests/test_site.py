@@ -107,12 +107,15 @@ def test_every_example_in_the_help_names_a_command_and_options_that_exist(name, 
     known = dict(commands())
     lines = (command.help or "").split("Examples:", 1)[1].splitlines()
     for words in [words for line in lines for words in called_in(line.strip().split("  ")[0])]:
-        given = {word.split("=")[0] for word in words if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)}
+        own = words[: words.index("--")] if "--" in words else words  # behind it are those of another program
+        given = {word.split("=")[0] for word in own if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)}
         plain = [word for word in words if not word.startswith("-")]
         named = [" ".join(["recto", *plain[at:stop]]) for at in range(1, len(plain)) for stop in (at + 2, at + 1)]
         path = next((path for path in named if path in known), "")
         assert path, words
-        options = {opt for option in (*known[path].params, *recto.params) for opt in option.opts}
+        options = {
+            opt for option in (*known[path].params, *recto.params) for opt in (*option.opts, *option.secondary_opts)
+        }
         assert given <= options | {"--help"}, words
 
 

@@ -25,6 +25,7 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 from recto.formats import format_at
 from recto.formats.sse import SseReader
+from recto.gateway.lineage import Lineage
 from recto.gateway.retries import Attempt, Retries
 from recto.gateway.retry_key import retry_key
 from recto.gateway.session_resolver import SessionResolver
@@ -431,6 +432,26 @@ def test_an_answer_that_another_gateway_stores_while_the_retry_is_resolved_is_fo
         monkeypatch.setattr(SessionResolver, "_refuse_answered", find_answer_and_let_it_come)
         assert text_of(ask(other, body, **marks[1]), "chat/completions") == ["answer number 1"]
     assert (len(upstream.asked), set(stored(on_postgres.store).values())) == (1, {1})
+
+
+def test_an_answer_that_another_gateway_stores_while_its_key_is_looked_up_is_no_other_request(
+    on_postgres, tmp_path, upstream, monkeypatch
+):
+    body = body_of("what is it?")
+    with own_gateway(tmp_path, upstream, on_postgres.store.url) as gateway:
+        other = Running(gateway.url, on_postgres.secret, gateway.gateway)
+        leave(on_postgres, upstream, body, "chat/completions", **key("one"))
+        find = Lineage.find
+
+        def find_and_let_the_answer_come(self, store, name):
+            found = find(self, store, name)
+            if str(name).startswith("idempotency/") and not upstream.go_on.is_set():
+                upstream.go_on.set()
+                ask(on_postgres, body, **key("one"))
+            return found
+
+        monkeypatch.setattr(Lineage, "find", find_and_let_the_answer_come)
+        assert text_of(ask(other, body, **key("one")), "chat/completions") == ["answer number 1"]
 
 
 def test_what_is_remembered_is_bounded_in_bytes_number_and_time():

@@ -90,12 +90,12 @@ def test_without_the_other_name_a_file_brings_approved_memory(tmp_path, exported
 
 def strange_session(count: int) -> str:
     """A session of a program that wraps its messages in a way no reader knows, after two that one does."""
-    lines = [{"type": "session", "version": 3, "id": "s", "cwd": "/work"}]
+    lines = [{"type": "log", "version": 3, "id": "s", "cwd": "/work"}]
     lines += [{"type": "message", "role": "user", "ts": at, "content": f"known {at}"} for at in range(2)]
     roles = ("user", "assistant", "toolResult")
     for at in range(count):
         message = {"role": roles[at % 3], "content": [{"type": "text", "text": f"unknown {at}"}]}
-        lines.append({"type": "message", "id": str(at), "parentId": None, "message": message})
+        lines.append({"type": "exchange", "id": str(at), "before": None, "message": message})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 

@@ -328,7 +328,7 @@ def test_the_command_line_says_that_it_read_from_a_replica_and_the_doctor_how_fa
             "ls",
         ),
         ("session", "show", chat),
-        ("audit", chat),
+        ("audit", "--session", chat),
     ):
         assert "read from a replica; it may be" in told(LONG, *command)
     assert "s behind; it may be 600 s" in told(LONG, "doctor")

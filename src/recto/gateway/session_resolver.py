@@ -400,13 +400,15 @@ class SessionResolver:
         names = retry.lineage_names
         if not names:
             return
+        # Both are stored in one commit, which may come between the two questions: the key alone is asked for first.
+        is_used = self.lineage.find(store, names[1]) is not None
         if (point := self.lineage.find(store, names[0])) is not None:
             entries = store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)
             messages = list(client_messages(entries))
             replies = list(takewhile(lambda entry: entry.role == "assistant", reversed(messages)))[::-1]
             if replies:
                 raise AlreadyAnswered(store, replies)
-        if self.lineage.find(store, names[1]) is not None:
+        if is_used:
             raise IdempotencyKeyReused
 
     def _refuse_stored(self, store: TenantStore, session: str, seq: int) -> None:

@@ -18,7 +18,7 @@ _COSTS: tuple[Objective, ...] = ("tokens", "dollars")
 
 MEANINGS: Mapping[Objective, str] = {
     "missed": "needs missed per turn",
-    "regret": "needs per turn for what had left",
+    "regret": "needs per turn for evicted content",
     "lost": "share of the names in answers that no longer stood in the prompt",
     "tokens": "tokens per turn",
     "dollars": "dollars per turn",

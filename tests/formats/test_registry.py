@@ -17,11 +17,18 @@ from recto.formats import (
 )
 
 SOURCE = Path(recto.__file__).parent
-OUTSIDE = sorted(file for file in SOURCE.rglob("*.py") if file.relative_to(SOURCE).parts[0] != "formats")
+SEATS = SOURCE / "adapters" / "seats"
+"""Files that other programs run, without Recto in their process."""
+OUTSIDE = sorted(
+    file
+    for file in SOURCE.rglob("*.py")
+    if file.relative_to(SOURCE).parts[0] != "formats" and SEATS not in file.parents
+)
 PACKAGES = {format.messages.__name__.rpartition(".")[0] for format in FORMATS.values()}
 SPEAKERS = {
     "adapters/openai_agents.py": "the framework's items are those of Responses",
     "adapters/strands.py": "the framework's messages are written as Anthropic's",
+    "gateway/threads.py": "Codex speaks Responses",
     "gateway/upstreams/embedded.py": "llama.cpp speaks Chat",
 }
 """Modules that speak one format, because what is behind them does. They name it, and compare it with nothing."""

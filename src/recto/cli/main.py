@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("recto.cli.models", "Show what is known of models, and fetch weights."),
     "note": ("recto.cli.compact", "Add and list notes of an agent."),
     "pin": ("recto.cli.pin", "Keep messages in the prompt until they are unpinned."),
-    "plugin": ("recto.cli.plugin", "Install Recto in Claude Code, Codex, Hermes, OpenClaw, opencode or pi."),
+    "plugin": ("recto.cli.plugin", "Install Recto in Claude Code, Codex and other agents."),
     "read": ("recto.cli.recall", "Read the messages that a pointer names."),
     "recall": ("recto.cli.recall", "Search everything that was said, in the prompt or not."),
     "restore": ("recto.cli.compact", "Undo a decision: evicted messages return to the prompt."),

@@ -33,7 +33,7 @@ def claude_line(number: int, role: str, content: object) -> str:
         "parentUuid": f"{number - 1:08d}-0000-4000-8000-000000000000" if number else None,
         "sessionId": ID,
         "timestamp": f"2026-11-01T10:00:{number:02d}.000Z",
-        "cwd": "/work",
+        "cwd": "/srv",
         "version": "2.1.325",
         "message": {"role": role, "content": content},
     }
@@ -44,7 +44,7 @@ def claude_line(number: int, role: str, content: object) -> str:
 
 @pytest.fixture
 def home(tmp_path) -> Path:
-    project = tmp_path / ".claude" / "projects" / "-work"
+    project = tmp_path / ".claude" / "projects" / "-srv"
     project.mkdir(parents=True)
     lines = [
         claude_line(0, "user", CRANE),
@@ -77,7 +77,7 @@ def test_what_was_found_is_imported_once(home):
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_imported(home):
-    broken = home / ".claude" / "projects" / "-work" / "broken.jsonl"
+    broken = home / ".claude" / "projects" / "-srv" / "broken.jsonl"
     broken.write_text('{"type": "user", "message"\n')
     said = called_at(home, "import", "--discover", "--yes", code=1)
     assert "2 files, 3 entries, 3 new; 1 with problems" in said
@@ -104,7 +104,7 @@ def opencode_database(home: Path, *, completed: int | None = 5) -> Path:
             "create table session (id, parent_id, directory, title, project_id, time_created, time_updated);"
             "create table message (id, session_id, time_created, data); create table part (id, message_id, data)"
         )
-        database.execute("insert into session values ('../ses_1', null, '/work', 'Crane', 'p', 1, ?)", (now,))
+        database.execute("insert into session values ('../ses_1', null, '/srv', 'Crane', 'p', 1, ?)", (now,))
         messages = [("m1", {"role": "user"}), ("m2", {"role": "assistant", "time": {"completed": completed}})]
         for number, (name, info) in enumerate(messages):
             database.execute("insert into message values (?, '../ses_1', ?, ?)", (name, number, json.dumps(info)))
@@ -139,7 +139,7 @@ def test_the_first_screen_offers_it(home):
 
 
 def grown(home: Path, *lines: str) -> None:
-    with (home / ".claude" / "projects" / "-work" / f"{ID}.jsonl").open("a") as file:
+    with (home / ".claude" / "projects" / "-srv" / f"{ID}.jsonl").open("a") as file:
         file.writelines(line + "\n" for line in lines)
 
 
@@ -216,7 +216,7 @@ def test_watching_is_never_begun_silently(home):
     assert not (home / ".recto" / "transcript.db").exists()
 
 
-def codex_session(home: Path, *, project: str = "/work/harbour") -> None:
+def codex_session(home: Path, *, project: str = "/srv/harbour") -> None:
     """A session of Codex in a project."""
     folder = home / ".codex" / "sessions" / "2026" / "11" / "01"
     folder.mkdir(parents=True)
@@ -235,14 +235,14 @@ def codex_session(home: Path, *, project: str = "/work/harbour") -> None:
 def test_recall_is_limited_to_an_agent_or_a_project_and_names_the_source(home):
     codex_session(home)
     called_at(home, "import", "--discover", "--yes")
-    assert "codex in /work/harbour" in called_at(home, "recall", "what is the tug called", "--agent", "codex")
+    assert "codex in /srv/harbour" in called_at(home, "recall", "what is the tug called", "--agent", "codex")
     assert "01a1-codex codex" in called_at(home, "session", "ls")
     assert '"agent": "codex"' in called_at(home, "session", "ls", "--json")
     assert "Ottilie" not in called_at(home, "recall", "the crane is called Ottilie", "--agent", "codex")
-    said = called_at(home, "recall", "what is called", "--project", "/work")
-    assert "claude-code in /work" in said
-    assert "codex in /work/harbour" in said, "a folder below belongs to the project"
-    said = called_at(home, "recall", "what is called", "--project", "/work/harbour")
+    said = called_at(home, "recall", "what is called", "--project", "/srv")
+    assert "claude-code in /srv" in said
+    assert "codex in /srv/harbour" in said, "a folder below belongs to the project"
+    said = called_at(home, "recall", "what is called", "--project", "/srv/harbour")
     assert "Alma" in said
     assert "Ottilie" not in said
     assert "no session of /elsewhere is known" in called_at(
@@ -251,9 +251,9 @@ def test_recall_is_limited_to_an_agent_or_a_project_and_names_the_source(home):
 
 
 def test_a_folder_whose_name_only_begins_alike_is_another_project(home):
-    codex_session(home, project="/workshop")
+    codex_session(home, project="/srv-old")
     called_at(home, "import", "--discover", "--yes")
-    assert "Alma" not in called_at(home, "recall", "what is called", "--project", "/work")
+    assert "Alma" not in called_at(home, "recall", "what is called", "--project", "/srv")
 
 
 def test_the_source_of_a_session_that_went_through_the_gateway_is_learned_from_the_file(home):
@@ -261,7 +261,7 @@ def test_the_source_of_a_session_that_went_through_the_gateway_is_learned_from_t
     called_at(home, "import", "--discover", "--yes")
     said = called_at(home, "recall", "what is the crane called", "--agent", "claude")
     assert f"agent:default:{ID}" in said
-    assert "claude-code in /work" in said
+    assert "claude-code in /srv" in said
 
 
 def test_a_task_of_cline_is_a_session_of_its_own(home):
@@ -305,7 +305,7 @@ def test_a_chat_of_aider_that_went_through_the_gateway_is_not_stored_again(home,
         for hour in ("09", "11")
     ]
     (home / ".aider.chat.history.md").write_text("".join(chats))
-    (home / ".claude" / "projects" / "-work" / f"{ID}.jsonl").unlink()
+    (home / ".claude" / "projects" / "-srv" / f"{ID}.jsonl").unlink()
     assert "8 entries, 4 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
     assert said_in(home, "aider-2026-11-01-09-59-58") == []
     assert said_in(home, "aider-2026-11-01-11-59-58") == [CRANE, "Noted."]
@@ -313,7 +313,7 @@ def test_a_chat_of_aider_that_went_through_the_gateway_is_not_stored_again(home,
 
 def test_only_the_sessions_of_a_project_are_imported_where_one_is_named(home):
     codex_session(home)
-    said = called_at(home, "import", "--discover", "--yes", "--project", "/work/harbour")
+    said = called_at(home, "import", "--discover", "--yes", "--project", "/srv/harbour")
     assert "2 files, 1 of other projects, 2 entries, 2 new" in said
     assert said_in(home, ID) == []
 
@@ -327,6 +327,17 @@ def test_secrets_are_masked_before_anything_is_stored(home):
         assert not any(key.encode() in entry.content + entry.meta for entry in store.read(ID)), "nor in the layout"
 
 
+def test_a_private_key_on_several_lines_is_masked(home):
+    lines = ["-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA" + "b7" * 20, "-----END RSA PRIVATE KEY-----"]
+    chat = "\n# aider chat started at 2026-11-17 21:46:30\n\n> Aider v0.86.2  \n\n#### Here is the key:  \n"
+    (home / ".aider.chat.history.md").write_text(chat + "".join(f"#### {line}  \n" for line in lines))
+    called_at(home, "import", "--discover", "--yes", "--mask-secrets")
+    with closing(SqliteStore(home / ".recto" / "transcript.db", create=False)) as store:
+        kept = [entry.content + entry.meta for one in store.sessions() for entry in store.read(one.session)]
+    assert any(b"Here is the key" in content for content in kept)
+    assert not any(lines[1].encode() in content for content in kept)
+
+
 def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked(home):
     from tests.postgres import database  # it skips where there is no server
 
@@ -336,9 +347,9 @@ def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked(home)
     with database() as url:
         shared = ("--store", url)
         assert "with --project FOLDER" in called_at(home, *shared, "import", "--discover", "--yes", code=2)
-        said = called_at(home, *shared, "import", "--discover", "--yes", "--project", "/work")
+        said = called_at(home, *shared, "import", "--discover", "--yes", "--project", "/srv")
         assert "2 files, 6 entries, 6 new" in said
-        said = called_at(home, *shared, "recall", "which key is for it", "--project", "/work")
+        said = called_at(home, *shared, "recall", "which key is for it", "--project", "/srv")
         assert "[secret left out: anthropic]" in said
         assert key not in said
-        assert "claude-code in /work" in said
+        assert "claude-code in /srv" in said

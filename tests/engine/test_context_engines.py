@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from recto.adapters import context_engines
 from recto.adapters.context_engines import ContextEngineServer
 from recto.config import load
 
@@ -53,6 +54,16 @@ def test_an_answer_is_stored_once_when_the_host_sends_it_again(server):
     longer = [*messages, said("assistant", "Now it works."), said("user", "Thanks.")]
     ask(server, op="fit", messages=longer)
     assert stored(server, "agent:default:a") == [one["content"] for one in longer]
+
+
+def test_sessions_of_a_long_lived_host_are_not_all_held(server, monkeypatch):
+    monkeypatch.setattr(context_engines, "_MAX_SESSIONS", 3)
+    for name in "abcdef":
+        ask(server, op="fit", session=name, messages=turns(1))
+    assert len(server._views) == 3
+    longer = [*turns(1), said("assistant", "Dust."), said("user", "Thanks.")]
+    ask(server, op="fit", session="a", messages=longer)
+    assert stored(server, "agent:default:a") == [one["content"] for one in longer], "found again in the store"
 
 
 def test_two_lists_under_one_id_do_not_mix(server):

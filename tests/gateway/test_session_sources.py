@@ -11,7 +11,7 @@ from recto.config import load
 from recto.mcp import params, queries
 from recto.mcp.stdio import local_context
 
-PROJECT = {"project": "/work/harbour", "program": "codex"}
+PROJECT = {"project": "/srv/harbour", "program": "codex"}
 SAID = {"role": "user", "content": "The harbour crane is called Ottilie."}
 
 
@@ -48,11 +48,11 @@ def _found(gw, **more):
     return answer.json()["hits"]
 
 
-@pytest.mark.parametrize("limit", [{"project": "/work"}, {"agent": "codex"}, {"project": "/work", "agent": "codex"}])
+@pytest.mark.parametrize("limit", [{"project": "/srv"}, {"agent": "codex"}, {"project": "/srv", "agent": "codex"}])
 def test_a_session_finds_what_its_siblings_said_and_nothing_of_others(asked, limit):
     hits = _found(asked, **limit)
     assert {hit["session"] for hit in hits} == {"agent:default:session-of-the-first"}
-    assert {(hit["agent"], hit["project"]) for hit in hits} == {("codex", "/work/harbour")}
+    assert {(hit["agent"], hit["project"]) for hit in hits} == {("codex", "/srv/harbour")}
 
 
 def test_a_search_of_everything_names_the_sources_that_are_known(asked):
@@ -70,9 +70,9 @@ def test_the_mcp_tool_searches_a_project(asked):
     indexer = asked.gateway._indexer
     context = local_context(settings, asked.store, indexer, may_change=False)
     session = "agent:default:session-of-the-second"
-    request = params.RecallParams(query="what is the crane called", project="/work/harbour", session=session)
+    request = params.RecallParams(query="what is the crane called", project="/srv/harbour", session=session)
     found = queries.recall(context, request)
     assert "Ottilie" in found.quotation
-    assert "· codex in /work/harbour\n> The harbour crane" in found.quotation
+    assert "· codex in /srv/harbour\n> The harbour crane" in found.quotation
     assert "Berta" not in found.quotation
     assert {hit.agent for hit in found.hits} == {"codex"}

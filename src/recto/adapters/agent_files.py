@@ -57,7 +57,8 @@ class _Place:
     folder: str
     """Its folder below the home folder, where the variable is not set."""
     patterns: tuple[str, ...]
-    is_readable: bool = False
+    is_readable: bool = True
+    """Whether there is a reader for its files."""
 
 
 _PLACES = (
@@ -66,59 +67,57 @@ _PLACES = (
         variable="CLAUDE_CONFIG_DIR",
         folder=".claude",
         patterns=("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl"),
-        is_readable=True,
     ),
     _Place(
         agent="Codex",
         variable="CODEX_HOME",
         folder=".codex",
         patterns=("sessions/**/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"),
-        is_readable=True,
     ),
     _Place(
         agent="pi",
         variable="PI_CODING_AGENT_DIR",
         folder=".pi/agent",
         patterns=("sessions/**/*.jsonl",),
-        is_readable=True,
     ),
     _Place(
         agent="Gemini CLI",
         variable="",
         folder=".gemini",
         patterns=("tmp/*/chats/*.json", "tmp/*/chats/**/*.jsonl"),
-        is_readable=True,
     ),
-    _Place(agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl",), is_readable=True),
+    _Place(agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl",)),
     _Place(
         agent="opencode",
         variable="",
         folder=".local/share/opencode",
         patterns=("opencode.db",),
-        is_readable=True,
     ),
     _Place(
         agent="Copilot CLI",
         variable="",
         folder=".copilot",
         patterns=("session-state/*/events.jsonl", "session-state/*.jsonl", "history-session-state/*.jsonl"),
-        is_readable=True,
     ),
     _Place(
         agent="Cline",
         variable="",
         folder=".config/Code/User/globalStorage/saoudrizwan.claude-dev",
         patterns=(f"tasks/*/{_TASK_FILE}",),
-        is_readable=True,
     ),
     _Place(
         agent="Roo Code",
         variable="",
         folder=".config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
         patterns=(f"tasks/*/{_TASK_FILE}",),
-        is_readable=True,
     ),
-    _Place(agent="Cursor", variable="", folder=".config/Cursor/User/globalStorage", patterns=("state.vscdb",)),
+    _Place(
+        agent="Cursor",
+        variable="",
+        folder=".config/Cursor/User/globalStorage",
+        patterns=("state.vscdb",),
+        is_readable=False,
+    ),
 )
 
 
@@ -267,12 +266,15 @@ class AgentImport:
 
 
 def _write_masked(file: Path, copy: Path) -> None:
-    """Copy a file with every key and password replaced by a note. Bytes that are not UTF-8 stay."""
+    """Copy a file with every key and password replaced by a note. Bytes that are not UTF-8 stay.
+
+    In JSON a secret is on one line; in aider's Markdown a private key is on several.
+    """
     with (
-        file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines,
+        file.open(encoding="utf-8", errors="surrogateescape", newline="") as text,
         copy.open("w", encoding="utf-8", errors="surrogateescape", newline="") as masked,
     ):
-        masked.writelines(map(mask_secrets, lines))
+        masked.writelines(map(mask_secrets, [text.read()] if file.name == aider.FILE_NAME else text))
 
 
 def project_beside(file: Path) -> str:

@@ -18,7 +18,7 @@ are needed. What fails is answered with `{"error": TEXT}`, and the host goes on 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,8 @@ from recto.formats import DEFAULT_FORMAT, FORMATS
 
 _MAX_VIEWS = 8
 """Lists of one session that are followed at once: its own, and those of background work under the same id."""
-_MAX_TURNS = 256
+_MAX_TURNS = _MAX_SESSIONS = 256
+"""Turns and sessions that are remembered; an older session is found again in the store."""
 
 
 class ContextEngineServer(ClosingBlock):
@@ -75,7 +76,10 @@ class ContextEngineServer(ClosingBlock):
         conversations = self._conversations(request)
         if not messages:
             return {"messages": [], "places": []}
-        views = self._views.setdefault((session, conversations), [])
+        views = self._views.pop((session, conversations), [])
+        self._views[session, conversations] = views  # the most recently used one is last
+        if len(self._views) > _MAX_SESSIONS:
+            self._close_views(self._views.pop(next(iter(self._views))))
         if not views:
             views.append(conversations.of(session))
         following = next((view for view in views if view.new_in(stable) is not None), None)
@@ -83,7 +87,7 @@ class ContextEngineServer(ClosingBlock):
             following = conversations.beside(session)
             views.append(following)
             if len(views) > _MAX_VIEWS:
-                views.pop(1)  # the first is the session's own
+                self._close_views([views[0], views.pop(1)])  # the first is the session's own
         self._last[session, ""] = self._last[session, str(request.get("turn") or "")] = following
         while len(self._last) > _MAX_TURNS:
             del self._last[next(iter(self._last))]
@@ -124,11 +128,16 @@ class ContextEngineServer(ClosingBlock):
             self._opened[key] = Conversations(settings, self._store, surface=self._surface, wire=wire)
         return self._opened[key]
 
+    def _close_views(self, views: Sequence[Following]) -> None:
+        """Close the lists beside a session's own, which its conversations close."""
+        for view in views[1:]:
+            self._last = {key: last for key, last in self._last.items() if last is not view}
+            view.close()
+
     def close(self) -> None:
         """Closes every conversation, and the store."""
         for views in self._views.values():
-            for view in views[1:]:
-                view.close()
+            self._close_views(views)
         for conversations in self._opened.values():
             conversations.close()
         self._store.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,12 +43,12 @@ _LONGEST = 120
 """Characters of a name that are kept as they are."""
 
 
-class ClosingBlock:
+class ClosingBlock(ABC):
     """A context manager, also of `async with`, that is closed at its end."""
 
+    @abstractmethod
     def close(self) -> None:
         """Closes what was opened for it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

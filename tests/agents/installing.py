@@ -29,6 +29,7 @@ _PROGRAMS = {
     "claude-code": "node_modules/.bin/claude",
     "qwen-code": "node_modules/.bin/qwen",
     "gemini-cli": "node_modules/.bin/gemini",
+    "goose": "node_modules/@aaif/goose-binary-linux-x64/bin/goose",
 }
 """Where a program is called otherwise than its package."""
 

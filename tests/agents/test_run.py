@@ -30,6 +30,7 @@ STORES_AS = {
     "claude": "Claude Code",
     "codex": "Codex",
     "gemini": "Gemini CLI",
+    "goose": "goose",
     "opencode": "opencode",
     "pi": "pi",
     "qwen": "Qwen Code",
@@ -98,6 +99,19 @@ LAUNCHED = (
         (("GEMINI_API_KEY", "sk-own"), ("GEMINI_CLI_TRUST_WORKSPACE", "true")),
         ("GOOGLE_GEMINI_BASE_URL", ""),
         settings=((".gemini/settings.json", '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'),),
+    ),
+    Launched(
+        "goose",
+        "goose",
+        ("run", "--with-builtin", "developer", "-t", TASK),
+        (
+            ("OPENAI_API_KEY", "sk-own"),
+            ("GOOSE_PROVIDER", "openai"),
+            ("GOOSE_MODEL", "gpt-4o"),
+            ("GOOSE_MODE", "auto"),
+            ("GOOSE_DISABLE_KEYRING", "1"),
+            ("GOOSE_TELEMETRY_ENABLED", "false"),
+        ),
     ),
     Launched(
         "llm",

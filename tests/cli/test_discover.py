@@ -134,6 +134,61 @@ def test_a_database_can_be_named_and_one_of_another_program_is_refused(home):
     assert "cannot be read" in called_at(home, "import", str(other), code=1)
 
 
+def goose_database(home: Path, *, usage: bool = True) -> Path:
+    """A database as goose writes it, with the tables and columns that are read."""
+    path = home / ".local" / "share" / "goose" / "sessions" / "sessions.db"
+    path.parent.mkdir(parents=True)
+    now = time.time_ns() // 1_000_000_000
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute(
+            "create table schema_version (version); create table sessions (id, working_dir, created_at);"
+            "create table messages (id, session_id, role, content_json, created_timestamp, metadata_json)"
+        )
+        database.execute("insert into sessions values ('20261117_1', '/srv/dock', '2026-11-17 23:48:43')")
+        database.execute("insert into sessions values ('20261117_2', '/srv', '2026-11-17 23:50:00')")
+        for number, role in enumerate(("user", "assistant")):
+            content = json.dumps([{"type": "text", "text": f"The tug is called Alma, says the {role}."}])
+            metadata = json.dumps({"userVisible": True, "agentVisible": True} | ({"usage": {}} if usage else {}))
+            row = (number, role, content, now, metadata)
+            database.execute("insert into messages values (?, '20261117_1', ?, ?, ?, ?)", row)
+    return path
+
+
+def test_sessions_of_goose_are_imported_with_their_project_and_compaction_stores_nothing_twice(home):
+    path = goose_database(home)
+    assert "2 files, 6 entries, 6 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+    said = called_at(home, "recall", "what is the tug called", "--agent", "goose")
+    assert "goose in /srv/dock" in said
+    assert "20261117_1-" in said, "goose counts its sessions from 1 every day, on every machine"
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute(
+            "update messages set metadata_json = replace(metadata_json, '\"agentVisible\": true', '\"x\": 1')"
+        )
+    assert "3 entries, 0 new" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_a_session_of_goose_that_went_through_the_gateway_is_not_stored_again(home):
+    path = goose_database(home)
+    spoken = [f"The tug is called Alma, says the {role}." for role in ("user", "assistant")]
+    asked = f"{spoken[0]}\n<turn-context>\n<current-time>2026-11-01</current-time>\n</turn-context>"
+    gateway_session(home, "x", {"role": "user", "content": asked}, {"role": "assistant", "content": spoken[1]}, at=0.5)
+    with closing(apsw.Connection(str(path))) as database:  # goose names times in whole seconds
+        database.execute("update messages set created_timestamp = ?", (microseconds("2026-11-01T10:00:00Z") // 10**6,))
+    assert "6 entries, 3 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_an_answer_that_goose_may_still_be_writing_is_left_out(home):
+    goose_database(home, usage=False)
+    assert "2 files, 5 entries, 5 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_a_row_of_goose_that_cannot_be_read_is_reported(home):
+    path = goose_database(home)
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute("update messages set content_json = '[{' where role = 'user'")
+    assert "1 with problems" in called_at(home, "import", "--discover", "--yes", code=1)
+
+
 def test_the_first_screen_offers_it(home):
     assert "import 1 sessions of Claude Code on this machine" in called_at(home)
 
@@ -149,13 +204,13 @@ def test_of_a_file_that_has_grown_only_what_is_new_is_imported(home):
     assert "1 files, 4 entries, 1 new" in called_at(home, "import", "--discover", "--yes")
 
 
-def gateway_session(home: Path, name: str, *messages: dict[str, object]) -> None:
-    """A session as the gateway stores it, at the time of the file."""
+def gateway_session(home: Path, name: str, *messages: dict[str, object], at: float = 0) -> None:
+    """A session as the gateway stores it, at the time of the file or so many seconds later."""
     (home / ".recto").mkdir(mode=0o700, exist_ok=True)
     drafts = [
         Draft(
             id=f"{name}{number}",
-            ts=microseconds(f"2026-11-01T10:00:{number:02d}Z"),
+            ts=microseconds(f"2026-11-01T10:00:{number:02d}Z") + int(at * 1_000_000),
             role=message["role"],
             kind="message",
             wire="anthropic.messages",

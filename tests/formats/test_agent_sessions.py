@@ -1,4 +1,4 @@
-"""Session files of pi, Gemini CLI and opencode, written by hand; tests/agents reads those of the programs."""
+"""Session files of pi, Gemini CLI, opencode and goose, written by hand; tests/agents reads those of the programs."""
 
 from __future__ import annotations
 
@@ -114,6 +114,39 @@ TOOL = {
     "callID": "c1",
     "state": {"status": "completed", "input": {"command": "ls"}, "output": "a.py"},
 }
+GOOSE = [
+    {"working_dir": "/work", "description": "Listing", "message_count": 3},
+    {
+        "id": "m1",
+        "role": "user",
+        "created": 1794945913,
+        "content": [{"type": "text", "text": "List."}],
+        "metadata": {"userVisible": True, "agentVisible": True},
+    },
+    {
+        "role": "assistant",
+        "created": 1794945914,
+        "content": [
+            {"type": "text", "text": "I look."},
+            {
+                "type": "toolRequest",
+                "id": "c1",
+                "toolCall": {"status": "success", "value": {"name": "shell", "arguments": {"command": "ls"}}},
+            },
+        ],
+    },
+    {
+        "role": "user",
+        "created": 1794945915,
+        "content": [
+            {
+                "type": "toolResponse",
+                "id": "c1",
+                "toolResult": {"status": "success", "value": {"content": [{"type": "text", "text": "a.py"}]}},
+            }
+        ],
+    },
+]
 COPILOT = [
     {
         "type": "session.start",
@@ -215,6 +248,68 @@ def test_a_tool_call_of_opencode_is_a_call_and_a_result():
         },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "a.py"}]},
     ]
+
+
+def test_a_goose_session_is_read_as_messages_of_anthropic():
+    found = entries_of(lines(*GOOSE))
+    assert outline(found) == [EVENT, USER, CALL, ANSWER]
+    assert detect_source(lines(*GOOSE)) == ("goose", "/work")
+    assert found[1].ts == 1794945913000000
+    assert contents(lines(*GOOSE))[1:] == [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "c1", "name": "shell", "input": {"command": "ls"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "a.py"}]}],
+        },
+    ]
+
+
+def test_results_of_goose_in_their_older_form_and_errors_are_read():
+    results = [
+        ({"status": "success", "value": [{"type": "text", "text": "a.py"}]}, [{"type": "text", "text": "a.py"}], None),
+        ({"status": "error", "error": "no such file"}, "no such file", True),
+        ({"status": "success", "value": {"content": [], "isError": True}}, [], True),
+        (
+            {"value": {"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": "a"}}]}},
+            [{"type": "text", "text": "a"}],
+            None,
+        ),
+    ]
+    for result, content, is_error in results:
+        block = {"type": "toolResponse", "id": "c1", "toolResult": result}
+        (read,) = contents(lines(*GOOSE[:1], {**GOOSE[3], "content": [block]}))[0]["content"]
+        assert (read["content"], read.get("is_error")) == (content, is_error)
+
+
+def test_what_goose_wrote_for_the_model_alone_or_as_a_notice_is_no_message():
+    hidden = {**GOOSE[1], "metadata": {"userVisible": False, "agentVisible": True}}
+    notice = {**GOOSE[2], "content": [{"type": "systemNotification", "msg": "Compacted."}]}
+    found = entries_of(lines(*GOOSE[:2], hidden, notice))
+    assert outline(found) == [EVENT, USER, EVENT, EVENT]
+    assert found[2].is_known
+    assert found[3].is_known
+
+
+def test_a_goose_message_with_an_unknown_block_is_kept_and_not_taken_for_a_message():
+    unknown = {**GOOSE[1], "content": [{"type": "hologram"}]}
+    result = {"type": "toolResponse", "id": "c1", "toolResult": {"value": {"content": [{"type": "hologram"}]}}}
+    found = entries_of(lines(*GOOSE[:2], unknown, {**GOOSE[3], "content": [result]}))
+    assert outline(found) == [EVENT, USER, EVENT, EVENT]
+    assert not any(entry.is_known for entry in found[2:]), "so that they are reported"
+
+
+def test_an_export_of_goose_is_read():
+    document = {"id": "20261117_1", "working_dir": "/work", "session_type": "user", "conversation": GOOSE[1:]}
+    for raw in (json.dumps(document).encode(), json.dumps(document, indent=2).encode()):
+        assert detect_file(raw) == "goose"
+        assert outline(entries_of(raw)) == [USER, CALL, ANSWER]
+        assert {entry.session for entry in entries_of(raw)} == {"20261117_1"}
 
 
 def test_a_copilot_cli_session_is_read():
@@ -373,8 +468,11 @@ def test_a_line_of_aider_that_is_no_text_is_named():
 
 def test_members_of_unexpected_types_are_no_messages():
     for odd in ({}, [], 7, None, True):
-        for name, line in (("pi", PI[1]), ("gemini_cli", GEMINI[1]), ("opencode", OPENCODE[1])):
-            first = {"pi": PI[0], "gemini_cli": GEMINI[0], "opencode": OPENCODE[0]}[name]
+        for name, line in (
+            *(("pi", PI[1]), ("gemini_cli", GEMINI[1]), ("opencode", OPENCODE[1])),
+            *(("goose", GOOSE[2]), ("goose", GOOSE[3])),
+        ):
+            first = {"pi": PI[0], "gemini_cli": GEMINI[0], "opencode": OPENCODE[0], "goose": GOOSE[0]}[name]
             entries_of(lines(first, line, *({**line, member: odd} for member in line)))
         events = [{**event, member: odd} for event in COPILOT for member in event]
         events += [{**event, "data": {**event["data"], member: odd}} for event in COPILOT for member in event["data"]]

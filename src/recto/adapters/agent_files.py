@@ -94,6 +94,12 @@ _PLACES = (
         patterns=("opencode.db",),
     ),
     _Place(
+        agent="goose",
+        variable="GOOSE_PATH_ROOT",
+        folder=".local/share/goose",
+        patterns=tuple(f"{data}sessions/{name}" for data in ("", "data/") for name in ("sessions.db", "*.jsonl")),
+    ),
+    _Place(
         agent="Copilot CLI",
         variable="",
         folder=".copilot",

@@ -198,6 +198,7 @@ AGENTS: Mapping[str, Callable[[list[str], LaunchContext], Launch]] = {
     "claude": _by_variables("claude", _ANTHROPIC),
     "codex": _codex,
     "gemini": _by_variables("gemini", _GEMINI),
+    "goose": _by_variables("goose", _OPENAI),
     "llm": _by_variables("llm", _OPENAI, _ANTHROPIC),
     "mini": _by_variables("mini", _OPENAI, _ANTHROPIC),
     "opencode": _opencode,
@@ -205,5 +206,5 @@ AGENTS: Mapping[str, Callable[[list[str], LaunchContext], Launch]] = {
     "qwen": _by_variables("qwen", _OPENAI),
 }
 """The agents that `recto run` knows by name."""
-SIGNED_IN = frozenset(AGENTS) - {"aider", "llm", "mini"}
+SIGNED_IN = frozenset(AGENTS) - {"aider", "goose", "llm", "mini"}
 """Agents that have a login of their own, so that a missing key in the environment says nothing."""

@@ -50,7 +50,8 @@ def run_command(context: click.Context, gateway: str | None, quiet: bool, comman
     Starts a gateway on this machine, points this one process at it, and stops it afterwards. No file of the agent is
     changed. Its own key or subscription is passed on to its provider; where the settings have upstreams for its format,
     those answer; where there is neither, the model on this machine does. Known agents: aider, claude, codex, gemini,
-    llm, mini, opencode, pi, qwen. Any other command gets the usual variables (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, …).
+    goose, llm, mini, opencode, pi, qwen. Any other command gets the usual variables (OPENAI_BASE_URL,
+    ANTHROPIC_BASE_URL, …).
 
     \b
     Examples:

@@ -29,6 +29,8 @@ _MIN_SHARE = 0.5
 """Share of the messages of a file, besides the first, that a session found by time must hold to be the same."""
 _MAX_BY_TIME = 50
 """Sessions that are compared with a file."""
+_WHOLE_SECOND = 1_000_000
+"""A file may name times in whole seconds."""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class RecordedMessages:
         first, last = times.first, times.last
         if first is None or last is None:
             return []
+        last += _WHOLE_SECOND
         near = (one.session for one in self._others(key) if one.first_ts <= last and first <= one.last_ts)
         return list(islice(near, _MAX_BY_TIME))
 

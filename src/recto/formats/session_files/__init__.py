@@ -19,6 +19,7 @@ from recto.formats.session_files import (
     copilot_cli,
     flat_jsonl,
     gemini_cli,
+    goose,
     message_arrays,
     opencode,
     pi,
@@ -53,9 +54,9 @@ __all__ = [
 
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
-    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, Copilot "
-    "CLI sessions, histories of aider, exports of ChatGPT and Claude, neutral session lines, JSON or JSONL with "
-    f"messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
+    "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, goose "
+    "sessions, Copilot CLI sessions, histories of aider, exports of ChatGPT and Claude, neutral session lines, JSON or "
+    f"JSONL with messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
 """Bytes of a file that show its format, if they contain one complete line."""
@@ -72,17 +73,17 @@ class _LineFormat:
 
 _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
     module.NAME: _LineFormat(is_line=module.is_line, session_in=module.session_in, reader=module.reader)
-    for module in (codex, qwen_code, pi, gemini_cli, opencode, copilot_cli, claude_code, flat_jsonl)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, goose, copilot_cli, claude_code, flat_jsonl)
 }
 
 
 _AGENTS: Final[Mapping[str, str]] = {
     module.NAME: module.NAME.replace("_", "-")
-    for module in (codex, qwen_code, pi, gemini_cli, opencode, copilot_cli, claude_code, aider)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, goose, copilot_cli, claude_code, aider)
 }
 """The agents that write files in these formats."""
 _DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {
-    module.NAME: module.read_document for module in (gemini_cli, opencode, chat_exports)
+    module.NAME: module.read_document for module in (gemini_cli, opencode, goose, chat_exports)
 }
 """Formats of which one document can be a whole file."""
 
@@ -114,7 +115,7 @@ def _folder_in(fields: dict[str, Json]) -> str:
     """Returns the working folder that a line of an agent's file names."""
     payload, info = object_in(fields.get("payload")), object_in(fields.get("info"))
     context = object_in(object_in(fields.get("data")).get("context"))
-    named = (fields.get("cwd"), payload.get("cwd"), info.get("directory"), context.get("cwd"))
+    named = (*map(fields.get, ("cwd", "working_dir")), payload.get("cwd"), info.get("directory"), context.get("cwd"))
     return next((folder for folder in map(text_in, named) if folder), "")
 
 

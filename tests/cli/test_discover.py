@@ -57,7 +57,7 @@ def home(tmp_path) -> Path:
 
 def test_files_are_found_by_their_place_and_by_the_variables_of_the_agents(home, tmp_path):
     (found,) = find_agent_files(home, {})
-    assert (found.agent, len(found.files), found.is_readable) == ("Claude Code", 1, True)
+    assert (found.agent, len(found.files)) == ("Claude Code", 1)
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "sessions" / "2026" / "11" / "01").mkdir(parents=True)
     (elsewhere / "sessions" / "2026" / "11" / "01" / "rollout-2026-11-01.jsonl").write_text("{}\n")
@@ -85,13 +85,97 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_imported(home):
     assert "broken.jsonl" in said
 
 
-def test_agents_without_a_reader_are_named(home):
-    folder = home / ".config" / "Cursor" / "User" / "globalStorage"
-    folder.mkdir(parents=True)
-    (folder / "state.vscdb").write_bytes(b"SQLite format 3\0")
-    assert "Cursor: 1 session file, 0.0 MB; there is no reader for them yet" in called_at(
-        home, "import", "--discover", "--yes"
-    )
+SYSTEMS = {"Linux": ".config", "macOS": "Library/Application Support", "Windows": "AppData/Roaming"}
+"""Where the systems keep the data of applications, below the home folder."""
+APPLICATIONS = {
+    "Cline": "Code/User/globalStorage/saoudrizwan.claude-dev/tasks/1/api_conversation_history.json",
+    "Cline in VSCodium": "VSCodium/User/globalStorage/saoudrizwan.claude-dev/tasks/1/api_conversation_history.json",
+    "Roo Code": "Code - Insiders/User/globalStorage/rooveterinaryinc.roo-cline/tasks/1/api_conversation_history.json",
+    "Roo Code in Cursor": "Cursor/User/globalStorage/rooveterinaryinc.roo-cline/tasks/1/api_conversation_history.json",
+    "Cursor": "Cursor/User/globalStorage/state.vscdb",
+}
+
+
+@pytest.mark.parametrize("folder", SYSTEMS.values(), ids=SYSTEMS)
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_data_of_applications_is_found_on_every_system(application, folder, tmp_path):
+    file = tmp_path / folder / APPLICATIONS[application]
+    file.parent.mkdir(parents=True)
+    file.write_text("[]")
+    (found,) = find_agent_files(tmp_path, {})
+    assert (found.agent, found.files) == (application.partition(" in ")[0], (file,))
+
+
+def test_folders_of_applications_that_the_system_names_are_searched(tmp_path):
+    for variable in ("APPDATA", "XDG_CONFIG_HOME"):
+        file = tmp_path / variable / APPLICATIONS["Cursor"]
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+        (found,) = find_agent_files(tmp_path, {variable: str(tmp_path / variable)})
+        assert found.files == (file,)
+    goose = tmp_path / "APPDATA" / "Block/goose/data/sessions/sessions.db"
+    goose.parent.mkdir(parents=True)
+    goose.write_text("")
+    assert "goose" in [found.agent for found in find_agent_files(tmp_path, {"APPDATA": str(tmp_path / "APPDATA")})]
+
+
+def cursor_databases(home: Path) -> Path:
+    """Databases as public descriptions of Cursor have them: one for all workspaces, and one of a workspace."""
+    user = home / ".config" / "Cursor" / "User"
+    workspace = user / "workspaceStorage" / "a1"
+    for folder in (user / "globalStorage", workspace):
+        folder.mkdir(parents=True)
+    (workspace / "workspace.json").write_text('{"folder": "file:///srv/old%20dock"}')
+    heads = [{"bubbleId": name, "type": 1} for name in ("b1", "b2", "gone")]
+    rows = {
+        "composerData:c1": {"composerId": "c1", "createdAt": 1794945913552, "fullConversationHeadersOnly": heads},
+        "bubbleId:c1:b1": {"type": 1, "text": "The tug is called Alma."},
+        "bubbleId:c1:b2": {"type": 2, "text": "Noted.", "createdAt": "2026-11-17T20:05:14Z"},
+        "composerData:c2": {"composerId": "c2", "conversation": [{"type": 1, "bubbleId": "x", "text": "The pier."}]},
+        "composerData:draft": {"composerId": "draft", "fullConversationHeadersOnly": []},
+        "composerData:empty": {"composerId": "empty", "conversation": [{"type": 1, "bubbleId": "x", "text": ""}]},
+    }
+    identifier = {"uri": {"fsPath": "/srv/dock"}}
+    listed = {"allComposers": [{"composerId": "c1", "workspaceIdentifier": identifier}]}
+    path = user / "globalStorage" / "state.vscdb"
+    with closing(apsw.Connection(str(path))) as database:
+        database.execute("create table ItemTable (key, value); create table cursorDiskKV (key unique, value)")
+        for key, value in rows.items():
+            database.execute("insert into cursorDiskKV values (?, ?)", (key, json.dumps(value).encode()))
+        database.execute("insert into ItemTable values ('composer.composerHeaders', ?)", (json.dumps(listed),))
+    tab = {"tabId": "t1", "bubbles": [{"type": "user", "text": "The buoy."}, {"type": "ai", "rawText": "It is red."}]}
+    with closing(apsw.Connection(str(workspace / "state.vscdb"))) as database:
+        database.execute("create table ItemTable (key, value)")
+        for key, value in (
+            ("workbench.panel.aichat.view.aichat.chatdata", {"tabs": [tab]}),
+            ("composer.composerData", {"allComposers": [{"composerId": "c2"}]}),
+        ):
+            database.execute("insert into ItemTable values (?, ?)", (key, json.dumps(value)))
+    return path
+
+
+def test_sessions_of_cursor_are_imported_with_their_projects(home):
+    cursor_databases(home)
+    said = called_at(home, "import", "--discover", "--yes")
+    assert "Cursor: 2 session files" in said
+    assert "0 with problems" in said
+    assert said_in(home, "c1") == ["The tug is called Alma.", "Noted."]
+    assert said_in(home, "t1") == ["The buoy.", "It is red."]
+    for question, project in (("tug", "/srv/dock"), ("pier", "/srv/old dock"), ("buoy", "/srv/old dock")):
+        said = called_at(home, "recall", f"what about the {question}", "--agent", "cursor").replace("\n", "")
+        assert f"cursor in {project}" in said
+    assert "0 entries, 0 new" in called_at(home, "import", "--discover", "--yes")
+
+
+def test_a_session_of_cursor_that_is_understood_in_part_is_reported_and_the_others_are_imported(home):
+    path = cursor_databases(home)
+    with closing(apsw.Connection(str(path))) as database:
+        for key, value in (("bubbleId:c1:b2", '{"type": 9, "text": "?"}'), ("composerData:c9", "{")):
+            database.execute("insert or replace into cursorDiskKV values (?, ?)", (key, value))
+    assert "2 with problems" in called_at(home, "import", "--discover", "--yes", code=1)
+    assert (said_in(home, "c1"), said_in(home, "c2")) == ([], ["The pier."])
+    called_at(home, "import", "--discover", "--yes", "--keep-going", code=1)
+    assert said_in(home, "c1") == ["The tug is called Alma."]
 
 
 def opencode_database(home: Path, *, completed: int | None = 5) -> Path:

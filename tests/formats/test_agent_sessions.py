@@ -1,4 +1,4 @@
-"""Session files of pi, Gemini CLI, opencode and goose, written by hand; tests/agents reads those of the programs."""
+"""Session files of coding agents, written by hand; tests/agents reads those that the programs wrote."""
 
 from __future__ import annotations
 
@@ -146,6 +146,26 @@ GOOSE = [
             }
         ],
     },
+]
+CURSOR = [
+    {"composerId": "c1", "createdAt": 1794945913552, "name": "Listing", "cwd": "/work"},
+    {"composerId": "c1", "bubbleId": "b1", "createdAt": "2026-11-17T20:05:13.837Z", "type": 1, "text": "List."},
+    {
+        "composerId": "c1",
+        "bubbleId": "b2",
+        "createdAt": 1794945914000,
+        "type": 2,
+        "text": "I look.",
+        "thinking": {"text": "Hm."},
+        "toolFormerData": {
+            "name": "run_terminal_cmd",
+            "toolCallId": "call_1\nfc_1",
+            "status": "completed",
+            "rawArgs": '{"command": "ls"}',
+            "result": '{"output": "a.py"}',
+        },
+    },
+    {"composerId": "c1", "bubbleId": "b3", "createdAt": 1794945915000, "type": 2, "thinking": {"text": "Hm."}},
 ]
 COPILOT = [
     {
@@ -310,6 +330,52 @@ def test_an_export_of_goose_is_read():
         assert detect_file(raw) == "goose"
         assert outline(entries_of(raw)) == [USER, CALL, ANSWER]
         assert {entry.session for entry in entries_of(raw)} == {"20261117_1"}
+
+
+def test_bubbles_of_cursor_are_read_as_messages_of_anthropic():
+    found = entries_of(lines(*CURSOR))
+    assert outline(found) == [EVENT, USER, CALL, ANSWER, EVENT], "thoughts alone are no message"
+    assert {entry.session for entry in found} == {"c1"}
+    assert detect_source(lines(*CURSOR)) == ("cursor", "/work")
+    assert contents(lines(*CURSOR))[1:] == [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": ""},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "call_1_fc_1", "name": "run_terminal_cmd", "input": {"command": "ls"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "call_1_fc_1", "content": '{"output": "a.py"}'}],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [
+        ({"status": "error", "result": "no"}, [({}, "no", True)]),
+        ({"status": "completed", "additionalData": {"status": "error"}}, [({}, "error", True)]),
+        ({"status": "completed", "params": '{"path": "a"}'}, [({"path": "a"}, "completed", None)]),
+        ({"status": "loading", "rawArgs": "{"}, [({"rawArgs": "{"}, None, None)]),
+    ],
+)
+def test_calls_of_cursor_that_failed_or_have_not_ended_are_read(tool, expected):
+    step = {**CURSOR[2], "toolFormerData": {"name": "grep", "toolCallId": "call_1", **tool}}
+    call, *results = contents(lines(*CURSOR[:2], step))[1:]
+    blocks = [message["content"][0] for message in results] or [{}]
+    found = [(call["content"][-1]["input"], block.get("content"), block.get("is_error")) for block in blocks]
+    assert found == expected
+
+
+@pytest.mark.parametrize("odd", [{"type": 7}, {"type": None}, {"text": ["List."]}, {"toolFormerData": "ls"}])
+def test_a_bubble_of_cursor_that_is_not_understood_is_an_error_with_its_line(odd):
+    raw = lines(*CURSOR[:2], {**CURSOR[1], **odd})
+    with pytest.raises(MalformedFile, match="line 3: a bubble of Cursor is not understood"):
+        entries_of(raw)
+    assert [entry.kind for entry in entries_of(raw, keep_going=True)][2] == "unreadable_line"
 
 
 def test_a_copilot_cli_session_is_read():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.formats.file_checks import REPLY, USER, entries_of, lines, outline
-from tests.formats.test_agent_sessions import COPILOT, GEMINI, GOOSE, OPENCODE, PI
+from tests.formats.test_agent_sessions import COPILOT, CURSOR, GEMINI, GOOSE, OPENCODE, PI
 
 from recto.errors import MalformedFile, UnknownFormat
 from recto.formats.session_files import ReadProblem, detect_file, read_file
@@ -258,6 +258,7 @@ FILES = {
     "gemini_cli": lines(*GEMINI),
     "opencode": lines(*OPENCODE),
     "goose": lines(*GOOSE),
+    "cursor": lines(*CURSOR[:2], CURSOR[3]),
     "copilot_cli": lines(*COPILOT),
     "codex": lines(*CODEX),
     "session_lines": lines(*NEUTRAL),

@@ -43,8 +43,6 @@ class AgentFiles:
     agent: str
     files: tuple[Path, ...]
     bytes: int
-    is_readable: bool
-    """Whether `recto import` has a reader for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +50,46 @@ class _Place:
     """Where an agent keeps its sessions, relative to its own folder."""
 
     agent: str
-    variable: str
+    variable: str = ""
     """The environment variable that names its folder."""
-    folder: str
+    folder: str = ""
     """Its folder below the home folder, where the variable is not set."""
+    applications: tuple[str, ...] = ()
+    """Its folders where the system keeps the data of applications."""
     patterns: tuple[str, ...]
-    is_readable: bool = True
-    """Whether there is a reader for its files."""
+
+    def folders(self, home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+        """Yields its folders on any system; most are not there."""
+        if named := environ.get(self.variable, "") if self.variable else "":
+            yield Path(named).expanduser()
+            return
+        if self.folder:
+            yield home / self.folder
+        for name in self.applications:
+            for variable, usual in _APPLICATION_DATA:
+                root = environ.get(variable, "") if variable else ""
+                yield (Path(root) if root else home / usual) / name
+
+
+_APPLICATION_DATA = (
+    ("XDG_CONFIG_HOME", ".config"),
+    ("", "Library/Application Support"),
+    ("APPDATA", "AppData/Roaming"),
+)
+"""Where Linux, macOS and Windows keep the data of applications: the variable that names it, and the usual folder."""
+_EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
+"""Visual Studio Code, and what is made of it."""
+
+
+def _extension(agent: str, name: str) -> _Place:
+    """Returns the place of an extension of Visual Studio Code that keeps a folder per task."""
+    storage = f"User/globalStorage/{name}"
+    return _Place(
+        agent=agent,
+        folder=f".vscode-server/data/{storage}",
+        applications=tuple(f"{editor}/{storage}" for editor in _EDITORS),
+        patterns=(f"tasks/*/{_TASK_FILE}",),
+    )
 
 
 _PLACES = (
@@ -82,14 +113,12 @@ _PLACES = (
     ),
     _Place(
         agent="Gemini CLI",
-        variable="",
         folder=".gemini",
         patterns=("tmp/*/chats/*.json", "tmp/*/chats/**/*.jsonl"),
     ),
-    _Place(agent="Qwen Code", variable="", folder=".qwen", patterns=("projects/*/chats/*.jsonl",)),
+    _Place(agent="Qwen Code", folder=".qwen", patterns=("projects/*/chats/*.jsonl",)),
     _Place(
         agent="opencode",
-        variable="",
         folder=".local/share/opencode",
         patterns=("opencode.db",),
     ),
@@ -97,32 +126,20 @@ _PLACES = (
         agent="goose",
         variable="GOOSE_PATH_ROOT",
         folder=".local/share/goose",
+        applications=("Block/goose",),
         patterns=tuple(f"{data}sessions/{name}" for data in ("", "data/") for name in ("sessions.db", "*.jsonl")),
     ),
     _Place(
         agent="Copilot CLI",
-        variable="",
         folder=".copilot",
         patterns=("session-state/*/events.jsonl", "session-state/*.jsonl", "history-session-state/*.jsonl"),
     ),
-    _Place(
-        agent="Cline",
-        variable="",
-        folder=".config/Code/User/globalStorage/saoudrizwan.claude-dev",
-        patterns=(f"tasks/*/{_TASK_FILE}",),
-    ),
-    _Place(
-        agent="Roo Code",
-        variable="",
-        folder=".config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
-        patterns=(f"tasks/*/{_TASK_FILE}",),
-    ),
+    _extension("Cline", "saoudrizwan.claude-dev"),
+    _extension("Roo Code", "rooveterinaryinc.roo-cline"),
     _Place(
         agent="Cursor",
-        variable="",
-        folder=".config/Cursor/User/globalStorage",
-        patterns=("state.vscdb",),
-        is_readable=False,
+        applications=("Cursor/User",),
+        patterns=("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb"),
     ),
 )
 
@@ -141,7 +158,7 @@ def find_agent_files(home: Path, environ: Mapping[str, str], folder: Path | None
 
 def _projects(found: Iterable[AgentFiles]) -> Iterator[Path]:
     """Yields the folders that session files name."""
-    for file in (file for files in found if files.is_readable for file in files.files[-_MAX_READ:]):
+    for file in (file for files in found for file in files.files[-_MAX_READ:]):
         with suppress(OSError):
             named = _project_of(file, min(file.stat().st_size, _HEAD_BYTES // 16))
             if named and Path(named).is_absolute():
@@ -164,18 +181,16 @@ def _files_of_aider(folders: Iterable[Path]) -> AgentFiles:
             if stat.S_ISREG(status.st_mode):
                 dated.append((status.st_mtime, status.st_size, folder / aider.FILE_NAME))
     files = tuple(file for *_, file in sorted(dated))
-    return AgentFiles(agent="aider", files=files, bytes=sum(size for _, size, _ in dated), is_readable=True)
+    return AgentFiles(agent="aider", files=files, bytes=sum(size for _, size, _ in dated))
 
 
 def _files_of(place: _Place, home: Path, environ: Mapping[str, str]) -> AgentFiles:
-    named = environ.get(place.variable, "") if place.variable else ""
-    root = Path(named).expanduser() if named else home / place.folder
-    dated = sorted(_dated(root, place), key=lambda row: (row[0], row[2]))[-_MAX_FILES:]
+    listed = {row[2]: row for root in place.folders(home, environ) for row in _dated(root, place)}
+    dated = sorted(listed.values(), key=lambda row: (row[0], row[2]))[-_MAX_FILES:]
     return AgentFiles(
         agent=place.agent,
         files=tuple(file for *_, file in dated),
         bytes=sum(size for _, size, _ in dated),
-        is_readable=place.is_readable,
     )
 
 
@@ -228,15 +243,20 @@ class AgentImport:
                 if is_database(file):
                     with tempfile.TemporaryDirectory(prefix="recto-import-") as folder:  # for its owner alone
                         for session in write_sessions(file, Path(folder), self._importer.clock.now()):
-                            yield replace(self._import(session, recorded), file=file)
+                            yield replace(self._try_import(session, recorded), file=file)
                 else:
-                    yield self._import(file, recorded)
-            except InputError as error:
-                yield FileOutcome(file=file, reason=str(error))
-            except OSError as error:
-                yield FileOutcome(file=file, reason=error.strerror or type(error).__name__)
+                    yield self._try_import(file, recorded)
+            except (InputError, OSError) as error:
+                yield _failed(file, error)
             with suppress(OSError):
                 advance(2 * file.stat().st_size)
+
+    def _try_import(self, file: Path, recorded: RecordedMessages) -> FileOutcome:
+        """Import a file, or one session of a database, the others of which are imported whatever comes of this one."""
+        try:
+            return self._import(file, recorded)
+        except (InputError, OSError) as error:
+            return _failed(file, error)
 
     def _import(self, file: Path, recorded: RecordedMessages) -> FileOutcome:
         if self._project.project:
@@ -271,6 +291,11 @@ class AgentImport:
         return FileOutcome(file=file, imported=imported)
 
 
+def _failed(file: Path, error: InputError | OSError) -> FileOutcome:
+    reason = str(error) if isinstance(error, InputError) else error.strerror or type(error).__name__
+    return FileOutcome(file=file, reason=reason)
+
+
 def _write_masked(file: Path, copy: Path) -> None:
     """Copy a file with every key and password replaced by a note. Bytes that are not UTF-8 stay.
 
@@ -301,7 +326,7 @@ class AgentFileWatch:
 
     def changed(self) -> list[tuple[str, list[Path]]]:
         """Return the files of each agent that are new or changed since the last call; all of them at the first."""
-        found = [files for files in find_agent_files(self._home, self._environ, self._folder) if files.is_readable]
+        found = find_agent_files(self._home, self._environ, self._folder)
         now = {file: _states(file) for files in found for file in files.files}
         changed = [(one.agent, [file for file in one.files if self._seen.get(file) != now[file]]) for one in found]
         self._seen = now

@@ -140,7 +140,7 @@ def _import_discovered(
     """Imports what agents on this machine have stored, after the user has seen what that is."""
     found = find_agent_files(Path.home(), os.environ, Path.cwd())
     print_found(found)
-    readable = [file for files in found if files.is_readable for file in files.files]
+    readable = [file for files in found for file in files.files]
     if not readable:
         err.print("No sessions of coding agents were found on this machine.", markup=False)
         return
@@ -161,8 +161,7 @@ def print_found(found: Iterable[AgentFiles]) -> None:
     """Prints how many session files each agent has."""
     for files in found:
         size = f"{len(files.files):,} session file{'s' if len(files.files) > 1 else ''}, {files.bytes / 1e6:,.1f} MB"
-        unread = "" if files.is_readable else "; there is no reader for them yet"
-        err.print(f"{files.agent}: {size}{unread}", markup=False, highlight=False)
+        err.print(f"{files.agent}: {size}", markup=False, highlight=False)
 
 
 @dataclass(slots=True)

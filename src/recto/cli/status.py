@@ -82,7 +82,7 @@ def _next_steps(sessions: list[SessionSummary]) -> list[tuple[str, str]]:
     agent = next((name for name in ("claude", "codex", "opencode", *AGENTS) if shutil.which(name)), "claude")
     run = (f"recto run {agent}", "run an agent with its prompts inside the window")
     if not sessions:
-        found = [files for files in find_agent_files(Path.home(), os.environ) if files.is_readable]
+        found = find_agent_files(Path.home(), os.environ)
         number = sum(len(files.files) for files in found)
         agents = " and ".join(files.agent for files in found)
         return [

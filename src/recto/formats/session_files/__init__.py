@@ -17,6 +17,7 @@ from recto.formats.session_files import (
     claude_code,
     codex,
     copilot_cli,
+    cursor,
     flat_jsonl,
     gemini_cli,
     goose,
@@ -55,8 +56,8 @@ __all__ = [
 _TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
     "Claude Code sessions, Codex rollouts, Qwen Code chats, pi sessions, Gemini CLI chats, opencode exports, goose "
-    "sessions, Copilot CLI sessions, histories of aider, exports of ChatGPT and Claude, neutral session lines, JSON or "
-    f"JSONL with messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
+    "sessions, Copilot CLI sessions, databases of Cursor, histories of aider, exports of ChatGPT and Claude, neutral "
+    f"session lines, JSON or JSONL with messages of {', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _HEAD_BYTES = 1 << 16
 """Bytes of a file that show its format, if they contain one complete line."""
@@ -73,13 +74,13 @@ class _LineFormat:
 
 _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
     module.NAME: _LineFormat(is_line=module.is_line, session_in=module.session_in, reader=module.reader)
-    for module in (codex, qwen_code, pi, gemini_cli, opencode, goose, copilot_cli, claude_code, flat_jsonl)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, goose, copilot_cli, cursor, claude_code, flat_jsonl)
 }
 
 
 _AGENTS: Final[Mapping[str, str]] = {
     module.NAME: module.NAME.replace("_", "-")
-    for module in (codex, qwen_code, pi, gemini_cli, opencode, goose, copilot_cli, claude_code, aider)
+    for module in (codex, qwen_code, pi, gemini_cli, opencode, goose, copilot_cli, cursor, claude_code, aider)
 }
 """The agents that write files in these formats."""
 _DOCUMENT_FORMATS: Final[Mapping[str, Callable[[JsonlLine, str], list[SourceEntry]]]] = {

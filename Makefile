@@ -151,8 +151,10 @@ release: $(VENV)/.dev $(PAGE)
 	$(BIN)/python -m hatchling build -d dist
 	$(BIN)/python tools/make_mcp_bundle.py dist
 	$(BIN)/python tools/make_sbom.py dist
-	@engine=$$(command -v docker || command -v podman) && $$engine build -f deploy/container/Containerfile -t recto:$$(git rev-parse --short HEAD) . \
-		|| echo "No container engine is installed here: the image was not built."
+	@engine=$$(command -v docker || command -v podman); \
+	if [ -n "$$engine" ] && $$engine info >/dev/null 2>&1; \
+	then $$engine build -f deploy/container/Containerfile -t recto:$$(git rev-parse --short HEAD) .; \
+	else echo "No container engine is running here: the image was not built."; fi
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -195,6 +197,7 @@ lock-adapters: $(VENV)/.dev
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra local --extra screens --extra mcp --group build -o requirements/run.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra mcp --extra postgres -o requirements/server.txt
+	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/build.txt
 	$(BIN)/uv pip compile $(LOCK) --group older-mcp -o requirements/mcp-1.txt
 	$(BIN)/uv pip compile $(LOCK) --group node -o requirements/node.txt
 	$(BIN)/uv pip compile requirements/docs.in $(LOCK) -o requirements/docs.txt

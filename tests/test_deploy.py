@@ -62,8 +62,21 @@ def test_the_image_is_made_of_files_that_are_in_the_checkout_and_starts_the_gate
         assert (ROOT / name).exists(), name
     command = yaml.safe_load(re.search(r"^CMD (\[.*\])$", CONTAINERFILE, re.MULTILINE)[1])
     assert understood(command) == "serve"
-    assert "--require-hashes" in CONTAINERFILE
+    assert "--first-key" in command
+    assert len(re.findall(r"pip install(?! .*(?:--require-hashes|--no-index))", CONTAINERFILE)) == 0
     assert CONTAINERFILE.rindex("USER 10001") > CONTAINERFILE.rindex("FROM ")
+
+
+def test_the_image_starts_without_settings_from_outside():
+    """It has no embedded model, so it needs upstreams; they are disabled while their keys are missing."""
+    final = CONTAINERFILE[CONTAINERFILE.rindex("FROM ") :]
+    copied = re.search(r"^COPY (deploy/\S+) (\S+)$", final, re.MULTILINE)
+    assert copied is not None
+    assert f"RECTO_CONFIG={copied[2]}" in final
+    settings = load(path=ROOT / copied[1], environ={}, arguments={})
+    assert settings.gateway.upstreams
+    assert settings.gateway.hosts == ("localhost",)
+    assert f"VOLUME {Path(settings.store).parent}" in final
 
 
 def test_the_image_installs_what_a_gateway_over_a_database_needs():

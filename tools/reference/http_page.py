@@ -30,7 +30,7 @@ _DOES: Mapping[str, str] = {
     "POST /v1/embeddings": "OpenAI's Embeddings, passed on or answered by the embedder on this machine.",
     **{f"POST {thread_path(call)}": f"Codex: {call.description}" for call in CALLS},
     **{
-        f"{method} {path}": "The rest of a provider's API, [passed on](../gateway.md#everything-else-passes)."
+        f"{method} {path}": "The rest of a provider's API, [passed on](../gateway.md#pass-through-endpoints)."
         for path in PASSED_PATHS
         for method in PASSED_METHODS
     },

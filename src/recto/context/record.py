@@ -12,9 +12,10 @@ import json
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
@@ -52,6 +53,11 @@ _NAME = lazy_re(
 
 Neither durations (`0.004s`) nor the dots of a test runner.
 """
+
+_CHARS_PER_TOKEN = 4
+"""Characters of names for each free token that are tried first: mostly more than fit."""
+
+_NUMBER = lazy_re(r"\d+")
 
 _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4
@@ -177,49 +183,81 @@ def render_record(
     return _with_names(lines, _hidden_names(record, f"{shown}\n" + "\n".join(lines)), max_tokens, count)
 
 
-def _hidden_names(record: WorkingRecord, shown: str) -> list[str]:
+def _hidden_names(record: WorkingRecord, shown: str) -> Iterator[str]:
     """The names that are not shown already, the most useful first; none that is part of another."""
-    names: list[str] = []
     distinct = dict.fromkeys(shown.split())
-    # What is part of a word is found several times faster in each word once.
-    words, listed = " ".join(distinct), ""
+    # What is part of a word is found several times faster in each word once, and only longer words contain it.
+    by_length = sorted(distinct, key=len, reverse=True)
+    words, shortness = " ".join(by_length), [-len(word) for word in by_length]
+    ends = [0, *accumulate(len(word) + 1 for word in by_length)]
+    # Many names are numbers, which are part of numbers only.
+    numbers, listed_numbers, listed = " ".join(dict.fromkeys(_NUMBER.findall(words))), "", ""
     for name in _ranked(record.names):
-        # A path in a call may contain spaces.
-        if name in distinct or name in (words if len(name.split()) == 1 else shown):
+        if name in distinct:
             continue
-        if name not in listed:
-            names.append(name)
+        if name.isdecimal():
+            if name not in numbers and name not in listed_numbers:
+                yield name
+                listed_numbers += f" {name}"
+            continue
+        # A path in a call may contain spaces.
+        if len(name.split()) > 1:
+            is_shown = name in shown
+        else:
+            is_shown = words.find(name, 0, ends[bisect_right(shortness, -len(name))]) >= 0
+        if not is_shown and name not in listed:
+            yield name
             listed += f" {name}"
-    return names
+            listed_numbers = " ".join((listed_numbers, *_NUMBER.findall(name)))
 
 
 def _ranked(names: Mapping[str, NameUse]) -> list[str]:
     """The names by how much and how recently they were used; short ones first among equals."""
-    newest = max((use.last for use in names.values()), default=0)
+    newest = max((use.last for use in names.values()), default=0) + _AGE_OFFSET
+    lengths = {length: math.pow(length, _LENGTH_EXPONENT) for length in set(map(len, names))}
+    scored = [
+        (-math.sqrt(weight) / lengths[len(name)] / (newest - last), name) for name, (weight, last) in names.items()
+    ]
+    scored.sort()
+    return [name for _, name in scored]
 
-    def score(name: str) -> float:
-        use = names[name]
-        return math.sqrt(use.weight) / math.pow(len(name), _LENGTH_EXPONENT) / (newest - use.last + _AGE_OFFSET)
 
-    return sorted(names, key=lambda name: (-score(name), name))
+def _with_names(lines: list[str], names: Iterator[str], max_tokens: int, count: CountText) -> str:
+    """The lines with as many of the names as fit. They are counted together: one by one costs more than it is.
 
-
-def _with_names(lines: list[str], names: Sequence[str], max_tokens: int, count: CountText) -> str:
-    """The lines with as many of the names as fit. They are counted together: one by one costs more than it is."""
+    Names are taken only until they no longer fit: whether one is shown already is the costly question.
+    """
+    taken: list[tuple[str, bool]] = []
 
     def text(number: int) -> str:
-        files = [name for name in names[:number] if is_file[name]]
-        others = [name for name in names[:number] if not is_file[name]]
+        files = [name for name, is_file in taken[:number] if is_file]
+        others = [name for name, is_file in taken[:number] if not is_file]
         listed = (("Files in them", files), ("Names in them", others))
         return "\n".join((*lines, *(f"{title}: {' '.join(chosen)}" for title, chosen in listed if chosen)))
 
-    is_file = {name: _is_file(name) for name in names}
-    fitting = bisect_right(range(1, len(names) + 1), max_tokens, key=lambda number: count(text(number)))
+    fitting, used, tokens = 0, 0, count("\n".join(lines))
+    while tokens <= max_tokens:
+        fitting, used, chars = len(taken), tokens, _CHARS_PER_TOKEN * (max_tokens - tokens + 1)
+        while chars > 0 and (name := next(names, None)) is not None:
+            taken.append((name, _is_file(name)))
+            chars -= len(name) + 1
+        if len(taken) == fitting:
+            return text(fitting)
+        tokens = count(text(len(taken)))
+    beyond, total = len(taken), tokens
+    while beyond - fitting > 1:  # names cost about the same, so the first guess is close
+        guess = fitting + (beyond - fitting) * (max_tokens - used) // (total - used)
+        number = min(max(guess, fitting + 1), beyond - 1)
+        tokens = count(text(number))
+        if tokens <= max_tokens:
+            fitting, used = number, tokens
+        else:
+            beyond, total = number, tokens
     return text(fitting)
 
 
 def _is_file(name: str) -> bool:
-    return find_paths(name, bare=True) == [name]
+    return ("." in name or "/" in name or "\\" in name) and find_paths(name, bare=True) == [name]
 
 
 def _bullet(fact: Fact) -> str:

@@ -247,6 +247,8 @@ class MessageCache:
     """For each message with media that are not sent: which, the message without them, and what it costs."""
     _trimmed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     """For each message with results: the text that last replaced them, and the message with it."""
+    _trimmed_costs: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """For each of these: the text, and what the message costs with it. A plan and the decision both ask for it."""
     _without_thinking: dict[int, bytes | None] = field(default_factory=dict)
     _calls: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """The ids of the calls of messages that make any."""
@@ -338,6 +340,7 @@ class MessageCache:
             self.raws.pop(seq, None)
             self.wires.pop(seq, None)
             self._trimmed.pop(seq, None)
+            self._trimmed_costs.pop(seq, None)
             self._without_thinking.pop(seq, None)
             self.cache_marked.discard(seq)
             self._call_marks.pop(seq, None)
@@ -410,7 +413,11 @@ class MessageCache:
 
     def cost_with(self, seq: int, text: str) -> int:
         """What a message costs when its results are replaced by a text."""
-        return self.meter.message(read(self.trimmed(seq, text), self.wires[seq]))
+        known = self._trimmed_costs.get(seq)
+        if known is None or known[0] != text:
+            known = text, self.meter.message(read(self.trimmed(seq, text), self.wires[seq]))
+            self._trimmed_costs[seq] = known
+        return known[1]
 
     def cost_of_text(self, text: str, wire: str) -> int:
         """What a user message with this text costs."""
@@ -573,8 +580,7 @@ class _LineOrder:
         self._behind = _marker_place(state)
         self._system_apart = format_named(wire).system_apart
         self._messages = messages
-        self.tally = MessageTally(messages.meter)
-        """What the messages cost, by what they are."""
+        self._tally, self._untallied = MessageTally(messages.meter), list[WindowMessage]()
         self._count = 0
         """How many messages of the state are among the lines."""
         self.extend(state)
@@ -600,7 +606,14 @@ class _LineOrder:
         self._count = len(state.messages)
         for line in reversed(new):
             (self.apart if self._system_apart and line.role == "system" else self.seqs).append(line.seq)
-            self.tally.add(line, state.cost(line.seq), partial(self._messages.message, line.seq))
+            self._untallied.append(line)
+
+    def tally(self, state: WindowState) -> MessageTally:
+        """What the messages cost, by what they are. A state that a plan is made on is never asked for it."""
+        for line in self._untallied:
+            self._tally.add(line, state.cost(line.seq), partial(self._messages.message, line.seq))
+        self._untallied.clear()
+        return self._tally
 
 
 def _marker_place(state: WindowState) -> int:
@@ -828,7 +841,7 @@ class PromptBuilder:
         own = [piece for several in generated.values() for piece in several]
         foreword = self.foreword_cost(wire)
         outside = 0 if format_named(wire).system_apart else foreword
-        tally, spent = order.tally, sum(built.costs) - outside
+        tally, spent = order.tally(state), sum(built.costs) - outside
         apart = sum([state.cost(seq) for seq in order.apart])
         if tally.total - apart + sum([piece.tokens for piece in own]) == spent:
             said = [*pieces_of(tally.tokens), *own]

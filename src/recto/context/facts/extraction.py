@@ -249,8 +249,8 @@ class _Ledger:
 
     def __init__(self, facts: list[Fact]) -> None:
         self.facts = facts
-        self._open_kinds = {fact.kind for fact in facts if fact.open}
-        """Kinds of which there may be an open fact: of the others none need be searched."""
+        self._open = _open_by_kind(facts)
+        """The open facts of each kind, in order, without progress: most messages settle none, and few are open."""
 
     def add_message(self, message: MessageView) -> None:
         match message.role:
@@ -267,7 +267,9 @@ class _Ledger:
             case "event":
                 pass
         # After every message, so that the fold does not depend on how the messages are divided.
-        self.facts = _limit_facts(self.facts)
+        if len(self.facts) > MAX_FACTS:
+            self.facts = _limit_facts(self.facts)
+            self._open = _open_by_kind(self.facts)
 
     def _add_user(self, message: MessageView) -> None:
         read = _read_short_user if len(message.text) <= _MAX_REMEMBERED_CHARS else _read_user
@@ -275,7 +277,7 @@ class _Ledger:
         self._update_tasks(message)
         if not reading.sentences:
             return
-        questions = [fact for fact in self.facts if _is_open(fact, "question", "assistant")]
+        questions = [fact for fact in self._open.get("question", ()) if fact.role == "assistant"]
         self._settle("question", lambda fact: fact.role == "assistant")
         if reading.reports_success:
             self._settle("error", lambda fact: fact.role == "user")
@@ -358,48 +360,44 @@ class _Ledger:
         key = _key(text)
         if not key:
             return
-        duplicate = next(
-            (
-                index
-                for index, fact in enumerate(self.facts)
-                if fact.kind == kind and fact.open and _key(fact.text) == key
-            ),
-            -1,
-        )
-        if duplicate >= 0 and kind not in ("error", "question"):
-            return
-        if duplicate >= 0:
-            del self.facts[duplicate]
-        self.facts.append(Fact(kind=kind, text=text, seq=message.seq, role=message.role, about=about))
-        self._open_kinds.add(kind)
+        same_kind = self._open.setdefault(kind, [])
+        duplicate = next((fact for fact in same_kind if _key(fact.text) == key), None)
+        if duplicate is not None:
+            if kind not in ("error", "question"):
+                return
+            self._change(duplicate)
+        fact = Fact(kind=kind, text=text, seq=message.seq, role=message.role, about=about)
+        self.facts.append(fact)
+        self._open[kind].append(fact)
 
     def _settle(self, kind: FactKind, is_settled: Callable[[Fact], bool]) -> None:
         """Close the open facts of a kind for which this is true."""
-        if kind not in self._open_kinds:
-            return
-        remain = False
-        for index, fact in enumerate(self.facts):
-            if fact.kind == kind and fact.open:
-                if is_settled(fact):
-                    self.facts[index] = replace(fact, open=False)
-                else:
-                    remain = True
-        if not remain:
-            self._open_kinds.discard(kind)
+        for fact in [fact for fact in self._open.get(kind, ()) if is_settled(fact)]:
+            self._change(fact, replace(fact, open=False))
+
+    def _change(self, open_fact: Fact, closed: Fact | None = None) -> None:
+        """Replace an open fact by a closed one, or drop it."""
+        self._open[open_fact.kind] = [fact for fact in self._open[open_fact.kind] if fact is not open_fact]
+        place = next(index for index, fact in enumerate(self.facts) if fact is open_fact)
+        self.facts[place : place + 1] = () if closed is None else (closed,)
 
     def _take_back(self, statement: str, kind: FactKind, seq: int) -> None:
         candidates = [
-            index
-            for index, fact in enumerate(self.facts)
+            fact
+            for fact in self.facts
             if fact.open and fact.role == "user" and fact.kind in STANDING and fact.seq < seq
         ]
-        for index in candidates[-_MAX_COMPARED:]:
-            if takes_back(statement, kind, self.facts[index]):
-                self.facts[index] = replace(self.facts[index], open=False, superseded_by=seq)
+        for fact in candidates[-_MAX_COMPARED:]:
+            if takes_back(statement, kind, fact):
+                self._change(fact, replace(fact, open=False, superseded_by=seq))
 
 
-def _is_open(fact: Fact, kind: FactKind, role: str) -> bool:
-    return fact.open and fact.kind == kind and fact.role == role
+def _open_by_kind(facts: Iterable[Fact]) -> dict[FactKind, list[Fact]]:
+    found: dict[FactKind, list[Fact]] = {}
+    for fact in facts:
+        if fact.open and fact.kind != "progress":
+            found.setdefault(fact.kind, []).append(fact)
+    return found
 
 
 def _is_next_step(lowered: str) -> bool:

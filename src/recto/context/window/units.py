@@ -107,7 +107,7 @@ def units_of(messages: Iterable[WindowMessage], long_exchange: int = LONG_EXCHAN
     units: list[Unit] = []
     for number, steps in enumerate(_exchanges(_steps(messages))):
         if sum(map(len, steps)) < long_exchange:
-            members = sorted((message for step in steps for message in step), key=lambda message: message.seq)
+            members = sorted([message for step in steps for message in step])  # by number
             units.append(Unit(tuple(members), number, opens=True))
         else:
             units += [Unit(tuple(step), number, opens=place == 0) for place, step in enumerate(steps)]

@@ -91,3 +91,16 @@ def test_a_key_can_differ_from_the_setting_for_new_windows(store):
     for option, expected in (("--new-windows", True), ("--no-new-windows", False), ("--canonical", None)):
         key = found(store, run(store, "keys", "add", "laptop", option).stdout.strip())
         assert key.new_windows is expected
+
+
+def test_new_windows_of_a_key_can_be_changed_later_and_are_listed(store):
+    secret = run(store, "keys", "add", "laptop", "--rpm", "5").stdout.strip()
+    id = found(store, secret).id
+    for option, expected, words in (
+        ("--new-windows", True, "new windows"),
+        ("--no-new-windows", False, "no new windows"),
+    ):
+        assert f"5 a minute, {words}" in run(store, "keys", "limit", id, option).stdout
+        assert (found(store, secret).new_windows, found(store, secret).requests_per_minute) == (expected, 5)
+        (listed,) = run(store, "keys", "list", "--json").stdout.splitlines()
+        assert json.loads(listed)["new_windows"] is expected

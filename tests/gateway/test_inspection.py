@@ -12,13 +12,15 @@ from starlette.testclient import TestClient
 from tests.context.worked_sessions import messages
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
-from recto.config.factory import open_memory
+from recto.config.factory import SystemClock, open_memory
 from recto.engine.gauge import pressure_of
 from recto.engine.views.codec import to_builtins
 from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
 from recto.transcript.events import event, requested_by
 from recto.transcript.session_keys import stored_key
+from recto.transcript.sources import SessionSource, SessionSources
+from recto.transcript.tenancy import TenantStore
 
 READS = [one for one in ALL if one.right == "read"]
 CHANGES = [one for one in ALL if one.right == "change"]
@@ -71,6 +73,15 @@ def test_sessions_are_listed_a_page_at_a_time_by_the_names_their_tenant_gave_the
     second = told.get("/sessions", limit=1, after=first["next"])
     assert first["sessions"] + second["sessions"] == whole["sessions"]
     assert second["next"] is None
+
+
+def test_a_session_in_the_list_names_its_agent_and_project_for_its_tenant_alone(fresh):
+    store, source = TenantStore(fresh.store, KEYS["anna"].tenant), SessionSource(agent="codex", project="/srv/shop")
+    fresh.talk("none", MAIN, 1)
+    SessionSources(store).record(SystemClock(), store.key(MAIN), source)
+    for who, source_of_it in (("anna", ("codex", "/srv/shop")), ("none", ("", ""))):
+        (listed,) = [one for one in fresh.get("/sessions", who=who)["sessions"] if one["session"] == MAIN]
+        assert (listed["agent"], listed["project"]) == source_of_it
 
 
 def test_who_has_no_tenant_sees_no_session_of_one_however_the_pages_fall(told):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,8 +27,12 @@ from tests.mcp.serving import (
     served,
 )
 
+from recto.config.factory import SystemClock
 from recto.formats.recto_tools import TOOLS
 from recto.recall.quoting import FOOTER, HEADER
+from recto.stores.sqlite import SqliteStore
+from recto.transcript.sources import SessionSource, SessionSources
+from recto.transcript.tenancy import TenantStore
 
 LONG = "\n".join(f"line {number} of the log of kestrel" for number in range(3_200))
 """More than 100,000 characters."""
@@ -252,6 +256,15 @@ def test_a_decision_is_listed_and_undone(client, fresh):
     assert client.told("context_report", session=fresh)["left_messages"] == 0
     (made,) = client.told("decisions", session=fresh)["decisions"]
     assert made["undone"]
+
+
+def test_a_session_in_the_list_names_the_agent_and_the_project_it_comes_from(client, fresh):
+    with closing(SqliteStore(client.store)) as store:
+        source = SessionSource(agent="codex", project="/srv/shop")
+        SessionSources(TenantStore(store)).record(SystemClock(), fresh, source)
+    (listed,) = [one for one in client.told("sessions", limit=100)["sessions"] if one["session"] == fresh]
+    assert (listed["agent"], listed["project"]) == ("codex", "/srv/shop")
+    assert ", codex in /srv/shop" in str(client.asked("call_tool", "sessions", {"limit": 100}).content)
 
 
 def test_sessions_come_in_pages(client):

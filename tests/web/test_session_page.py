@@ -30,6 +30,12 @@ def test_sessions_are_listed_by_title_and_found_by_it(looking: Visit, told: Worl
     expect(page.get_by_role("banner")).to_contain_text(TITLE)
     expect(page.get_by_role("banner")).to_contain_text(OTHER)
     expect(sidebar(page, TITLE)).to_contain_text(OTHER)
+    expect(sidebar(page, TITLE)).to_contain_text("codex in shop")
+    expect(sidebar(page, "staging server")).not_to_contain_text("codex")
+    for words in ("codex", "/srv/shop"):
+        page.get_by_label("Find a session").fill(words)
+        expect(sidebar(page, "staging server")).to_have_count(0)
+        expect(sidebar(page, TITLE)).to_be_visible()
     page.get_by_label("Find a session").fill("from the OTHER")
     expect(sidebar(page, "staging server")).to_have_count(0)
     expect(sidebar(page, TITLE)).to_be_visible()
@@ -159,6 +165,8 @@ def test_keys_are_shown_with_their_limits_and_without_secrets(looking: Visit, to
     page = settled(looking.enter(told.key, "keys", OTHER))
     table = page.get_by_role("table", name="Keys")
     expect(table).to_contain_text("ask, read, change, erase")
+    expect(table).to_contain_text("New windows")
+    expect(table).to_contain_text("as set")
     assert told.key not in page.content()
     looking.shot("keys")
 

@@ -476,6 +476,7 @@ export interface KeyItem {
   dollars_per_day: number;
   tokens_today: number;
   dollars_today: number;
+  new_windows: boolean | null;
 }
 
 /** The keys of a tenant, oldest first. */
@@ -799,6 +800,8 @@ export interface SessionListItem {
   first_ts: number;
   last_ts: number;
   last: string;
+  agent: string;
+  project: string;
 }
 
 /** One session, in short. */

@@ -83,7 +83,7 @@ function Pages({ back, forward }: Pick<Walking<SessionListItem, string>, "back" 
 function listing(api: Api, wanted: string, kind: string): Walk<SessionListItem, string> {
   const filtered = Boolean(wanted || kind);
   const fits = (line: SessionListItem) =>
-    (!kind || line.kind === kind) && `${line.title}\n${line.session}`.toLowerCase().includes(wanted);
+    (!kind || line.kind === kind) && [line.title, line.session, line.agent, line.project].join("\n").toLowerCase().includes(wanted);
   return {
     most: SHOWN,
     at: (_, before) => before.session,
@@ -131,6 +131,12 @@ function Line({ line }: { line: SessionListItem }) {
             {safe(line.session)}
           </span>
         )}
+        {line.agent && (
+          <span class="session-line-key" title={safe(line.project || line.agent)}>
+            {safe(line.agent)}
+            {line.project && ` in ${safe(folder(line.project))}`}
+          </span>
+        )}
         <span class="session-line-about">
           <span>{many(line.entries, "entry", "entries")}</span>
           {line.kind === "memory" && <Badge kind="kind-memory">memory</Badge>}
@@ -141,6 +147,11 @@ function Line({ line }: { line: SessionListItem }) {
       </a>
     </li>
   );
+}
+
+/** The last name of a path; the whole path is its title. */
+function folder(path: string): string {
+  return path.split(/[\\/]/).filter(Boolean).at(-1) ?? path;
 }
 
 function Curve({ curve }: { curve: Timeline }) {

@@ -143,6 +143,7 @@ def list_command(settings: Settings, as_json: bool) -> None:
 @click.option("--body-bytes", type=click.IntRange(0), metavar="N", help="Largest request.")
 @click.option("--tokens-per-day", type=click.IntRange(0), metavar="N", help="Tokens in a day, in UTC.")
 @click.option("--dollars-per-day", type=click.FloatRange(0), metavar="X", help="Their price, where known.")
+@click.option("--new-windows/--no-new-windows", default=None, help="Whether models get the tools for new windows.")
 @click.option("--json", "as_json", is_flag=True, help="The key as one JSON object.")
 @click.pass_obj
 def limit_command(settings: Settings, /, id: str, as_json: bool, **limits: float | None) -> None:
@@ -151,6 +152,7 @@ def limit_command(settings: Settings, /, id: str, as_json: bool, **limits: float
     \b
     Examples:
       recto keys limit 3f1c9a0b2d4e --tokens-per-day 5000000
+      recto keys limit 3f1c9a0b2d4e --new-windows
       recto keys limit 3f1c9a0b2d4e --dollars-per-day 0
     """
     given = {name: value for name, value in limits.items() if value is not None}
@@ -199,6 +201,8 @@ def _limits(key: Key) -> str:
         limits.append(f"{key.tokens_per_day:,} tokens a day")
     if key.dollars_per_day:
         limits.append(f"{key.dollars_per_day:,.2f} dollars a day")
+    if key.new_windows is not None:
+        limits.append("new windows" if key.new_windows else "no new windows")
     limits += key.paths
     return ", ".join(limits)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 import click
@@ -51,16 +50,18 @@ def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> Non
         summaries = list_sessions(store, after, limit + 1)
         titles = titles_of(store, [summary.session for summary in summaries[:limit]])
         sources = session_sources(settings, store)
-        agents = {summary.session: sources.of(summary.session).agent for summary in summaries[:limit]}
-    items = [session_item(summary, titles.get(summary.session, ""), str) for summary in summaries[:limit]]
+        items = [
+            session_item(summary, titles.get(summary.session, ""), sources.of(summary.session), str)
+            for summary in summaries[:limit]
+        ]
     if as_json:
         for item in items:
-            print_json(item, agent=agents[item.session])
+            print_json(item)
         return
     if not items:
         out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
         return
-    print_sessions(items, agents=agents)
+    print_sessions(items)
     if len(summaries) > limit:
         out.print(f"There are more: recto session ls --after '{safe(summaries[limit - 1].session)}'", markup=False)
 
@@ -167,13 +168,8 @@ def _bring_heads_forward(store: TranscriptStore, result: Verification) -> bool:
     return False
 
 
-def print_sessions(
-    items: Sequence[SessionListItem], current: str = "", agents: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Prints a table of sessions, each with its title and its key below it, and marks the current one.
-
-    `agents` are the programs that wrote sessions, as far as they are known.
-    """
+def print_sessions(items: Sequence[SessionListItem], current: str = "") -> None:
+    """Prints a table of sessions, each with its title, its key and its agent below it, and marks the current one."""
     table = Table(
         Column("session", overflow="fold"),
         Column("entries", justify="right", no_wrap=True),
@@ -182,8 +178,8 @@ def print_sessions(
     for item in items:
         name = Text(one_line(item.title, _TITLE_WIDTH) + "\n" if item.title else "")
         name.append(safe(item.session), style="dim" if item.title else "")
-        if agent := agents.get(item.session):
-            name.append(f" {safe(agent)}", style="blue")
+        if item.agent:
+            name.append(f" {safe(item.agent)}", style="blue")
         name.append(" ◀" if item.session == current else "")
         table.add_row(name, f"{item.entries:,}", format_time(item.last_ts)[:16])
     out.print(table)

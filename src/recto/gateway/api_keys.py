@@ -65,7 +65,9 @@ PASSED_ROOTS: Final = ("/v1", *(root for format in FORMATS.values() for root in 
 """Beginnings of the paths that are passed on to an upstream."""
 
 LIMITS: Final = ("requests_per_minute", "concurrency", "body_bytes", "tokens_per_day", "dollars_per_day")
-"""The limits of a key, which can be changed later; 0: none."""
+"""The limits of a key; 0: none."""
+CHANGEABLE: Final = (*LIMITS, "new_windows")
+"""What of a key can be changed later."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _PATH = re.compile(r"/v1(?:beta)?(/[A-Za-z0-9._-]{1,64}){0,4}", re.ASCII)
@@ -128,6 +130,8 @@ class Key:
         numbers = (self.created, self.expires, *(getattr(self, name) for name in LIMITS))
         if not all(0 <= number <= _MAX_NUMBER for number in numbers):
             raise InputError("limits and times of a key are not below zero, and not beyond what JSON can say")
+        if not isinstance(self.new_windows, bool | None):
+            raise InputError("a key has new windows, has none, or is as the setting says")
 
     @property
     def has_budget(self) -> bool:
@@ -244,8 +248,8 @@ class Keys:
             self._catch_up()
             return tuple(stored.key for stored in self._by_id.values())
 
-    def limit(self, id: str, limits: Mapping[str, float], *, surface: str = "cli") -> Key:
-        """Change limits of a key, by their names in `LIMITS`. Raises `UnknownKey` and `InputError`."""
+    def limit(self, id: str, limits: Mapping[str, float | None], *, surface: str = "cli") -> Key:
+        """Change limits of a key, by their names in `CHANGEABLE`. Raises `UnknownKey` and `InputError`."""
         with self._lock:
             self._catch_up()
             stored = self._by_id.get(id)
@@ -315,9 +319,9 @@ class Keys:
         self._by_id[stored.key.id] = self._by_digest[stored.digest] = stored
 
 
-def _limited(key: Key, limits: Mapping[str, float]) -> Key:
-    if unknown := limits.keys() - set(LIMITS):
-        raise InputError(f"a key has no limit {', '.join(sorted(unknown))!r:.80}; there are {', '.join(LIMITS)}")
+def _limited(key: Key, limits: Mapping[str, float | None]) -> Key:
+    if unknown := limits.keys() - set(CHANGEABLE):
+        raise InputError(f"a key has no limit {', '.join(sorted(unknown))!r:.80}; there are {', '.join(CHANGEABLE)}")
     return replace(key, **limits)  # type: ignore[arg-type]  # fields of these names
 
 

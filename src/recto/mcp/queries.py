@@ -32,6 +32,7 @@ from recto.recall.quoting import Excerpt, format_minute, render_quotation
 from recto.recall.recall import RecallService
 from recto.recall.types import SearchResult
 from recto.transcript.session_keys import parse_pointer, pointer_to, session_in
+from recto.transcript.sources import SessionSource, sources_of
 
 _MAX_EXCERPT = 2_400
 """Characters of one hit, however few hits there are."""
@@ -51,10 +52,13 @@ _PAGE_ENTRIES = 10
 def sessions(context: McpContext, request: params.SessionsParams) -> SessionPage:
     """A page of sessions."""
     summaries = context.list_sessions(request.after, request.limit + 1)
-    titles = titles_of(context.store, [summary.session for summary in summaries[: request.limit]])
-    return session_page(
-        summaries, {key: clean(title) for key, title in titles.items()}, request.limit, context.default_session
-    )
+    shown = [summary.session for summary in summaries[: request.limit]]
+    titles = {key: clean(title) for key, title in titles_of(context.store, shown).items()}
+    sources = {
+        key: SessionSource(agent=clean(source.agent), project=clean(source.project))
+        for key, source in sources_of(context.store, shown).items()
+    }
+    return session_page(summaries, titles, sources, limit=request.limit, own=context.default_session)
 
 
 def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:

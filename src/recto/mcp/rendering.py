@@ -77,7 +77,9 @@ def clean(text: str) -> str:
 
 def _session_lines(page: SessionPage) -> Iterator[str]:
     for item in page.sessions:
-        yield f"{clean(item.session)}: {item.entries:,} entries, last {item.last}"
+        project = f" in {clean(item.project)}" if item.project else ""
+        source = f", {clean(item.agent)}{project}" if item.agent else ""
+        yield f"{clean(item.session)}: {item.entries:,} entries, last {item.last}{source}"
     if page.next:
         yield f"(there are more; ask with after={clean(page.next)})"
     yield f"Without a name, {clean(page.own)} is meant."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -69,11 +69,17 @@ class SessionSources:
         head = self._store.record_head(_AREA, "").seq
         if head > self._read:
             for entry in self._store.read_records(_AREA, "", self._read + 1, head):
-                payload = json.loads(entry.content)
-                source = SessionSource(agent=payload["agent"], project=payload["project"])
-                self._known.setdefault(payload["session"], source)
+                self._known.setdefault(json.loads(entry.content)["session"], _source_in(entry))
             self._read = head
         return self._known
+
+
+def sources_of(store: TenantStore, sessions: Iterable[str]) -> dict[str, SessionSource]:
+    """Return where these sessions come from, by their stored keys, as far as it is known. Others are not read."""
+    if not store.record_head(_AREA, "").seq:
+        return {}
+    found = {session: store.find_record(_AREA, "", _key(session)) for session in sessions}
+    return {session: _source_in(entry) for session, entry in found.items() if entry is not None}
 
 
 def source_record(store: TenantStore, clock: Clock, source: SessionSource, more: Records | None) -> Records:
@@ -88,7 +94,16 @@ def source_record(store: TenantStore, clock: Clock, source: SessionSource, more:
 
 def _draft(clock: Clock, session: str, source: SessionSource) -> Draft:
     payload = {"session": session, "agent": source.agent, "project": source.project}
-    return event(clock, _AREA, payload, hashlib.sha256(session.encode()).hexdigest(), surface="source")
+    return event(clock, _AREA, payload, _key(session), surface="source")
+
+
+def _key(session: str) -> str:
+    return hashlib.sha256(session.encode()).hexdigest()
+
+
+def _source_in(entry: Entry) -> SessionSource:
+    payload = json.loads(entry.content)
+    return SessionSource(agent=payload["agent"], project=payload["project"])
 
 
 def _slashes(path: str) -> str:

@@ -10,6 +10,7 @@ const COLUMNS: readonly Column<KeyItem>[] = [
   { title: "Rights", show: (key) => key.rights.join(", ") },
   { title: "Agent", show: (key) => safe(key.agent) },
   { title: "Limits", show: (key) => limits(key) || "none" },
+  { title: "New windows", show: (key) => (key.new_windows === null ? "as set" : key.new_windows ? "on" : "off") },
   { title: "Used today", show: (key) => used(key) },
   { title: "State", show: (key) => <Badge kind={key.state === "live" ? "zone-green" : "zone-red"}>{state(key)}</Badge> },
 ];

@@ -28,6 +28,7 @@ from recto.recall.types import Hit, SearchResult, Verdict, verdict_of
 from recto.transcript.audit import AuditLine
 from recto.transcript.entries import Entry, SessionSummary
 from recto.transcript.session_keys import Scope, is_memory_session, pointer_to, session_in
+from recto.transcript.sources import SessionSource
 
 MAX_TEXT = 2_000
 """Characters of a text in a list; the entry itself has all of it."""
@@ -53,6 +54,10 @@ class SessionListItem:
     last_ts: int
     last: str
     """Day and minute of the last entry, in UTC."""
+    agent: str
+    """The program that the session comes from, such as `codex`; empty where it is not known."""
+    project: str
+    """The folder that the program worked in; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +138,8 @@ class KeyItem:
     tokens_today: int
     """Used since midnight in UTC; counted only for keys with a daily limit."""
     dollars_today: float
+    new_windows: bool | None
+    """Whether its requests get the tools for new windows; null: as `gateway.new_windows` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +169,10 @@ class SettingList:
 
 
 def session_item(
-    summary: SessionSummary, title: str, session_name: Callable[[str], str] = session_in
+    summary: SessionSummary, title: str, source: SessionSource | None, session_name: Callable[[str], str] = session_in
 ) -> SessionListItem:
     """A session as a list shows it."""
+    source = source or SessionSource()
     return SessionListItem(
         session=session_name(summary.session),
         title=title,
@@ -173,12 +181,24 @@ def session_item(
         first_ts=summary.first_ts,
         last_ts=summary.last_ts,
         last=format_minute(summary.last_ts),
+        agent=source.agent,
+        project=source.project,
     )
 
 
-def session_page(summaries: Sequence[SessionSummary], titles: Mapping[str, str], limit: int, own: str) -> SessionPage:
+def session_page(
+    summaries: Sequence[SessionSummary],
+    titles: Mapping[str, str],
+    sources: Mapping[str, SessionSource],
+    *,
+    limit: int,
+    own: str,
+) -> SessionPage:
     """A page of at most `limit` sessions. One summary more than that means that there is another page."""
-    items = tuple(session_item(summary, titles.get(summary.session, "")) for summary in summaries[:limit])
+    items = tuple(
+        session_item(summary, titles.get(summary.session, ""), sources.get(summary.session))
+        for summary in summaries[:limit]
+    )
     return SessionPage(own=own, sessions=items, next=items[-1].session if len(summaries) > limit else None)
 
 

@@ -70,6 +70,7 @@ from recto.transcript.audit import AuditFilter
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import agent_of, session_in
+from recto.transcript.sources import sources_of
 from recto.version import __version__
 
 _MAX_PINS = 200
@@ -161,6 +162,7 @@ def keys(inspection: Inspection, call: ParsedCall) -> KeyList:
                 dollars_per_day=key.dollars_per_day,
                 tokens_today=spent.tokens,
                 dollars_today=spent.dollars,
+                new_windows=key.new_windows,
             )
             for key, spent in inspection.sessions.keys_of(call.key)
         )
@@ -189,8 +191,9 @@ def sessions(inspection: Inspection, call: ParsedCall) -> SessionPage:
     limit: int = call.query["limit"]
     store = inspection.sessions.view(call.key)
     summaries = store.sessions(store.prefix + call.query["after"], limit + 1)
-    titles = titles_of(store, [summary.session for summary in summaries[:limit]])
-    return session_page(summaries, titles, limit, f"agent:{call.key.agent}:main")
+    shown = [summary.session for summary in summaries[:limit]]
+    own = f"agent:{call.key.agent}:main"
+    return session_page(summaries, titles_of(store, shown), sources_of(store, shown), limit=limit, own=own)
 
 
 def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:

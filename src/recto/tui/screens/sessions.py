@@ -33,7 +33,9 @@ class SessionsView(BaseView):
 
     def compose_body(self) -> ComposeResult:
         """Yields the list."""
-        yield Rows("", "title", right_aligned("entries"), "last entry", "session", "kind", id="sessions")
+        yield Rows(
+            "", "title", right_aligned("entries"), "last entry", "session", "agent", "project", "kind", id="sessions"
+        )
 
     def main_selector(self) -> str:
         """The list."""
@@ -75,4 +77,5 @@ class SessionsView(BaseView):
         mark = "▶" if item.session == self.state.session else ""
         entries, last = right_aligned(full_number(item.entries)), format_time(item.last_ts)[:16]
         title = one_line(item.title or item.session, _TITLE_WIDTH)
-        return TableRow(key=item.session, cells=(mark, title, entries, last, item.session, item.kind))
+        source = (one_line(item.agent, _TITLE_WIDTH), one_line(item.project, _TITLE_WIDTH))
+        return TableRow(key=item.session, cells=(mark, title, entries, last, item.session, *source, item.kind))

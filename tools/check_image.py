@@ -29,7 +29,8 @@ IMAGE = "localhost/recto:check"
 VOLUME = "/var/lib/recto"
 ASK = (
     "import sys, urllib.request as u; "
-    "r = u.Request('http://localhost:8642' + sys.argv[1], headers={'authorization': 'Bearer ' + sys.argv[2]}); "
+    "h = {'authorization': 'Bearer ' + sys.argv[2], 'accept': 'text/html' if sys.argv[1] == '/' else '*/*'}; "
+    "r = u.Request('http://localhost:8642' + sys.argv[1], headers=h); "
     "sys.stdout.write(u.urlopen(r, timeout=5).read().decode())"
 )
 NOT_WRITABLE = ("/", "/etc", "/opt/recto", "/opt/recto/cache", "/usr/local", "/var", "/root")

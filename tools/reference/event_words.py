@@ -24,9 +24,9 @@ TOPICS: Mapping[Topic, str] = {
 KINDS: Mapping[str, tuple[str, str]] = {
     "auto_compact_required": (
         "The room is full: a compaction is carried out now.",
-        "compression.md#three-modes",
+        "compression.md#modes",
     ),
-    "auto_compact_warning": ("A compaction is near; checkpoint and handoff are written.", "compression.md#three-modes"),
+    "auto_compact_warning": ("A compaction is near; checkpoint and handoff are written.", "compression.md#modes"),
     "branch": ("Where this session parted from another.", "library.md#fork-a-session"),
     "session_renamed": ("The session has a new title.", "library.md#titles"),
     "budget_violation": ("A component has passed its budget.", "window.md#pressure-and-budget"),
@@ -48,7 +48,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "compaction": ("All but the newest messages left; a summary replaces them.", "compression.md"),
     "consolidated": ("How far a session was reviewed for memory.", "memory.md#consolidation"),
     "consolidation_finished": ("What a cycle of consolidation did.", "memory.md#consolidation"),
-    "content_compressed": ("Results or exchanges became shorter texts.", "compression.md#five-ways-to-be-shorter"),
+    "content_compressed": ("Results or exchanges became shorter texts.", "compression.md#compression-methods"),
     "context_window_pruned": ("Whole units left, oldest first.", "window.md#when-messages-are-evicted"),
     "conversation_opened": (
         "A client opened a conversation.",

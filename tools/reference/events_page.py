@@ -76,7 +76,7 @@ def written() -> str:
         table(("alert", "grade", "threshold", "says", "what to do"), _alerts()),
         "## Log lines",
         "One JSON object a line, where `health.log` says. Fields by what a line is about: those of a turn are its"
-        " [measures](../health.md#what-is-measured); events have those of their kind above, and with `health.log_text`"
+        " [measures](../health.md#metrics); events have those of their kind above, and with `health.log_text`"
         " also `content`. `cut` is true where something was shortened.",
         table(("`what`", "fields"), _lines()),
         _levels(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -192,6 +193,28 @@ def test_nothing_is_quoted_twice_in_a_session_nor_is_a_quotation_quoted(home):
     assert quoted(file) == ""
     called_at(home, "--store", "agent.db", "import", str(file))
     assert quoted(session_id="a third").count("5433") == text.count("5433")
+
+
+def test_a_prompt_loads_nothing_that_a_search_of_words_does_not_need(home):
+    called_at(home, "--store", "agent.db", "import", str(rollout(home)))
+    about = told("UserPromptSubmit", None, session_id="new", prompt="Which port does the database use?")
+    heavy = "rich yaml splintr tiktoken tokenizers onnxruntime recto.models.embedders recto.engine.projection asyncio"
+    program = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr))\n"
+        "sys.argv = ['recto', '--store', 'agent.db', 'hook', 'claude-code', 'UserPromptSubmit']\n"
+        "from recto.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=about,
+        env={name: value for name, value in os.environ.items() if not name.startswith("RECTO_")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "5433" in done.stdout
+    assert done.stderr == "[]\n"
 
 
 @pytest.mark.parametrize("agent", EVENTS)

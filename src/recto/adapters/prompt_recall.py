@@ -1,6 +1,7 @@
 """Recall for a coding agent's hook: what was said in earlier sessions of a project that matters to a prompt.
 
-Searches by words alone: a hook is a new process for every prompt, and loading an embedder takes longer than the search.
+Searches by words alone and estimates tokens: a hook is a new process for every prompt, and loading an embedder or a
+tokenizer takes longer than the search.
 What the agent still has in its own window is left out: messages of its session since its last compaction, and what an
 earlier prompt of the session has quoted.
 """
@@ -14,10 +15,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from recto.config import Settings
-from recto.config.factory import SystemClock, make_indexer, make_meter, make_recall, session_sources
-from recto.engine.projection import HOST_COMPACTED
+from recto.config.factory import SystemClock, make_indexer, make_recall, session_sources
 from recto.recall.quoting import PROJECT_HEADER
 from recto.recall.types import Hit, Query
+from recto.tokens.estimates import plain_estimate
+from recto.transcript.events import HOST_COMPACTED
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.sources import SessionSource
 from recto.transcript.tenancy import TenantStore
@@ -62,7 +64,7 @@ def recall_for_prompt(
         injection, _ = make_recall(settings, store, key, indexer).build_injection(
             Query(text=prompt[:_MAX_PROMPT_CHARACTERS], now=SystemClock().now(), source=source),
             budget=_RECALL_TOKENS,
-            count=make_meter(settings).count,
+            count=plain_estimate,
             hidden=range(_compacted_through(view, key) + 1, view.head(key).seq + 1),
             skips=_quoted_in(transcript),
         )

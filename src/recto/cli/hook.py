@@ -28,10 +28,9 @@ from recto.adapters.coding_agents import (
     install,
     remove,
 )
-from recto.cli._common import program_command
-from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.errors import RectoError
+from recto.text.unicode import safe
 
 AGENTS = {agent.name: agent for agent in (CLAUDE_CODE, CODEX)}
 _MAX_INPUT = 1 << 20
@@ -83,6 +82,7 @@ Examples:
 
 def _run_with_timeout(agent: CodingAgent, event: str, settings: Settings | RectoError, seconds: float) -> None:
     """Prints the hook's output, unless it fails or times out."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a search of words needs no threads of numpy, which cost CPU
     result: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
     def work() -> None:
@@ -136,6 +136,8 @@ def install_command(
       recto --store ~/work.db hook install codex --project
       recto hook install claude-code --print
     """
+    from recto.cli._common import program_command  # noqa: PLC0415  # start-up: what agents call needs no console
+
     if isinstance(context.obj, RectoError):
         raise context.obj
     host, path = AGENTS[agent].with_recall(recall), _path(agent, project, user)
@@ -184,4 +186,4 @@ def _print_backup(backup: Path, path: Path) -> None:
 
 
 def _print_line(line: str) -> None:
-    out.print(safe(line), markup=False, soft_wrap=True)
+    click.echo(safe(line))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property, partial
@@ -706,31 +706,43 @@ def make_indexer(
 
     With `words_only` it has none, and vectors that are stored are not searched either.
     """
-    from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
     from recto.recall.vector_worker import EmbeddingRules  # noqa: PLC0415
 
     index = open_index(settings, store)
     choice = asdict(settings.recall.embedder)
-    names = [rule.name for rule in fields(EmbeddingRules)]
-    rules = EmbeddingRules(**{name: choice.pop(name) for name in names})
-    embedder = None if words_only else embedder or embedder_for(EmbedderChoice(**choice))
-    lanes: list[LaneSize] = []
-    with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
-        lanes = [] if words_only else index.lanes()
-    names = [size.lane.removeprefix("vectors/") for size in lanes if size.lane.startswith("vectors/")]
-    previous = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
+    rules = EmbeddingRules(**{rule.name: choice.pop(rule.name) for rule in fields(EmbeddingRules)})
+    previous: list[Embedder] = []
+    if words_only:
+        embedder = None
+    else:
+        embedder, previous = _embedders(choice, index, embedder)
     return Indexer(
         store,
         index,
         lexicon=shared_lexicon(),
         embedder=embedder,
-        previous=[known for known in previous if known is not None],
+        previous=previous,
         in_background=settings.recall.background,
         owns_index=is_persistent(store),
         embedding=rules,
     )
+
+
+def _embedders(
+    choice: Mapping[str, Any], index: RecallIndex, embedder: Embedder | None
+) -> tuple[Embedder | None, list[Embedder]]:
+    """Return the embedder passed in or the one that is chosen, and those whose vectors an index holds besides."""
+    from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
+
+    embedder = embedder or embedder_for(EmbedderChoice(**choice))
+    lanes: list[LaneSize] = []
+    with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
+        lanes = index.lanes()
+    names = [size.lane.removeprefix("vectors/") for size in lanes if size.lane.startswith("vectors/")]
+    previous = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
+    return embedder, [known for known in previous if known is not None]
 
 
 def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:

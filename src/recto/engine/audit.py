@@ -39,6 +39,7 @@ from recto.errors import InputError
 from recto.recall.types import JUDGED, USED
 from recto.transcript.audit import AuditClosing, AuditFilter, AuditLine, Detail, Ranges, Topic
 from recto.transcript.entries import MESSAGE, Entry, Head
+from recto.transcript.events import HOST_COMPACTED
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, reach_of
 from recto.transcript.titles import RENAMED
@@ -60,7 +61,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
         projection.CHECKPOINT,
         projection.HANDOFF,
         projection.REPLAYED,
-        projection.HOST_COMPACTED,
+        HOST_COMPACTED,
         projection.TASK_COMPLETED,
         "window_tools_answered",  # the gateway's
     ),

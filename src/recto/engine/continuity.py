@@ -31,7 +31,6 @@ from recto.engine.projection import (
     ANNOUNCED,
     CHECKPOINT,
     HANDOFF,
-    HOST_COMPACTED,
     REPLAYED,
     REQUIRED,
     TOOLS_MISSING,
@@ -45,6 +44,7 @@ from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReuse
 from recto.formats.own_tool import tool_names
 from recto.formats.recto_tools import is_own_tool
 from recto.transcript.entries import Draft, Entry
+from recto.transcript.events import HOST_COMPACTED
 from recto.transcript.session_keys import pointer_to
 
 if TYPE_CHECKING:

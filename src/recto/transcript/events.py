@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from recto.errors import MalformedMessage
 from recto.transcript.entries import Draft
@@ -15,6 +15,8 @@ from recto.transcript.entries import Draft
 if TYPE_CHECKING:
     from recto.transcript.protocols import Clock
 
+HOST_COMPACTED: Final = "host_compacted"
+"""The event that an agent has compacted the history in its own window."""
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _REQUESTER: ContextVar[tuple[str, str]] = ContextVar("requester", default=("", ""))
 """Who requested the current work, and through which surface; empty if unknown."""

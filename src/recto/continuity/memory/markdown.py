@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from recto.continuity.memory import KINDS
 from recto.continuity.memory.model import (
     HALF_LIFE_DAYS,
@@ -46,8 +44,6 @@ _ID = lazy_re(r"[0-9a-f]{12}", re.ASCII)
 _NUMBER = lazy_re(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 _TIME = lazy_re(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?Z?)?", re.ASCII)
 _SECOND = 1_000_000
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The C loader where available; both only build plain nodes."""
 _CACHE_SIZE = 128
 """Parsed pages that are cached: one approval reads the same page several times."""
 USES = ("hits", "prevented", "last_applied", "state")
@@ -165,8 +161,10 @@ class _FrontMatter:
     def __init__(self, name: str, front: str, line: int) -> None:
         self._name = name
         self._line = line
-        try:
-            root = yaml.compose(front, Loader=_LOADER)
+        import yaml  # noqa: PLC0415  # start-up: most memory folders have no page
+
+        try:  # with the C loader where available; both only build plain nodes
+            root = yaml.compose(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             problem = getattr(error, "problem", None) or "it cannot be read"
@@ -175,7 +173,7 @@ class _FrontMatter:
             raise self._error(0, "this is not YAML that can be read") from None
         if not isinstance(root, yaml.MappingNode) or root.flow_style:
             raise self._error(0, "keys and values are expected here, one key a line")
-        self.nodes: dict[str, yaml.Node] = {}
+        self.nodes: dict[str, Any] = {}
         for key, value in root.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._error(key.start_mark.line, "a key is a word")
@@ -222,7 +220,7 @@ class _FrontMatter:
             if default in ("", None) and key != "id":
                 raise self._error(0, f"'{key}' is missing; {_EXPECTED[key]}")
             return default
-        if not isinstance(node, yaml.ScalarNode):
+        if node.id != "scalar":
             raise self._error(node.start_mark.line, f"'{key}' is one value; {_EXPECTED[key]}")
         value = parse(node.value)
         if value is None or value == "":
@@ -231,14 +229,14 @@ class _FrontMatter:
 
     def _list(self, key: str, limit: int, parse: Callable[[str], str]) -> tuple[str, ...]:
         node = self.nodes.get(key)
-        if node is None or (isinstance(node, yaml.ScalarNode) and not node.value):
+        if node is None or (node.id == "scalar" and not node.value):
             return ()
-        if not isinstance(node, yaml.SequenceNode):
+        if node.id != "sequence":
             raise self._error(node.start_mark.line, f"'{key}' is a list; {_EXPECTED[key]}")
         if len(node.value) > limit:
             raise self._error(node.start_mark.line, f"'{key}' has {len(node.value)} values, at most {limit}")
         for item in node.value:
-            if not isinstance(item, yaml.ScalarNode) or not parse(item.value):
+            if item.id != "scalar" or not parse(item.value):
                 raise self._error(item.start_mark.line, f"a value of '{key}' cannot be used; {_EXPECTED[key]}")
         return tuple(parse(item.value) for item in node.value)
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recto
+from recto.context.window.report import PromptPiece
 from recto.engine.composition import SentTally, total_of
 from recto.testing import scripted_session
 
@@ -30,13 +31,17 @@ def test_the_pieces_of_an_interrupted_session_add_up_in_every_prompt():
             session.append(message)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
-def test_pieces_of_a_prompt_that_grew_or_was_cut_are_those_of_a_new_one(sizes):
-    raws = [json.dumps(message).encode() for message in interrupted(6)]
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40), st.sampled_from("ab")), min_size=1, max_size=6))
+def test_pieces_of_a_prompt_that_grew_or_was_cut_or_recalls_something_else_are_those_of_a_new_one(prompts):
+    history = list(interrupted(6))
     with recto.open("memory:", model="gpt-4o") as session:
         meter = session.meter
-    costs = [10 + place for place in range(len(raws))]
     grown = SentTally(meter, "openai.chat")
-    for size in sizes:
-        found = grown.pieces(raws[:size], costs[:size], {})
-        assert found == SentTally(meter, "openai.chat").pieces(raws[:size], costs[:size], {})
+    for size, place, note in prompts:
+        messages = history[:size]
+        messages.insert(place, {"role": "user", "content": note})  # the same text may also be the user's own
+        raws = [json.dumps(message).encode() for message in messages]
+        costs = [10 + len(raw) // 4 for raw in raws]
+        generated = {note: [PromptPiece(kind="recalled", name="", tokens=place)]} if place % 3 else {}
+        found = grown.pieces(raws, costs, generated)
+        assert found == SentTally(meter, "openai.chat").pieces(raws, costs, generated)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import groupby
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +42,16 @@ def test_nothing_costs_nothing():
 def test_one_letter_over_and_over_is_charged_by_the_letter():
     assert CLAUDE_4_7.estimate("a" * 4000, 500) >= 4000
     assert CLAUDE_4_7.estimate("\u200b" * 4000, 2000) >= 4000
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab^é -1"), st.integers(1, 20)), max_size=12))
+def test_letters_repeated_eight_times_and_more_are_charged_wherever_they_are(runs):
+    text = "".join(letter * times for letter, times in runs)
+    lengths = {letter: [len(list(run)) for key, run in groupby(text) if key == letter] for letter in "ab^é"}
+    repeated = sum(length for of_letter in lengths.values() for length in of_letter if length > 7)
+    signs = text.count("^") + text.count("-")
+    formula = replace(CLAUDE, constant=0, per_sign=1, per_gap=0, per_upper=0)
+    assert formula.estimate(text, 0) == repeated + signs
 
 
 def test_known_texts_are_estimated_between_the_truth_and_three_times_it():

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from recto.context.window.report import PieceKind, PromptPiece
 from recto.context.window.units import WindowMessage
@@ -106,11 +106,11 @@ def section_pieces(meter: Meter, texts: Sequence[str], total: int) -> list[Promp
 class MessageTally:
     """The tokens of the messages of a prompt, by what they are. Extended as the prompt grows."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, tool_of: dict[str, str] | None = None) -> None:
         self.tokens: Tally = {}
         self.total = 0
         self._meter = meter
-        self._tool_of: dict[str, str] = {}
+        self._tool_of = {} if tool_of is None else tool_of
         """The tools of calls, by the id of the call."""
 
     def add(self, line: WindowMessage, cost: int, message: Callable[[], Message]) -> None:
@@ -161,41 +161,98 @@ class MessageTally:
         self.tokens[key] = self.tokens.get(key, 0) + tokens
 
 
+class _ReadMessage(NamedTuple):
+    """What is known of a message that was sent."""
+
+    text: str
+    """Of a user message: one that Recto wrote is recognised by it."""
+    tokens: Tally
+    own: Sequence[PromptPiece]
+    calls: Mapping[str, str] = {}
+    """The tools of its calls, by the id of the call."""
+    replaced: Mapping[str, str] = {}
+    """The tools of earlier calls with the same ids."""
+
+
 class SentTally:
     """The pieces of messages as they are sent, whatever was left out or added to keep them valid.
 
-    Extended as the prompt grows: messages that were there the last time are not read again.
+    Messages that were there the last time are not read again, up to the first one that differs.
     """
 
     def __init__(self, meter: Meter, wire: str) -> None:
         self.wire = wire
         self._meter = meter
-        self._start()
-
-    def _start(self) -> None:
-        self._tally = MessageTally(self._meter)
-        self._own: list[PromptPiece] = []
         self._messages: tuple[bytes, ...] = ()
         self._costs: tuple[int, ...] = ()
         self._generated: Mapping[str, Sequence[PromptPiece]] = {}
+        self._read: list[_ReadMessage] = []
+        self._tool_of: dict[str, str] = {}
+        self._tokens: Tally = {}
+        self._own: list[PromptPiece] = []
 
     def pieces(
         self, messages: Sequence[bytes], costs: Sequence[int], generated: Mapping[str, Sequence[PromptPiece]]
     ) -> list[PromptPiece]:
         """The pieces of messages. `generated` are those that Recto wrote, by their text."""
-        messages, costs, known = tuple(messages), tuple(costs), len(self._messages)
-        if (messages[:known], costs[:known], generated) != (self._messages, self._costs, self._generated):
-            self._start()
-            known = 0
+        messages, costs = tuple(messages), tuple(costs)
+        known = self._unchanged(messages, costs, generated)
+        while len(self._read) > known:
+            self._remove(self._read.pop())
         for raw, cost in zip(messages[known:], costs[known:], strict=True):
-            message = read(raw, self.wire)
-            written = generated.get(message.text) if message.role == "user" else None
-            if written is not None:
-                self._own += _adding_up(list(written), cost)
-            else:
-                self._tally.add_message(message, cost)
+            self._add(self._read_message(raw, cost, generated))
         self._messages, self._costs, self._generated = messages, costs, generated
-        return [*pieces_of(self._tally.tokens), *self._own]
+        return [*pieces_of(self._tokens), *self._own]
+
+    def _unchanged(
+        self, messages: Sequence[bytes], costs: Sequence[int], generated: Mapping[str, Sequence[PromptPiece]]
+    ) -> int:
+        """How many messages are the same as the last time, and mean the same."""
+        known = len(self._messages)
+        if (messages[:known], costs[:known], generated) == (self._messages, self._costs, self._generated):
+            return known
+        texts = {*generated, *self._generated}
+        changed = {text for text in texts if generated.get(text) != self._generated.get(text)}
+        before = zip(self._messages, self._costs, self._read, strict=True)
+        both = enumerate(zip(before, messages, costs, strict=False))
+        return next(
+            (
+                place
+                for place, ((raw, cost, read), now, now_cost) in both
+                if raw != now or cost != now_cost or read.text in changed
+            ),
+            min(known, len(messages)),
+        )
+
+    def _read_message(self, raw: bytes, cost: int, generated: Mapping[str, Sequence[PromptPiece]]) -> _ReadMessage:
+        message = read(raw, self.wire)
+        text = message.text if message.role == "user" else ""
+        written = generated.get(text) if message.role == "user" else None
+        if written is not None:
+            return _ReadMessage(text, {}, _adding_up(list(written), cost))
+        calls = {part.call_id: part.name for part in message.calls}
+        replaced = {call: self._tool_of[call] for call in calls if call in self._tool_of}
+        tally = MessageTally(self._meter, self._tool_of)
+        tally.add_message(message, cost)
+        return _ReadMessage(text, tally.tokens, (), calls, replaced)
+
+    def _add(self, message: _ReadMessage) -> None:
+        self._read.append(message)
+        for key, tokens in message.tokens.items():
+            self._tokens[key] = self._tokens.get(key, 0) + tokens
+        self._own += message.own
+
+    def _remove(self, message: _ReadMessage) -> None:
+        for key, tokens in message.tokens.items():
+            left = self._tokens.get(key, 0) - tokens
+            if left:
+                self._tokens[key] = left
+            else:
+                self._tokens.pop(key, None)  # pieces are in the order of the first message of their kind
+        del self._own[len(self._own) - len(message.own) :]
+        for call in message.calls:
+            del self._tool_of[call]
+        self._tool_of.update(message.replaced)
 
 
 def _tool_pieces(meter: Meter, schemas: bytes) -> tuple[PromptPiece, ...]:

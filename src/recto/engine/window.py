@@ -784,5 +784,5 @@ def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:
     """Tokens at the beginning of a prompt that are the same as in the last one."""
     if built.messages[: len(last.messages)] == last.messages:  # mostly it has only grown
         return sum(last.costs)
-    before = list(zip(last.messages, last.costs, strict=True))
-    return stable_prefix(before, list(zip(built.messages, built.costs, strict=True)))
+    before, now = zip(last.messages, last.costs, strict=True), zip(built.messages, built.costs, strict=True)
+    return stable_prefix(before, now)

@@ -227,7 +227,7 @@ def remaining_steps(done: int) -> int:
     return min(max(done, MIN_REMAINING_STEPS), MAX_REMAINING_STEPS)
 
 
-def stable_prefix(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> int:
+def stable_prefix(before: Iterable[PromptPiece], after: Iterable[PromptPiece]) -> int:
     """Tokens of a prompt that are an unchanged prefix of the next one.
 
     A piece that changed anywhere counts as changed from its beginning: providers look up cached prefixes at such

@@ -10,7 +10,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from mcp.client.extension import advertise
 from mcp.shared.exceptions import MCPError
+from mcp_types import Request
 from tests.context.worked_sessions import messages
 from tests.mcp import older_environment
 from tests.mcp.serving import (
@@ -29,6 +31,7 @@ from tests.mcp.serving import (
 
 from recto.config.factory import SystemClock
 from recto.formats.recto_tools import TOOLS
+from recto.mcp._tasks import EXTENSION, TaskParams, TaskState
 from recto.recall.quoting import FOOTER, HEADER
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.sources import SessionSource, SessionSources
@@ -374,3 +377,11 @@ def test_an_older_client_is_told_everything_too(older, transport, tmp_path, requ
     assert f"recto://{MAIN}/2" in told["page"]
     assert all("the older client is served" in text for text in told["prompts"].values())
     assert "no such session" in told["refused"]
+
+
+def test_tasks_can_be_asked_for_over_http(gateway):
+    transport = over_http(gateway.url, gateway.key())
+    with asking(transport, gateway.store, extensions=[advertise(EXTENSION)]) as client:
+        request = Request[TaskParams, str](method="tasks/get", params=TaskParams(task_id="no such task"))
+        with pytest.raises(MCPError, match="no such task"):
+            client.portal.call(client.client.session.send_request, request, TaskState)

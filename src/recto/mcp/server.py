@@ -19,6 +19,7 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    EmptyResult,
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
@@ -30,13 +31,14 @@ from mcp_types import (
     ReadResourceResult,
     TextContent,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from recto.engine.async_session import on_a_thread
 from recto.engine.views.codec import to_builtins
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
 from recto.formats.recto_tools import SERVER
-from recto.mcp import _prompts, _resources, tools, window_app
+from recto.mcp import _prompts, _resources, _tasks, tools, window_app
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import render
 from recto.version import __version__
@@ -54,9 +56,9 @@ _MAX_FAULTS = 5
 """Wrong arguments named in one error."""
 
 
-def make_server(context_of: Callable[[SdkRequest], McpContext]) -> Server[Any]:
+def make_server(context_of: Callable[[SdkRequest], McpContext], tasks: _tasks.ToolTasks | None = None) -> Server[Any]:
     """The server; `context_of` identifies the caller of a request."""
-    handlers = _Handlers(context_of)
+    handlers = _Handlers(context_of, tasks or _tasks.ToolTasks())
     server: Server[Any] = Server(
         SERVER,
         version=__version__,
@@ -64,46 +66,62 @@ def make_server(context_of: Callable[[SdkRequest], McpContext]) -> Server[Any]:
         instructions=_INSTRUCTIONS,
         get_tool_input_schema=tools.input_schema,
         on_list_tools=handlers.list_tools,
-        on_call_tool=handlers.call_tool,
+        on_call_tool=handlers.call_tool,  # type: ignore[arg-type]  # the SDK sends results of extensions as they are
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
         on_list_prompts=handlers.list_prompts,
         on_get_prompt=handlers.get_prompt,
     )
-    server.extensions[window_app.EXTENSION] = {}
+    server.add_request_handler("tasks/get", _tasks.TaskParams, handlers.get_task)
+    server.add_request_handler("tasks/update", _tasks.TaskParams, handlers.update_task)
+    server.add_request_handler("tasks/cancel", _tasks.TaskParams, handlers.cancel_task)
+    server.extensions |= {window_app.EXTENSION: {}, _tasks.EXTENSION: {}}
     return server
 
 
 class _Handlers:
     """Handlers of the protocol's requests."""
 
-    def __init__(self, context_of: Callable[[SdkRequest], McpContext]) -> None:
+    def __init__(self, context_of: Callable[[SdkRequest], McpContext], tasks: _tasks.ToolTasks) -> None:
         self._context_of = context_of
+        self._tasks = tasks
 
     async def list_tools(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools that this client may use."""
         return ListToolsResult(tools=tools.listed_tools(self._context_of(request).may_change))
 
-    async def call_tool(self, request: SdkRequest, args: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(self, request: SdkRequest, args: CallToolRequestParams) -> CallToolResult | _tasks.TaskHandle:
         """Run a tool. Failures are results too, so that the model can correct its call."""
         tool = tools.BY_NAME.get(args.name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"there is no such tool; there are: {', '.join(tools.BY_NAME)}")
         try:
-            params = tool.params.model_validate(args.arguments or {})
             context = self._context_of(request)
-            result = await on_a_thread(copy_context().run, tool.handler, context, params)
-            draws = tool.draws_window and window_app.draws_apps(request.session.client_capabilities)
-            meta = await on_a_thread(_drawing, context, getattr(params, "session", "")) if draws else None
-        except ValidationError as error:
-            return _refused(f"{tool.name} was not asked right: {_faults(error)}. Nothing was done.")
         except RectoError as error:
             return _refused(error_message(error))
-        except Exception:  # noqa: BLE001  # internal errors are logged, never sent
-            _log.exception("the tool %s failed", tool.name)
-            return _refused(FAILED)
-        return CallToolResult(content=[_text(render(result))], structured_content=to_builtins(result), _meta=meta)
+        capabilities = request.session.client_capabilities
+        draws = tool.draws_window and window_app.draws_apps(capabilities)
+        call = _call(tool, context, args.arguments or {}, draws=draws)
+        is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return await (self._tasks.run(context, call) if is_modern and _tasks.has_tasks(capabilities) else call)
+
+    async def get_task(self, request: SdkRequest, args: _tasks.TaskParams) -> _tasks.TaskState:
+        """A task of the caller, with its result if it has one."""
+        _tasks.require_extension(request.session.client_capabilities)
+        return self._tasks.get(self._context_of(request), args.task_id)
+
+    async def update_task(self, request: SdkRequest, args: _tasks.TaskParams) -> EmptyResult:
+        """Acknowledge input for a task; no task here asks for any."""
+        _tasks.require_extension(request.session.client_capabilities)
+        self._tasks.require(self._context_of(request), args.task_id)
+        return EmptyResult()
+
+    async def cancel_task(self, request: SdkRequest, args: _tasks.TaskParams) -> EmptyResult:
+        """Cancel a task of the caller."""
+        _tasks.require_extension(request.session.client_capabilities)
+        self._tasks.cancel(self._context_of(request), args.task_id)
+        return EmptyResult()
 
     async def list_resources(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListResourcesResult:
         """The sessions, a page at a time."""
@@ -128,6 +146,21 @@ class _Handlers:
     async def get_prompt(self, request: SdkRequest, args: GetPromptRequestParams) -> GetPromptResult:
         """One prompt, filled in."""
         return await _run(_prompts.get_prompt, self._context_of(request), args.name, args.arguments or {})
+
+
+async def _call(tool: tools.McpTool, context: McpContext, arguments: dict[str, Any], *, draws: bool) -> CallToolResult:
+    try:
+        params = tool.params.model_validate(arguments)
+        result = await on_a_thread(copy_context().run, tool.handler, context, params)
+        meta = await on_a_thread(_drawing, context, getattr(params, "session", "")) if draws else None
+    except ValidationError as error:
+        return _refused(f"{tool.name} was not asked right: {_faults(error)}. Nothing was done.")
+    except RectoError as error:
+        return _refused(error_message(error))
+    except Exception:  # noqa: BLE001  # internal errors are logged, never sent
+        _log.exception("the tool %s failed", tool.name)
+        return _refused(FAILED)
+    return CallToolResult(content=[_text(render(result))], structured_content=to_builtins(result), _meta=meta)
 
 
 async def _run(function: Callable[..., _T], *args: object) -> _T:

@@ -1,4 +1,4 @@
-"""Writes the reference below `docs/reference/`, made of the code: Python, command line, settings, HTTP, events.
+"""Writes the reference below `docs/reference/`, made of the code: Python, settings, HTTP, events.
 
 And `docs/requirements.md`, made of the marks in the tests.
 
@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from reference import cli_page, events_page, http_page, python_page, requirements_page, settings_page
+from reference import events_page, http_page, python_page, requirements_page, settings_page
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "python.md": python_page.written,
-    "cli.md": cli_page.written,
     "settings.md": settings_page.written,
     "http.md": http_page.written,
     "events.md": events_page.written,

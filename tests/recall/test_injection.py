@@ -11,7 +11,7 @@ from tests.recall.test_recall import chatter, events, opened, quotation, say
 import recto
 from recto.config import load
 from recto.config.factory import make_recall
-from recto.engine.recall_query import is_bare, turn_text
+from recto.engine.recall_injection import is_bare, turn_text
 from recto.errors import EmbedderFailed
 from recto.recall.quoting import FOOTER, HEADER
 from recto.recall.types import Query

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recto
-from recto.recall.subject import subject_of
+from recto.recall.search import subject_of
 
 ORDER = (
     "Can you list the order in which I brought up different aspects of my herb garden throughout our conversations, "

@@ -108,7 +108,6 @@ class MessageTally:
 
     def __init__(self, meter: Meter, tool_of: dict[str, str] | None = None) -> None:
         self.tokens: Tally = {}
-        self.total = 0
         self._meter = meter
         self._tool_of = {} if tool_of is None else tool_of
         """The tools of calls, by the id of the call."""
@@ -117,7 +116,6 @@ class MessageTally:
         """Adds a message. It is parsed only where it is system text or holds results of several tools."""
         if line.calls:
             self._tool_of.update(zip(line.calls, line.tools, strict=False))
-        self.total += cost
         if line.role == "system":
             for piece in section_pieces(self._meter, [part.text for part in message().parts], cost):
                 self._count("system", piece.name, piece.tokens)
@@ -131,7 +129,6 @@ class MessageTally:
     def add_message(self, message: Message, cost: int) -> None:
         """Adds a message of which only the content is known."""
         self._tool_of.update((part.call_id, part.name) for part in message.calls)
-        self.total += cost
         results = message.results
         if message.role == "system":
             for piece in section_pieces(self._meter, [part.text for part in message.parts], cost):

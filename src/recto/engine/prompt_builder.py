@@ -841,10 +841,10 @@ class PromptBuilder:
         own = [piece for several in generated.values() for piece in several]
         foreword = self.foreword_cost(wire)
         outside = 0 if format_named(wire).system_apart else foreword
-        tally, spent = order.tally(state), sum(built.costs) - outside
+        spent = sum(built.costs) - outside
         apart = sum([state.cost(seq) for seq in order.apart])
-        if tally.total - apart + sum([piece.tokens for piece in own]) == spent:
-            said = [*pieces_of(tally.tokens), *own]
+        if state.tokens - apart + sum([piece.tokens for piece in own]) == spent:
+            said = [*pieces_of(order.tally(state).tokens), *own]
         else:  # something is left out or added to keep the prompt valid
             first = 1 if outside else 0
             said = messages.sent_tally(wire).pieces(built.messages[first:], built.costs[first:], generated)

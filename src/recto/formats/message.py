@@ -54,20 +54,22 @@ class Message:
     @property
     def calls(self) -> tuple[Part, ...]:
         """The tool calls in the message."""
-        return tuple(part for part in self.parts if part.kind == "call")
+        return tuple([part for part in self.parts if part.kind == "call"])
 
     @property
     def results(self) -> tuple[Part, ...]:
         """The tool results in the message."""
-        return tuple(part for part in self.parts if part.kind == "result")
+        return tuple([part for part in self.parts if part.kind == "result"])
 
     @property
     def text(self) -> str:
         """The searchable text: every text part, including tool names and arguments."""
         return "\n".join(
-            f"{part.name} {part.text}".strip()
-            for part in self.parts
-            if part.text or (part.name and part.kind == "call")
+            [
+                f"{part.name} {part.text}".strip()
+                for part in self.parts
+                if part.text or (part.name and part.kind == "call")
+            ]
         )
 
 

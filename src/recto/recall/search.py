@@ -5,6 +5,7 @@ Works on columns from the index: no text is read, and only the best candidates b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -30,10 +31,11 @@ from recto.recall.ranking import (
     calibration_for,
     score_candidates,
 )
-from recto.recall.subject import subject_of
+from recto.recall.stemmer import STOP_WORDS
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
@@ -54,6 +56,33 @@ _TERMS_PER_STATEMENT, _MAX_STATEMENTS = 17, 4
 _USER = ROLES.index("user")
 CONTEXT_WEIGHT = 0.3
 """Weight of a term that occurs only in the context of a query."""
+_MAX_QUESTION_CHARACTERS = 1000
+"""A longer text is no question: it is searched for as it is."""
+_FORM = r"(?:summary|overview|recap|outline|timeline|list|order|sequence)"
+_TALK = r"(?:conversation|chat|discussion|session)"
+_FRAME = lazy_re(
+    "|".join(
+        (
+            r"\bwalk me through\b|\b(?:summari[sz]e|recap)\b",
+            rf"\b(?:an?|the) (?:(?:clear|complete|comprehensive|detailed|brief|short|full|chronological) )*{_FORM} "
+            r"(?:of|in which|that)\b",
+            r"\b(?:i|we)(?:[’']ve| have| had)? (?:ever |already )?(?:brought up|mentioned|discussed|talked about)\b",
+            r"\b(?:throughout|across|during|in|over|through|from|to|at|based on) (?:all )?(?:of )?(?:our|my|these|the) "
+            rf"(?:previous |past |earlier |last )?(?:{_TALK}s\b|{_TALK}\b(?= about\b|\s*(?:[,.;:?!]|$)))(?: about\b)?",
+            r"\bin (?:chronological )?order\b(?! to\b)",
+            r"\b(?:mention|list|name|give)(?: (?:me|us|only|exactly|just|and))+ \w+ (?:items|things|points)\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""Phrases that name a form of answer or the conversation. `the order of my parcels` is one; `my order` is none."""
+_FILLERS = lazy_re(
+    r"\b(?:can|could|would|will) you\b|\bplease\b|\b(?:give|show|tell|remind) (?:me|us)(?: of)?\b|\bprovide\b|\blist\b"
+    r"|\b(?:going|looking) (?:back|through)\b"
+    r"|\b(?:the )?(?:different|various) (?:aspects|topics|parts|stages|steps|things|points)(?: (?:of|about))?\b",
+    re.IGNORECASE,
+)
+"""What comes with such a phrase. Without one it is left: `can you provide the file` is about a file."""
 
 Positions: TypeAlias = NDArray[np.intp]
 """Positions of messages in the attributes of their session."""
@@ -442,3 +471,26 @@ _EMPTY: Mapping[str, NDArray[Any]] = {
     "passages": np.empty(0),
     "in_span": np.empty(0, np.bool),
 }
+
+
+def subject_of(question: str) -> str:
+    """Return a question without the phrases that say how to answer it or point to the conversation.
+
+    "Can you list the order in which I brought up different aspects of my garden throughout our conversations? Mention
+    only five items." is about a garden. Its other words occur in every conversation, and a search that counts them
+    finds talk about lists and conversations instead. A question is returned as it is where it has no such phrase, or
+    nothing else.
+    """
+    if len(question) > _MAX_QUESTION_CHARACTERS or _FRAME.search(question) is None:
+        return question
+    words = _FILLERS.sub(" ", _FRAME.sub(" ", question)).split()
+    while words and _says_nothing(words[0]):
+        del words[0]
+    while words and _says_nothing(words[-1]):
+        del words[-1]
+    return " ".join(words) or question
+
+
+def _says_nothing(word: str) -> bool:
+    bare = word.strip(".,;:?!\"'()").lower()
+    return not bare or bare in STOP_WORDS

@@ -114,7 +114,7 @@ class IdempotencyKeyReused(InputError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this Idempotency-Key was used for a request with another body. Nothing was asked; use a new key for it."
+            "this Idempotency-Key was used for a request with another body. The upstream was not called; use a new key."
         )
 
 
@@ -201,7 +201,7 @@ class ApprovalRefused(InputError):
         self.proposal = proposal
         self.reason = reason
         super().__init__(
-            f"proposal '{proposal:.40}': {reason}. Nothing was written; 'recto memory proposals' lists what waits."
+            f"proposal '{proposal:.40}': {reason}. Nothing was written; 'recto memory proposals' lists pending ones."
         )
 
 
@@ -317,7 +317,11 @@ class WindowOverflow(RectoError):
         self.needs_larger_window = fixed > room
         """Whether tools, system text and what is kept free for the answer do not fit, without any message."""
         largest = ", ".join(f"{name} {size:,}" for name, size in self.holders[:5])
-        why = f"and nothing may leave, for it could not be recalled: {kept_by}" if kept_by else "all of them protected."
+        why = (
+            f"and nothing can be evicted, because it could not be recalled: {kept_by}"
+            if kept_by
+            else "all of them protected."
+        )
         kept = "Everything is stored" if stored else "Nothing was stored"
         cure = (
             # "is longer than the model's context length" are words at which clients give up instead of trying again
@@ -382,7 +386,7 @@ class StoreFull(StoreError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"no room left to write '{path}'. Nothing of this append was written; everything before it is safe "
+            f"no disk space left to write '{path}'. Nothing of this append was written; everything before it is safe "
             "and readable. Free some space and append again."
         )
 
@@ -412,7 +416,7 @@ class TurnTaken(StoreLocked):
     def __init__(self, session: str, path: str) -> None:
         self.session = session
         self.path = path
-        text = f"session '{session}': another program has the turn. Nothing was written; ask again when it is over."
+        text = f"session '{session}': another program runs a turn. Nothing was written; try again when it has ended."
         RectoError.__init__(self, text)
 
 
@@ -424,8 +428,8 @@ class StoreCorrupt(StoreError):
         self.detail = detail
         super().__init__(
             f"'{path}' is damaged ({detail}). Keep the file and its -wal and -heads neighbours as they are, run "
-            "'recto verify' to see what is whole, 'recto session export' what can be read, and restore the rest from a "
-            "copy."
+            "'recto verify' to see what is intact, 'recto session export' what can be read, and restore the rest from "
+            "a copy."
         )
 
 
@@ -498,8 +502,8 @@ class EmbedderFailed(RectoError):
         self.embedder = embedder
         self.detail = detail
         super().__init__(
-            f"embedder '{embedder}': {detail}. Recall goes on by words alone; nothing leaves the prompt without an "
-            "index of its words. 'recto doctor' shows what is missing."
+            f"embedder '{embedder}': {detail}. Recall searches by words only; no message is evicted before its "
+            "words are indexed. 'recto doctor' shows what is missing."
         )
 
 
@@ -509,9 +513,7 @@ class ModelFailed(RectoError):
     def __init__(self, model: str, detail: str) -> None:
         self.model = model
         self.detail = detail
-        super().__init__(
-            f"model '{model}': {detail}. Nothing was lost; where text had to become shorter, that was done without it."
-        )
+        super().__init__(f"model '{model}': {detail}. Nothing was lost; text was shortened by rule instead.")
 
 
 class DelegationFailed(RectoError):

@@ -294,7 +294,7 @@ def without_hooks(before: str, agent: CodingAgent, path: Path) -> str:
 def _hooks(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     hooks = settings.get("hooks", {})
     if not isinstance(hooks, dict):
-        raise refusal(path, "'hooks' in it is no object")
+        raise refusal(path, "'hooks' in it is not an object")
     return hooks
 
 
@@ -304,7 +304,7 @@ def _without_ours(agent: CodingAgent, hooks: dict[str, Any], path: Path) -> dict
     others: dict[str, Any] = {}
     for event, groups in hooks.items():
         if not isinstance(groups, list):
-            raise refusal(path, f"'hooks.{event}' in it is no list")
+            raise refusal(path, f"'hooks.{event}' in it is not a list")
         remaining = [other for group in groups for other in _others_in(agent, group)]
         if remaining or not groups:
             others[event] = remaining

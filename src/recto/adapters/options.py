@@ -70,7 +70,7 @@ class ConversationOptions:
 def _percent(name: str, size: tuple[str, float], input_budget: int) -> float:
     kind, amount = size
     if kind == "messages":
-        raise SettingsError(name, "goes by tokens or by a fraction of the room, because messages differ in size")
+        raise SettingsError(name, "is in tokens or a fraction of the input budget, because messages differ in size")
     if kind not in ("tokens", "fraction") or amount <= 0:
         raise SettingsError(name, 'is ("tokens", 4000) or ("fraction", 0.8)')
     return min(_HUNDRED * (amount if kind == "fraction" else amount / input_budget), _HUNDRED)
@@ -97,7 +97,7 @@ class Summarizer:
     def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """What the function writes; whatever it raises means that there is no text from it this time."""
         if cancelled is not None and cancelled.is_set():
-            raise ModelFailed(self.name, "the answer is no longer wanted")
+            raise ModelFailed(self.name, "the result is no longer needed")
         try:
             text = self.write(f"{request.system}\n\n{request.text}")
         except Exception as error:

@@ -246,7 +246,7 @@ def _openclaw(program: Program, home: Path, environ: Mapping[str, str]) -> Seat:
 def _member(known: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any]:
     found = known.get(name, {})
     if not isinstance(found, dict):
-        raise refusal(path, f"'{name}' in it is no object")
+        raise refusal(path, f"'{name}' in it is not an object")
     return found
 
 
@@ -274,7 +274,7 @@ def install(seat: Seat, records: Path) -> list[Path]:
     kept: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {"files": [], "edits": {}}
     known = {Path(path) for path in kept["files"]}
     if taken := next((path for path in seat.files if path.exists() and path not in known), None):
-        raise InputError(f"'{taken}' is there already, and not Recto's. Nothing was changed; move it away first.")
+        raise InputError(f"'{taken}' exists already and is not Recto's. Nothing was changed; move it away first.")
     made = known | {*seat.files}
     for path in (*seat.files, *after):
         made |= {parent for parent in path.parents if not parent.exists()}

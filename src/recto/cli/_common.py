@@ -72,7 +72,9 @@ def _absolute(name: str) -> str:
     if "://" not in name:
         return name if name == "memory:" else str(Path(name).expanduser().absolute())
     if urlsplit(name).password:
-        raise click.UsageError("this address holds a password; put it into a file of settings, and name that: --config")
+        raise click.UsageError(
+            "this address contains a password; put it into a settings file and pass that with --config"
+        )
     return name
 
 

@@ -69,7 +69,7 @@ class Moment(click.ParamType[int]):
 @click.option("--policy", default="", metavar="NAME", help="What this policy decided.")
 @click.option("--by", default="", metavar="NAME", help="What this person, model or rule asked for.")
 @click.option("--surface", default="", metavar="NAME", help="What came in this way.")
-@click.option("--newest/--oldest", default=None, help="Which come first. [default: for people the newest]")
+@click.option("--newest/--oldest", default=None, help="The order. [default: newest first in tables]")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="How many of a session at most.")
 @click.option("--past", type=int, metavar="SEQ", help="Go on behind this line of the page before.")
 @click.option("--text", is_flag=True, help="With all that the entries say, texts of messages included.")
@@ -109,15 +109,15 @@ def audit_command(
         keys = [ERASURES] if erased else _keys(store, settings, session, all_sessions)
         filters = _audit_filter(options)
         if erased and (session is not None or all_sessions or settings.tenant):
-            raise click.UsageError("--erased is about the whole store: no session, --all or tenant beside it")
+            raise click.UsageError("--erased covers the whole store; leave --session, --all and the tenant out")
         if options["as_json"] and options["as_csv"]:
-            raise click.UsageError("either --json or --csv")
+            raise click.UsageError("use either --json or --csv, not both")
         output = options["output"]
         if output is not None and output.exists() and not options["force"]:
             raise click.UsageError(f"'{output}' exists; replace it with --force")
         if not options["as_json"] and not options["as_csv"]:
             if output is not None:
-                raise click.UsageError("say in which form to write it: --json or --csv")
+                raise click.UsageError("choose the output format: --json or --csv")
             _show(store, keys, filters)
             return
         heads = [(key, store.head(key)) for key in keys]
@@ -149,7 +149,7 @@ def _keys(store: TranscriptStore, settings: Settings, session: str | None, all_s
     key = operator_key(session or settings.session, settings.tenant)
     if all_sessions:
         if session is not None:
-            raise click.UsageError("either a session or --all")
+            raise click.UsageError("use either --session or --all, not both")
         return list(tenant_sessions(store, key))
     return [resolve_session(store, key)]
 
@@ -260,7 +260,7 @@ def _read(file: Path) -> Iterator[Mapping[str, Any]]:
                     raise ValueError
                 yield row
         except (ValueError, csv.Error, RecursionError):
-            raise InputError(f"'{file}' is no export of 'recto audit', or it was cut or edited") from None
+            raise InputError(f"'{file}' is not an export of 'recto audit', or it was cut or edited") from None
 
 
 def _same(line: AuditLine, row: Mapping[str, Any]) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model", metavar="NAME", shell_complete=complete_models, help="Ask this model. [default: the gateway's]"
 )
-@click.option("--url", default="", metavar="URL", help="A gateway that runs. [default: one of its own, on this store]")
+@click.option("--url", default="", metavar="URL", help="A running gateway. [default: its own, on this store]")
 @click.option("--key", default="", metavar="SECRET", envvar="RECTO_KEY", help="Its key. Better given as RECTO_KEY.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each answer.")
 @click.pass_obj

@@ -89,7 +89,7 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
 
 @click.command("facts")
 @session_option()
-@click.option("--all", "include_closed", is_flag=True, help="What is settled, answered or superseded too.")
+@click.option("--all", "include_closed", is_flag=True, help="Also what is settled, answered or superseded.")
 @_json_option
 @click.pass_obj
 def facts_command(settings: Settings, session: str | None, include_closed: bool, as_json: bool) -> None:

@@ -48,7 +48,7 @@ _ANSWER = (
 
 @click.command("demo")
 @click.option("--tour", is_flag=True, help="A longer tour, over a session with many tool calls.")
-@click.option("--exchanges", type=click.IntRange(10, 5000), help="The tour, over so many exchanges (400).")
+@click.option("--exchanges", type=click.IntRange(10, 5000), help="Length of the tour in exchanges (400).")
 @click.option(
     "--keep", type=click.Path(file_okay=False, path_type=Path), help="The tour, and keep what it makes in this folder."
 )

@@ -62,7 +62,7 @@ def hook_command() -> None:
 def _event_command(agent: CodingAgent) -> click.Command:
     @click.command(agent.name, help=_HELP.format(agent=agent))
     @click.argument("event")
-    @click.option("--seconds", type=float, default=50.0, show_default=True, help="Leave it after so long.")
+    @click.option("--seconds", type=float, default=50.0, show_default=True, help="Time limit in seconds.")
     @click.pass_obj
     def called(settings: Settings | RectoError, event: str, seconds: float) -> None:
         _run_with_timeout(agent, event, settings, min(seconds, PROMPT_SECONDS) if event == PROMPT else seconds)

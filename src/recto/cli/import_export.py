@@ -94,7 +94,7 @@ def import_command(  # noqa: PLR0913, PLR0917  # an argument for each option
             for file in files:
                 if is_database(file):
                     if session:
-                        raise click.UsageError(f"'{file.name}' is a database with sessions of its own names")
+                        raise click.UsageError(f"'{file.name}' is a database of named sessions; leave --session out")
                     total = _import_all(AgentImport(importer, keep_going=keep_going), [file], advance, as_json=as_json)
                     problems += total.failed
                     if not as_json:

@@ -36,8 +36,10 @@ def keys_command() -> None:
 @keys_command.command("add")
 @click.argument("name")
 @click.option("--right", "rights", multiple=True, type=click.Choice(RIGHTS), help="What it may do. [default: ask]")
-@click.option("--tenant", metavar="NAME", help="Whose sessions it sees. [default: as the settings say]")
-@click.option("--agent", default="default", show_default=True, metavar="NAME", help="Whose sessions its requests are.")
+@click.option("--tenant", metavar="NAME", help="Tenant whose sessions it sees. [default: that of the settings]")
+@click.option(
+    "--agent", default="default", show_default=True, metavar="NAME", help="Agent that its requests belong to."
+)
 @click.option("--upstream", default="", metavar="NAME", help="The only upstream it may ask.")
 @click.option(
     "--path",

@@ -33,7 +33,7 @@ _file = click.option(
     "--file",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The client's file. [default: where it keeps that of its user]",
+    help="The client's file. [default: its user settings]",
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -83,7 +83,7 @@ def mcp_command(
 
 @mcp_command.command("add")
 @_client
-@click.option("--url", metavar="URL", help="Use the gateway that runs here, instead of a process of one's own.")
+@click.option("--url", metavar="URL", help="Use this running gateway instead of a separate process.")
 @click.option(
     "--key-env",
     default="RECTO_KEY",
@@ -111,7 +111,7 @@ def add_command(
     """
     target = BY_NAME[client]
     if url and _served_as(context):
-        raise click.UsageError("--as serves a process of one's own; leave --url out")
+        raise click.UsageError("--as works with a separate process only; leave --url out")
     server = _remote(url, key_env) if url else _local(context)
     if only_print:
         click.echo(config_text(target, server), nl=False)

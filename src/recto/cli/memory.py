@@ -39,7 +39,7 @@ from recto.transcript.tenancy import TenantStore, tenant_key
 
 _session_option = session_option("The agent of this session. [default: the settings']")
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-_by_option = click.option("--by", default="", metavar="NAME", help="Who decides. [default: your name on this machine]")
+_by_option = click.option("--by", default="", metavar="NAME", help="Who decides. [default: your user name]")
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def show_command(settings: Settings, id: str, session: str | None, as_json: bool
 @click.argument("text")
 @click.option("--title", default="", help="A title. [default: its first words]")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="A tag; may be given several times.")
-@click.option("--source", "sources", multiple=True, metavar="POINTER", help="Where it was said; several times.")
+@click.option("--source", "sources", multiple=True, metavar="POINTER", help="A source of it; may be repeated.")
 @click.option("--critical", is_flag=True, help="Ages slower, and is not retired without being asked.")
 @_session_option
 @_json_option

@@ -195,7 +195,7 @@ def update_command(source: str, as_json: bool) -> None:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
-        raise InputError(f"what {source:.200} holds is not JSON") from None
+        raise InputError(f"{source:.200} is not JSON") from None
     published = read_published(body)
     before, after = stored_list().models, published.models
     new, gone = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())

@@ -63,7 +63,7 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agen
 @click.option("--agent", default="", metavar="NAME", help="Search the sessions of this program, such as codex.")
 @click.option("-n", "--most", default=10, show_default=True, type=click.IntRange(1, 100), help="How many hits at most.")
 @click.option("--before", type=click.IntRange(1), metavar="SEQ", help="With --file and the like: before this entry.")
-@click.option("--explain", is_flag=True, help="What each score is made of, and what would come back by itself.")
+@click.option("--explain", is_flag=True, help="Show the parts of each score and what would be recalled.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as one JSON object.")
 @click.pass_obj
 def recall_command(  # noqa: PLR0913, PLR0917  # an argument for each option
@@ -188,7 +188,7 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
 
 @click.command("index")
 @session_option("Index this session; may be repeated. [default: all sessions]", multiple=True)
-@click.option("--rebuild", is_flag=True, help="Forget what is indexed and index it again.")
+@click.option("--rebuild", is_flag=True, help="Delete the index and build it again.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_obj
 def index_command(settings: Settings, session: tuple[str, ...], rebuild: bool, as_json: bool) -> None:

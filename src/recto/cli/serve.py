@@ -60,7 +60,7 @@ _FIRST = "It has every right. Make keys for agents with 'recto keys add NAME'; '
     "--model",
     metavar="NAME",
     shell_complete=complete_models,
-    help="The model whose window counts where a request names none.",
+    help="The model whose window is used if a request names none.",
 )
 @click.option("--local", is_flag=True, help="Need no key: every program on this machine may ask. Loopback only.")
 @click.option("--key", "lend_key", is_flag=True, help="Lend a key for this run: print it, the page and lines to try.")

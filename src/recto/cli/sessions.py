@@ -102,7 +102,7 @@ def show_command(
 @session_option("Check this session. [default: all sessions]")
 @click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="Heads you kept: compare with them too.")
 @click.option("--write-heads", type=click.Path(dir_okay=False, path_type=Path), help="Write the heads here, to keep.")
-@click.option("--accept", is_flag=True, help="Accept the store as it is, after a copy was put back.")
+@click.option("--accept", is_flag=True, help="Accept the store as it is, after restoring a copy.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_obj
 def verify_command(

@@ -67,7 +67,7 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
       recto --store postgresql://recto@db/recto store copy backup.db --json
     """
     if target == settings.store:
-        raise SettingsError("store", "a store is not copied onto itself; name another target")
+        raise SettingsError("store", "a store cannot be copied onto itself; name another target")
     with (
         closing(open_store(settings, create=False)) as source,
         closing(open_store(replace(settings, store=target))) as other,
@@ -89,7 +89,7 @@ def _erasing(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--json", "as_json", is_flag=True, help="One JSON object a session."),
         click.option("--vacuum", is_flag=True, help="In a database: rewrite the parts that held them now."),
         click.option("--yes", is_flag=True, help="Erase without asking."),
-        click.option("--by", default="", metavar="NAME", help="Who wants it. [default: your name on this machine]"),
+        click.option("--by", default="", metavar="NAME", help="Who requests it. [default: your user name]"),
         click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept, with your name."),
     ):
         command = option(command)
@@ -180,7 +180,7 @@ def _confirm(tenant: str, names: Sequence[str]) -> None:
     what = f"{len(names):,} sessions of tenant {tenant}" if tenant else expected
     typed = click.prompt(safe(f"{what}: erased for good. Type '{expected}' to go on"), default="", show_default=False)
     if typed != expected:
-        raise click.UsageError("that is not what was to be typed; nothing was erased")
+        raise click.UsageError("the typed name does not match; nothing was erased")
 
 
 def _print_erasure(erasure: Erasure, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from recto.transcript.entries import session_key
 
 @click.command("tui")
 @session_option()
-@click.option("--url", default="", metavar="URL", help="A gateway that runs. [default: one of its own, on this store]")
+@click.option("--url", default="", metavar="URL", help="A running gateway. [default: its own, on this store]")
 @click.option("--key", default="", metavar="SECRET", envvar="RECTO_KEY", help="Its key. Better given as RECTO_KEY.")
 @click.pass_obj
 def tui_command(settings: Settings, session: str | None, url: str, key: str) -> None:

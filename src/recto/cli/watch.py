@@ -21,7 +21,7 @@ from recto.config.factory import SystemClock, make_importer, open_store
 @click.option(
     "--project", type=click.Path(file_okay=False, path_type=Path), help="Only the sessions of this project folder."
 )
-@click.option("--once", is_flag=True, help="Import what is new now, and end.")
+@click.option("--once", is_flag=True, help="Import what is new now, and exit.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def watch_command(settings: Settings, every: float, project: Path | None, once: bool, yes: bool) -> None:

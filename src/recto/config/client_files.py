@@ -45,7 +45,7 @@ def parse_json(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise refusal(path, f"it is not plain JSON ({error}); comments are not understood") from None
     if not isinstance(parsed, dict):
-        raise refusal(path, "it is no JSON object")
+        raise refusal(path, "it is not a JSON object")
     return parsed
 
 
@@ -78,7 +78,7 @@ def refusal(path: Path, why: str) -> InputError:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     parsed = dict(pairs)
     if len(parsed) != len(pairs):
-        raise ValueError("a name is in it twice")
+        raise ValueError("a key occurs twice")
     return parsed
 
 

@@ -568,7 +568,9 @@ def open_replica(settings: Settings, store: TranscriptStore) -> Replica | None:
     if not replica_settings.url:
         return None
     if not uses_postgres(settings) or not replica_settings.url.startswith(_POSTGRES_SCHEMES):
-        raise SettingsError("replica.url", "a replica is one of a store in PostgreSQL: postgresql://… both")
+        raise SettingsError(
+            "replica.url", "a replica needs a store in PostgreSQL; both addresses begin with postgresql://"
+        )
     replica: Replica = _postgres_driver(settings).PostgresReplica(
         replica_settings.url, store, most=replica_settings.staleness_seconds
     )
@@ -585,7 +587,7 @@ def _open_postgres(settings: Settings, create: bool) -> TranscriptStore:
 def _postgres_driver(settings: Settings) -> ModuleType:
     """Import the PostgreSQL store, whose driver is an optional dependency."""
     if not uses_postgres(settings):
-        raise SettingsError("store", "this is about a store in a database; name one: --store postgresql://…")
+        raise SettingsError("store", "this command needs a store in a database: --store postgresql://…")
     try:
         return import_module("recto.stores.postgres")
     except ModuleNotFoundError as missing:
@@ -805,7 +807,7 @@ def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
     key = view.key(settings.session)
     folder, memory_settings = memory_folder(settings, store, key), settings.memory
     if folder is None:
-        raise SettingsError("memory.folder", "this store is not a file, so say where memory is kept")
+        raise SettingsError("memory.folder", "this store is not a file; set the folder where memory is kept")
     rules = MemoryRules(
         approve=frozenset(memory_settings.approve),
         half_life_days=memory_settings.half_life_days,

@@ -131,7 +131,7 @@ def parse_settings(file: Path, content: bytes) -> Translation:
     if tree is None:
         tree = {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise SettingsError("config", f"'{file}' must hold settings by name")
+        raise SettingsError("config", f"'{file}' must be a mapping of setting names to values")
     return translate_layer(tree, lines, str(file))
 
 

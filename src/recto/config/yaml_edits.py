@@ -39,7 +39,7 @@ def with_item(text: str, section: str, key: str, item: str, path: Path) -> str:
     known = _parse(text, path)
     before = _in(known, section, path).get(key) or []
     if not isinstance(before, list):
-        raise refusal(path, f"'{section}.{key}' in it is no list")
+        raise refusal(path, f"'{section}.{key}' in it is not a list")
     return text if item in before else _with_list(text, section, key, [*before, item], path)
 
 

@@ -103,7 +103,7 @@ class Eraser:
     def __post_init__(self) -> None:
         """Refuse an erasure without a person or a reason."""
         if not self.reason.strip() or not self.by.strip():
-            raise InputError("an erasure names who wants it and why: it is all that stays. Nothing was erased.")
+            raise InputError("an erasure needs a name and a reason; they are all that stays. Nothing was erased.")
 
     def erase(self, sessions: Iterable[str]) -> Iterator[Erasure]:
         """Erase sessions one by one. Raises `UnknownSession` for one that never existed."""

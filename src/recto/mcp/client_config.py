@@ -206,7 +206,7 @@ def _merged(known: Mapping[str, Any], added: Mapping[str, Any], client: McpClien
     if prompts := added.get("inputs"):
         inputs = known.get("inputs", [])
         if not isinstance(inputs, list):
-            raise refusal(path, "'inputs' in it is no list")
+            raise refusal(path, "'inputs' in it is not a list")
         merged["inputs"] = [*(item for item in inputs if item not in prompts), *prompts]
     return merged
 
@@ -214,7 +214,7 @@ def _merged(known: Mapping[str, Any], added: Mapping[str, Any], client: McpClien
 def _servers(known: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
     servers = known.get(client.within, {})
     if not isinstance(servers, dict):
-        raise refusal(path, f"'{client.within}' in it is no object")
+        raise refusal(path, f"'{client.within}' in it is not an object")
     return servers
 
 

@@ -105,7 +105,7 @@ class Proposing:
         if suggestion.kind not in KINDS:
             raise ProposalRefused(f"its kind is none of {', '.join(KINDS)}")
         if not text:
-            raise ProposalRefused("it says nothing")
+            raise ProposalRefused("it is empty")
         if len(text) > LONGEST_TEXT:
             raise ProposalRefused(f"it has {len(text):,} characters, at most {LONGEST_TEXT:,} are kept")
         sources = tuple(dict.fromkeys(suggestion.sources))[:MOST_SOURCES]
@@ -198,7 +198,7 @@ def checked_page(text: str) -> Memory:
     try:
         memory = read_page(text.encode(), "the page").memory
     except UnicodeEncodeError:
-        raise ProposalRefused("it holds half a character") from None
+        raise ProposalRefused("it contains a lone surrogate") from None
     except MalformedMemory as error:
         raise ProposalRefused(str(error)) from None
     if secrets := find_secrets(text):

@@ -228,6 +228,8 @@ def _with_names(lines: list[str], names: Iterator[str], max_tokens: int, count: 
     Names are taken only until they no longer fit: whether one is shown already is the costly question.
     """
     taken: list[tuple[str, bool]] = []
+    ends = [0]
+    """The characters of so many names."""
 
     def text(number: int) -> str:
         files = [name for name, is_file in taken[:number] if is_file]
@@ -240,13 +242,15 @@ def _with_names(lines: list[str], names: Iterator[str], max_tokens: int, count: 
         fitting, used, chars = len(taken), tokens, _CHARS_PER_TOKEN * (max_tokens - tokens + 1)
         while chars > 0 and (name := next(names, None)) is not None:
             taken.append((name, _is_file(name)))
+            ends.append(ends[-1] + len(name) + 1)
             chars -= len(name) + 1
         if len(taken) == fitting:
             return text(fitting)
         tokens = count(text(len(taken)))
     beyond, total = len(taken), tokens
-    while beyond - fitting > 1:  # names cost about the same, so the first guess is close
-        guess = fitting + (beyond - fitting) * (max_tokens - used) // (total - used)
+    while beyond - fitting > 1:  # names cost about as much as they are long, so the first guess is close
+        chars = (ends[beyond] - ends[fitting]) * (max_tokens - used) // (total - used)
+        guess = bisect_right(ends, ends[fitting] + chars) - 1
         number = min(max(guess, fitting + 1), beyond - 1)
         tokens = count(text(number))
         if tokens <= max_tokens:

@@ -123,9 +123,11 @@ def _count(data: bytes, which: bytes) -> int:
 
 def _may_repeat(data: bytes) -> bool:
     """Whether a letter may be repeated eight times: far quicker than the pattern, and mostly false."""
-    letters = data.translate(None, _NO_LETTER)
+    letters, width = data.translate(None, _NO_LETTER), 1
+    if not letters.isascii():
+        letters, width = letters.decode().encode("utf-32-le"), 4
     number = int.from_bytes(letters, "little")
-    return not letters.isascii() or b"\0" * 7 in (number ^ number >> 8).to_bytes(len(letters), "little")
+    return bytes(7 * width) in (number ^ number >> 8 * width).to_bytes(len(letters), "little")
 
 
 def _matches(pattern: re.Pattern[bytes], data: bytes) -> int:

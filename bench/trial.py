@@ -24,7 +24,7 @@ from bench.measure import figures, row
 from bench.plots import Bar, Row, bars
 from recto.config import load
 from recto.config.factory import open_session
-from recto.lab.equivalence import Difference, Equivalence, judge_equivalence
+from recto.lab.equivalence import Equivalence, PairedDifference, judge_equivalence
 from recto.lab.isolation import isolated
 from recto.lab.moments import WHOLE, Choice
 from recto.lab.trial import ArmResult, Support, TrialTask, TriedRun, summarize_trial, try_run
@@ -83,10 +83,10 @@ def likelihoods() -> dict[str, Equivalence]:
     """The verdict on each arm of the section `likelihood`."""
     scores = [likelihood.Score(*values) for values in json.loads(likelihood.KEPT.read_text())["scores"]]
     whole = {score.moment: score for score in scores if score.arm == WHOLE}
-    by_arm: dict[str, dict[str, list[Difference]]] = {}
+    by_arm: dict[str, dict[str, list[PairedDifference]]] = {}
     for score in scores:
         if score.arm != WHOLE:
-            loss = Difference(score.mean - whole[score.moment].mean, 1)  # tokens of responses were not kept
+            loss = PairedDifference(score.mean - whole[score.moment].mean, 1)  # tokens of responses were not kept
             by_arm.setdefault(score.arm, {}).setdefault(score.run, []).append(loss)
     judged = {arm: judge_equivalence(runs) for arm, runs in by_arm.items()}
     return {arm: found for arm, found in judged.items() if found is not None}

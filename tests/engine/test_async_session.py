@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import recto
-from recto.engine.async_session import AsyncSession, ThreadCall
+from recto.engine.async_session import AsyncSession, RunningCall
 from recto.engine.session import Session
 
 DEADLINE = 30
@@ -75,7 +75,7 @@ def test_a_call_on_a_thread_ends_though_its_task_is_cancelled_and_tells_what_it_
             ended.append("work")
             return "done"
 
-        call = ThreadCall(work)
+        call = RunningCall(work)
         task = asyncio.create_task(call.complete())
         await asyncio.sleep(0)
         task.cancel()
@@ -94,7 +94,7 @@ def test_an_error_of_a_call_on_a_thread_is_raised_where_it_is_awaited():
         raise ValueError("no")
 
     async def meet() -> None:
-        await ThreadCall(fail).complete()
+        await RunningCall(fail).complete()
 
     with pytest.raises(ValueError, match="no"):
         asyncio.run(meet())

@@ -28,7 +28,7 @@ from recto.engine.report import report
 from recto.formats import format_named, open_body, read
 from recto.formats.sse import SseReader
 from recto.formats.tool_calls import NewToolResult
-from recto.formats.tool_definitions import ToolDefinition, tool_definitions, without_tools
+from recto.formats.tool_definitions import ListedTool, tool_definitions, without_tools
 from recto.gateway.api_keys import Key
 from recto.gateway.lazy_tools import plan_left_out
 
@@ -509,7 +509,7 @@ def test_the_library_leaves_the_list_whole(tmp_path):
     share=st.integers(min_value=0, max_value=6_000),
 )
 def test_a_plan_keeps_the_share_if_it_can_and_leaves_out_no_more_than_it_must(sizes, used, stays, share):
-    tools = [ToolDefinition(f"t{place}", "", "x" * size, True) for place, size in enumerate(sizes)]
+    tools = [ListedTool(f"t{place}", "", "x" * size, True) for place, size in enumerate(sizes)]
     uses = {f"t{place}": place + 1 for place in used}
     fixed = {f"t{place}" for place in stays}
 

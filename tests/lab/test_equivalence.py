@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from recto.lab.equivalence import Difference, judge_equivalence
+from recto.lab.equivalence import PairedDifference, judge_equivalence
 
 
 def runs(*means, spread=0.01, moments=4):
     """Runs whose moments lie around a mean loss each."""
     return {
-        f"run {number}": [Difference(mean + spread * (place - (moments - 1) / 2), 20) for place in range(moments)]
+        f"run {number}": [PairedDifference(mean + spread * (place - (moments - 1) / 2), 20) for place in range(moments)]
         for number, mean in enumerate(means)
     }
 
@@ -52,6 +52,6 @@ def test_one_run_has_no_verdict_and_the_same_differences_have_the_same_one():
 
 
 def test_the_pooled_mean_weighs_long_responses():
-    judged = judge_equivalence({"a": [Difference(1.0, 90)], "b": [Difference(0.0, 10)]})
+    judged = judge_equivalence({"a": [PairedDifference(1.0, 90)], "b": [PairedDifference(0.0, 10)]})
     assert (judged.interval.value, judged.pooled) == (0.5, 0.9)
     assert judged.within == 0.5

@@ -20,7 +20,7 @@ from recto.lab.question_sets import (
     read_questions,
     value_of,
 )
-from recto.lab.reader import Answered, ask_reader, summarize_answers
+from recto.lab.reader import ReaderAnswer, ask_reader, summarize_answers
 from recto.lab.variants import MODES
 
 CHOICE = Choice(windows=(4_000,), modes=MODES[:1], count=5)
@@ -190,7 +190,7 @@ def test_a_refused_prompt_answers_nothing_and_the_reader_is_not_asked():
 
 def test_answers_are_compared_with_trimming_by_conversation():
     answers = [
-        Answered(conversation=name, window=8, arm=arm, right=right)
+        ReaderAnswer(conversation=name, window=8, arm=arm, right=right)
         for name in "abc"
         for arm, right in (("zones", name != "a"), (EQUAL, False))
     ]

@@ -19,7 +19,7 @@ from recto.errors import ModelFailed, SettingsError
 from recto.models import weights
 from recto.models.chat import SMALL, ChatChoice, chat_model_for
 from recto.models.chat.gguf import control_tokens, trained_context
-from recto.models.chat.llama_cpp import EmbeddedModel, _Answer, _ModelUse
+from recto.models.chat.llama_cpp import EmbeddedModel, _ModelUse, _StreamedAnswer
 
 ASK = ModelRequest(system="Be brief.", text="Count from one to one hundred.", max_tokens=3, seconds=60)
 LONG = ModelRequest(system="", text="Tell a very long story about a lighthouse.", max_tokens=4000, seconds=250)
@@ -82,7 +82,7 @@ def test_an_answer_that_is_no_longer_wanted_is_broken_off(model):
 def test_nothing_more_is_written_once_it_is_over(model):
     model.tokens("loaded")
     assert model._runtime is not None
-    answer, pieces = _Answer(_ModelUse(ends=inf, cancelled=_After(looks=3))), []
+    answer, pieces = _StreamedAnswer(_ModelUse(ends=inf, cancelled=_After(looks=3))), []
 
     def take(piece: dict) -> bool:
         pieces.append(piece)

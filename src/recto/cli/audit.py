@@ -39,7 +39,7 @@ _DEFAULT_LINES = 50
 _MAX_CELL = 1 << 30
 
 
-class Moment(click.ParamType[int]):
+class TimeOption(click.ParamType[int]):
     """A click type: a date, a date and time, or a duration before now; UTC without a time zone."""
 
     name = "time"
@@ -63,8 +63,8 @@ class Moment(click.ParamType[int]):
 @session_option()
 @click.option("--all", "all_sessions", is_flag=True, help="Every session of the tenant, one after the other.")
 @click.option("--erased", is_flag=True, help="What was erased from the store on purpose, by whom and why.")
-@click.option("--since", type=Moment(), metavar="TIME", help="From then on: 2026-11-15, 2026-11-15T08:30, or 7d.")
-@click.option("--until", type=Moment(), metavar="TIME", help="Before then.")
+@click.option("--since", type=TimeOption(), metavar="TIME", help="From then on: 2026-11-15, 2026-11-15T08:30, or 7d.")
+@click.option("--until", type=TimeOption(), metavar="TIME", help="Before then.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="This topic or event; may be given several times.")
 @click.option("--policy", default="", metavar="NAME", help="What this policy decided.")
 @click.option("--by", default="", metavar="NAME", help="What this person, model or rule asked for.")

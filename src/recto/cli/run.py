@@ -97,7 +97,7 @@ def run_command(context: click.Context, gateway: str | None, quiet: bool, comman
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _RunningGateway:
     """A gateway that runs."""
 
     url: str
@@ -105,11 +105,11 @@ class _Place:
 
 
 @contextmanager
-def _gateway(context: click.Context, url: str | None, program: str) -> Iterator[_Place]:
+def _gateway(context: click.Context, url: str | None, program: str) -> Iterator[_RunningGateway]:
     """Starts a gateway for as long as the block runs, or uses the one that the caller names."""
     if url:
         url = url.rstrip("/")
-        yield _Place(url=url, page=f"{url}/")
+        yield _RunningGateway(url=url, page=f"{url}/")
         return
     options = context.find_root().params
     named = [f"--{name}={value}" for name in ("store", "config") if (value := options.get(name))]
@@ -148,7 +148,7 @@ def _gateway_environment(settings: Settings, program: str) -> dict[str, str]:
     }
 
 
-def _ready(output: IO[str]) -> _Place:
+def _ready(output: IO[str]) -> _RunningGateway:
     """Waits until the gateway listens. Raises `StoreError` with what it printed if it does not."""
     url, lines = "", deque[str](maxlen=20)
     for line in output:
@@ -157,7 +157,7 @@ def _ready(output: IO[str]) -> _Place:
             url = line.removeprefix(LISTENS).strip()
         elif line.startswith(PAGE):
             threading.Thread(target=_drain, args=(output,), daemon=True).start()
-            return _Place(url=url, page=line.removeprefix(PAGE).strip())
+            return _RunningGateway(url=url, page=line.removeprefix(PAGE).strip())
     raise StoreError("the gateway did not start: " + "\n".join(lines).removeprefix("recto: "))
 
 

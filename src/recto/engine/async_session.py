@@ -81,7 +81,7 @@ def _deliver(future: asyncio.Future[_R], deliver: Callable[[], None]) -> None:
         deliver()
 
 
-class ThreadCall(Generic[_R]):
+class RunningCall(Generic[_R]):
     """A blocking call on a thread that is made whatever becomes of the task that awaits it.
 
     A task that is cancelled meanwhile can await it again. That is what `asyncio.shield` does, in one step of the event

@@ -20,7 +20,7 @@ _MAX_MEMOISED: Final = 256 * 1024
 """Bytes of a list above which its definitions are not kept in memory."""
 
 
-class ToolDefinition(NamedTuple):
+class ListedTool(NamedTuple):
     """One tool of a request."""
 
     name: str
@@ -31,14 +31,14 @@ class ToolDefinition(NamedTuple):
     """Whether it is a function of the client with a schema, which the provider does not need to see."""
 
 
-def tool_definitions(tools: bytes) -> tuple[ToolDefinition, ...]:
+def tool_definitions(tools: bytes) -> tuple[ListedTool, ...]:
     """Return the tools of a request that have a name, in their order."""
     return (_definitions if len(tools) > _MAX_MEMOISED else _memoised)(tools)
 
 
-def _definitions(tools: bytes) -> tuple[ToolDefinition, ...]:
+def _definitions(tools: bytes) -> tuple[ListedTool, ...]:
     text = tools.decode()
-    found: list[ToolDefinition] = []
+    found: list[ListedTool] = []
     for element in elements(text):
         functions = _functions(text, element)
         if functions:
@@ -91,13 +91,11 @@ def _functions(text: str, element: JsonSpan) -> list[JsonSpan]:
     ]
 
 
-def _definition(
-    text: str, span: JsonSpan, function: Mapping[str, Json], *, is_declared: bool = False
-) -> ToolDefinition:
+def _definition(text: str, span: JsonSpan, function: Mapping[str, Json], *, is_declared: bool = False) -> ListedTool:
     fields, source = object_in(span.value), text[span.start : span.end]
     kind = text_in(fields.get("type"))
     runs_here = is_declared or kind == "function" or ("input_schema" in fields and kind in ("", "custom"))
-    return ToolDefinition(
+    return ListedTool(
         name=text_in(function.get("name")),
         description=text_in(function.get("description")),
         element=f'{{"functionDeclarations": [{source}]}}' if is_declared else source,

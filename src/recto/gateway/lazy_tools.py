@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from recto.context.window.plan import LeftOutTools
 from recto.engine.projection import TOOLS_LEFT_OUT
 from recto.engine.session import Session
-from recto.formats.tool_definitions import ToolDefinition, chosen_tools, tool_definitions, without_tools
+from recto.formats.tool_definitions import ListedTool, chosen_tools, tool_definitions, without_tools
 from recto.gateway.request import ClientRequest
 from recto.recall.stemmer import shared_lexicon
 from recto.text.unicode import one_line
@@ -50,7 +50,7 @@ class ListWriter(Protocol):
 
 
 def plan_left_out(
-    tools: Sequence[ToolDefinition],
+    tools: Sequence[ListedTool],
     *,
     stays: Collection[str],
     uses: Mapping[str, int],
@@ -195,9 +195,7 @@ def _record(
     return left
 
 
-def _ranked(
-    words: str, tools: Sequence[ToolDefinition]
-) -> tuple[list[ToolDefinition], list[tuple[ToolDefinition, float]]]:
+def _ranked(words: str, tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[tuple[ListedTool, float]]]:
     """Return the tools that are named in words, and all that match them with their scores, best first."""
     lexicon, spoken = shared_lexicon(), {*words.replace(",", " ").split()}
     named = [tool for tool in tools if tool.name in spoken or tool.name == words.strip()]
@@ -213,5 +211,5 @@ def _ranked(
     return named, [(tool, score) for tool, score in ranked if score > 0]
 
 
-def _line(tool: ToolDefinition) -> str:
+def _line(tool: ListedTool) -> str:
     return f"{tool.name}: {one_line(tool.description, _MAX_LINE)}".rstrip(": ")

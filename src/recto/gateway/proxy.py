@@ -19,7 +19,7 @@ from typing import Final
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recto.engine.async_session import ThreadCall, on_a_thread
+from recto.engine.async_session import RunningCall, on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
 from recto.formats import Format, ProviderReply, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
@@ -405,7 +405,7 @@ class Proxy:
             try:
                 await scheduler.acquire(key.id)
                 try:
-                    begin = ThreadCall(self._turns.begin, key, request, hint, model, patience=0, retry=retry)
+                    begin = RunningCall(self._turns.begin, key, request, hint, model, patience=0, retry=retry)
                     turn = await self._begun(begin)
                 finally:
                     scheduler.release()
@@ -417,7 +417,7 @@ class Proxy:
                 await unless_disconnected(asyncio.sleep(pause), receive, exchange.scope.get(CONNECTION))
                 waited, pause = waited + pause, min(pause * 1.5, _MAX_PAUSE)
 
-    async def _begun(self, beginning: ThreadCall[GatewayTurn]) -> GatewayTurn:
+    async def _begun(self, beginning: RunningCall[GatewayTurn]) -> GatewayTurn:
         """Return the turn that begins. If the request is cancelled meanwhile, end it: other requests wait for it."""
         try:
             return await beginning
@@ -534,7 +534,7 @@ class Proxy:
     async def _buffered(
         self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, raw: bytes, id: str, upstream: str
     ) -> BufferedResponse:
-        raw = await ThreadCall(self._stored, turn, format, raw, id, upstream).complete()
+        raw = await RunningCall(self._stored, turn, format, raw, id, upstream).complete()
         kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 

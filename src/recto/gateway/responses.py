@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from recto.engine.async_session import ThreadCall, on_a_thread
+from recto.engine.async_session import RunningCall, on_a_thread
 from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
 from recto.formats import Format
 from recto.formats.errors import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED
@@ -158,7 +158,7 @@ class StreamedResponse:
     async def _store(self) -> None:
         reply = self._capture.reply()
         refuse_defects(reply.messages, self.format)
-        storing = ThreadCall(self.turns.finish, self.turn, reply, meta=self.meta, upstream=self.upstream)
+        storing = RunningCall(self.turns.finish, self.turn, reply, meta=self.meta, upstream=self.upstream)
         try:
             await storing.complete()
         finally:

@@ -33,7 +33,7 @@ _BYTES_PER_PROCESS = 400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class TuneRecording:
     """One session in its own file."""
 
     key: str
@@ -45,13 +45,13 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    recording: Recording
+    recording: TuneRecording
     settings: Settings
 
 
-def load_recordings(settings: Settings, files: Iterable[Path], folder: Path) -> list[Recording]:
+def load_recordings(settings: Settings, files: Iterable[Path], folder: Path) -> list[TuneRecording]:
     """Reads every session with a response from the files; duplicates are dropped."""
-    recordings: dict[str, Recording] = {}
+    recordings: dict[str, TuneRecording] = {}
     for file in files:
         for entries in iter_sessions(settings, file):
             messages = [entry for entry in entries if entry.kind == MESSAGE]
@@ -62,12 +62,12 @@ def load_recordings(settings: Settings, files: Iterable[Path], folder: Path) -> 
                 target = folder / digest
                 target.write_bytes(pickle.dumps(entries))
                 size = sum(len(entry.content) for entry in entries)
-                recordings[digest] = Recording(key=_fingerprint(messages[:_KEY_MESSAGES]), file=target, size=size)
+                recordings[digest] = TuneRecording(key=_fingerprint(messages[:_KEY_MESSAGES]), file=target, size=size)
     return [recordings[digest] for digest in sorted(recordings)]
 
 
 def make_measure(
-    subject: Subject, sessions: Sequence[Recording], jobs: int | None, advance: Advance
+    subject: Subject, sessions: Sequence[TuneRecording], jobs: int | None, advance: Advance
 ) -> Callable[[Candidate, Sequence[int]], list[Backtest]]:
     """Returns a function that replays sessions under a candidate, in `jobs` processes or in as many as pay off."""
 

@@ -50,7 +50,7 @@ class Equivalence:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PairedDifference:
     """The loss of one moment: nats per token, and how many tokens."""
 
     loss: float
@@ -58,7 +58,7 @@ class Difference:
 
 
 def judge_equivalence(
-    differences: Mapping[str, Sequence[Difference]], *, margin: float = MARGIN, seed: int = 0
+    differences: Mapping[str, Sequence[PairedDifference]], *, margin: float = MARGIN, seed: int = 0
 ) -> Equivalence | None:
     """Returns the verdict on the differences of each run; None if there are fewer than two runs."""
     runs = [moments for moments in differences.values() if moments]

@@ -32,7 +32,7 @@ _ROLES = {"tool": "user"}
 """Roles that not every template knows."""
 
 
-class Scorer(Protocol):
+class ActionScorer(Protocol):
     """A model that tells how likely it finds a text."""
 
     @property
@@ -49,7 +49,7 @@ class Scorer(Protocol):
         ...
 
 
-def make_scorer(settings: Settings) -> Scorer:
+def make_scorer(settings: Settings) -> ActionScorer:
     """Creates the scorer for the model of `compress.model`. Raises `SettingsError`."""
     from recto.config.factory import make_chat_model  # noqa: PLC0415  # only with a model
 

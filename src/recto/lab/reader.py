@@ -29,7 +29,7 @@ _MAX_TOKENS = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class ReaderAnswer:
     """Whether the reader answered one question rightly from one prompt."""
 
     conversation: str
@@ -78,9 +78,9 @@ def ask_reader(
     model: str | None = None,
     seconds: float = 60.0,
     advance: Callable[[int], object] = lambda by: None,
-) -> tuple[list[Answered], Counter[str]]:
+) -> tuple[list[ReaderAnswer], Counter[str]]:
     """Asks up to `choice.count` questions about each conversation; returns the answers, and why others failed."""
-    answers: list[Answered] = []
+    answers: list[ReaderAnswer] = []
     failures: Counter[str] = Counter()
     for conversation in conversations:
         for place in evenly(range(len(conversation.questions)), choice.count):
@@ -93,7 +93,7 @@ def ask_reader(
                         failures[error.detail] += 1
                         continue
                     answers.append(
-                        Answered(conversation=conversation.name, window=moment.window, arm=prompt.arm, right=right)
+                        ReaderAnswer(conversation=conversation.name, window=moment.window, arm=prompt.arm, right=right)
                     )
         advance(1)
     return answers, failures
@@ -105,7 +105,7 @@ def _reply(reader: ChatModel, prompt: ArmPrompt, seconds: float) -> str:
     return reader.complete(request).text
 
 
-def summarize_answers(answers: Sequence[Answered], *, seed: int = 0) -> list[ReaderResult]:
+def summarize_answers(answers: Sequence[ReaderAnswer], *, seed: int = 0) -> list[ReaderResult]:
     """Sums up the answers, by window and arm, in order of first appearance."""
     results = []
     for window, arm in dict.fromkeys((one.window, one.arm) for one in answers):
@@ -123,7 +123,7 @@ def summarize_answers(answers: Sequence[Answered], *, seed: int = 0) -> list[Rea
     return results
 
 
-def _gain(mine: Sequence[Answered], trimmed: Sequence[Answered], seed: int) -> Interval | None:
+def _gain(mine: Sequence[ReaderAnswer], trimmed: Sequence[ReaderAnswer], seed: int) -> Interval | None:
     ours, theirs = _by_conversation(mine), _by_conversation(trimmed)
     both = [name for name in ours if name in theirs and len(ours[name]) == len(theirs[name])]
     if not both:
@@ -132,7 +132,7 @@ def _gain(mine: Sequence[Answered], trimmed: Sequence[Answered], seed: int) -> I
     return ratio_interval(gains, [len(ours[name]) for name in both], seed=seed)
 
 
-def _by_conversation(answers: Sequence[Answered]) -> dict[str, list[bool]]:
+def _by_conversation(answers: Sequence[ReaderAnswer]) -> dict[str, list[bool]]:
     found: dict[str, list[bool]] = {}
     for one in answers:
         found.setdefault(one.conversation, []).append(one.right)

@@ -13,8 +13,8 @@ from typing import Any
 from recto.config import Settings
 from recto.errors import ModelFailed
 from recto.lab.bootstrap import Interval, ratio_interval
-from recto.lab.equivalence import MARGIN, Difference, Equivalence, judge_equivalence
-from recto.lab.likelihood import MAX_TARGET, KeptScores, Score, Scorer, score_key
+from recto.lab.equivalence import MARGIN, Equivalence, PairedDifference, judge_equivalence
+from recto.lab.likelihood import MAX_TARGET, ActionScorer, KeptScores, Score, score_key
 from recto.lab.moments import EQUAL, WHOLE, ArmPrompt, Choice, Moment, RecordedRun, moments_of
 from recto.transcript.entries import Entry
 
@@ -144,21 +144,21 @@ def _gain(runs: Sequence[TriedRun], window: int, arm: str, seed: int) -> Interva
     return ratio_interval(gains, [mine.needed for mine, _ in both], seed=seed)
 
 
-def loss_differences(scores: Iterable[Score]) -> dict[tuple[int, str], dict[str, list[Difference]]]:
+def loss_differences(scores: Iterable[Score]) -> dict[tuple[int, str], dict[str, list[PairedDifference]]]:
     """Returns the loss of each arm against the whole history at the same moment, by window, arm and run."""
     known = list(scores)
     whole = {(score.run, score.call, score.window): score for score in known if score.arm == WHOLE}
-    found: dict[tuple[int, str], dict[str, list[Difference]]] = {}
+    found: dict[tuple[int, str], dict[str, list[PairedDifference]]] = {}
     for score in known:
         best = whole.get((score.run, score.call, score.window))
         if score.arm != WHOLE and best is not None:
-            loss = Difference(score.mean - best.mean, score.tokens)
+            loss = PairedDifference(score.mean - best.mean, score.tokens)
             found.setdefault((score.window, score.arm), {}).setdefault(score.run, []).append(loss)
     return found
 
 
 def score_moments(
-    scorer: Scorer,
+    scorer: ActionScorer,
     moments: Sequence[Moment],
     kept: KeptScores,
     *,
@@ -185,7 +185,7 @@ def score_moments(
     return scores
 
 
-def _scored(scorer: Scorer, moment: Moment, prompt: ArmPrompt, target: str, kept: KeptScores) -> Score:
+def _scored(scorer: ActionScorer, moment: Moment, prompt: ArmPrompt, target: str, kept: KeptScores) -> Score:
     key = score_key(scorer.name, prompt.messages, target)
     place: dict[str, Any] = {"run": moment.run, "call": moment.call, "window": moment.window, "arm": prompt.arm}
     if key in kept:

@@ -86,7 +86,7 @@ class ClearToolUses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClearThinking:
+class ClearThinkingEdit:
     """`clear_thinking_20251015`: removes the thinking of all but the newest turns that have some."""
 
     keep: int | None = 1
@@ -134,7 +134,7 @@ def read_plan(value: Json) -> ContextPlan:
             case "clear_tool_uses_20250919":
                 found.append(_clear_tool_uses(edit))
             case "clear_thinking_20251015":
-                found.append(ClearThinking(keep=_kept_turns(edit.get("keep"))))
+                found.append(ClearThinkingEdit(keep=_kept_turns(edit.get("keep"))))
             case "compact_20260112":
                 trigger = _amount(edit, "trigger", ("input_tokens",))
                 plan = ContextPlan(
@@ -188,7 +188,7 @@ def with_report(raw: bytes, report: ContextReport) -> bytes:
     return apply_edits(text, [set_member(text, 0, MEMBER, json_of(_applied(report)))]).encode()
 
 
-class ReportStream:
+class MessagesReportStream:
     """Adds what was done to the events of a stream: a block before the others, and a member of `message_delta`."""
 
     def __init__(self, report: ContextReport) -> None:
@@ -213,9 +213,9 @@ class ReportStream:
         return []
 
 
-def report_stream(report: ContextReport) -> ReportStream:
+def report_stream(report: ContextReport) -> MessagesReportStream:
     """Creates the converter of one stream."""
-    return ReportStream(report)
+    return MessagesReportStream(report)
 
 
 def compaction_response(item: dict[str, Json], usage: Json, ids: ResponseIds, model: str) -> bytes:

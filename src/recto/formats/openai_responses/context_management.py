@@ -66,7 +66,7 @@ def with_report(raw: bytes, report: ContextReport) -> bytes:
     return raw if report.compaction is None else _with_item(text_of(raw), 0, report.compaction).encode()
 
 
-class ReportStream:
+class ResponsesReportStream:
     """Adds the compaction item to the events of a stream, before the first item; numbers go up behind it."""
 
     def __init__(self, report: ContextReport) -> None:
@@ -102,9 +102,9 @@ class ReportStream:
         return sse(name or None, json_of(data))
 
 
-def report_stream(report: ContextReport) -> ReportStream:
+def report_stream(report: ContextReport) -> ResponsesReportStream:
     """Creates the converter of one stream."""
-    return ReportStream(report)
+    return ResponsesReportStream(report)
 
 
 def _with_item(text: str, at: int, item: dict[str, Json]) -> str:

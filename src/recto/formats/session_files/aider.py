@@ -46,7 +46,7 @@ def is_start(line: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Block:
+class _ChatBlock:
     """Lines that belong together."""
 
     speaker: _Speaker
@@ -59,7 +59,7 @@ def read_chats(
     lines: Iterable[JsonlLine], *, source: str, session: str, keep_going: bool, report: ProblemReporter | None
 ) -> Iterator[SourceEntry]:
     """Yields the entries of all chats; each chat is a session, named by its time."""
-    block, name, ts = _Block("start"), session, None
+    block, name, ts = _ChatBlock("start"), session, None
     for line in lines:
         try:
             text = text_of(line.body, shallow=True)
@@ -71,12 +71,12 @@ def read_chats(
                 report(ReadProblem(line.number, reason))
             yield from _entries(block, name, ts)
             yield line.as_event(name, ts=ts, kind=UNREADABLE_LINE, meta={"reason": reason})
-            block = _Block(block.speaker)
+            block = _ChatBlock(block.speaker)
             continue
         speaker = _speaker(text, block, has_gap="\n" in line.before)
         if speaker != block.speaker or speaker == "start" or (speaker == "user" and "\n" in line.before):
             yield from _entries(block, name, ts)
-            block = _Block(speaker)
+            block = _ChatBlock(speaker)
         if started := _STARTED.fullmatch(text.rstrip()) if speaker == "start" else None:
             name, ts = f"aider-{started[1].replace(' ', '-').replace(':', '-')}", _local_time(started[1])
         block.lines.append(line)
@@ -84,7 +84,7 @@ def read_chats(
     yield from _entries(block, name, ts)
 
 
-def _speaker(text: str, block: _Block, *, has_gap: bool) -> _Speaker:
+def _speaker(text: str, block: _ChatBlock, *, has_gap: bool) -> _Speaker:
     """Returns whose line this is; `has_gap`: whether a blank line is before it."""
     is_marked = text.endswith(_LINE_END)
     if is_start(text):
@@ -113,7 +113,7 @@ def _local_time(stamp: str) -> int | None:
         return None
 
 
-def _entries(block: _Block, session: str, ts: int | None) -> Iterator[SourceEntry]:
+def _entries(block: _ChatBlock, session: str, ts: int | None) -> Iterator[SourceEntry]:
     if not block.lines:
         return
     first = block.lines[0]

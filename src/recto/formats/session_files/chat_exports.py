@@ -16,7 +16,7 @@ from recto.formats.anthropic import ANTHROPIC
 from recto.formats.json_spans import Json, array_at, text_of
 from recto.formats.message import object_in, text_in
 from recto.formats.openai_chat import CHAT
-from recto.formats.session_files.jsonl import Conversion, JsonlLine
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members, session_name
 
 NAME: Final = "chat_export"
@@ -60,7 +60,7 @@ def _entries(line: JsonlLine, fields: dict[str, Json], session: str) -> list[Sou
     return entries or [line.as_event(name, ts=ts, is_known=True)]
 
 
-def _of_chatgpt(fields: dict[str, Json]) -> Iterator[Conversion]:
+def _of_chatgpt(fields: dict[str, Json]) -> Iterator[ConvertedMessage]:
     for node in _nodes(object_in(fields.get("mapping"))):
         message = object_in(node.get("message"))
         role = object_in(message.get("author")).get("role")
@@ -73,7 +73,7 @@ def _of_chatgpt(fields: dict[str, Json]) -> Iterator[Conversion]:
         if role == "tool":
             said["tool_call_id"] = name
         meta = present_members({"id": name, "model": about.get("model_slug")}, "id", "model")
-        yield Conversion(said, microseconds(message.get("create_time")), meta)
+        yield ConvertedMessage(said, microseconds(message.get("create_time")), meta)
 
 
 def _nodes(mapping: dict[str, Json]) -> Iterator[dict[str, Json]]:
@@ -99,13 +99,13 @@ def _text(content: dict[str, Json]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _of_claude(fields: dict[str, Json]) -> Iterator[Conversion]:
+def _of_claude(fields: dict[str, Json]) -> Iterator[ConvertedMessage]:
     messages = fields.get("chat_messages")
     for message in map(object_in, messages if isinstance(messages, list) else []):
         role = {"human": "user", "user": "user", "assistant": "assistant"}.get(text_in(message.get("sender")))
         if role is None:
             continue
-        made = Conversion({}, microseconds(message.get("created_at")), present_members(message, "uuid"))
+        made = ConvertedMessage({}, microseconds(message.get("created_at")), present_members(message, "uuid"))
         said: list[Json] = []
         for block in _claude_blocks(message):
             if object_in(block).get("type") == "tool_result":

@@ -11,7 +11,7 @@ from typing import Final
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
-from recto.formats.session_files.jsonl import Conversion, JsonlLine, LineReader
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
 NAME: Final = "copilot_cli"
@@ -42,7 +42,7 @@ def reader(session: str) -> LineReader:
         if message is None:
             return [line.as_event(session, ts=ts, meta=meta, is_known=True)]
         meta |= present_members(data, "model")
-        return line.as_conversions(session, [Conversion(message, ts, meta)], wire=ANTHROPIC)
+        return line.as_conversions(session, [ConvertedMessage(message, ts, meta)], wire=ANTHROPIC)
 
     return read
 

@@ -16,7 +16,7 @@ from recto.errors import InputError, MalformedJson
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.json_spans import Json, parse
 from recto.formats.message import object_in, text_in
-from recto.formats.session_files.jsonl import Conversion, JsonlLine, LineReader
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 from recto.text.lazy_re import lazy_re
 
@@ -48,7 +48,7 @@ def reader(session: str) -> LineReader:
         if "bubbleId" not in fields:
             return [line.as_event(session, ts=ts, meta=meta, is_known=True)]
         meta |= present_members({"model": object_in(fields.get("modelInfo")).get("modelName")}, "model")
-        found = [Conversion(message, ts, meta) for message in _messages(fields)]
+        found = [ConvertedMessage(message, ts, meta) for message in _messages(fields)]
         return line.as_conversions(session, found, wire=ANTHROPIC) if found else [line.as_event(session, ts=ts)]
 
     return read

@@ -14,7 +14,7 @@ from typing import Final
 from recto.formats.gemini import GEMINI
 from recto.formats.json_spans import Json, parse, text_of
 from recto.formats.message import object_in, text_in
-from recto.formats.session_files.jsonl import Conversion, JsonlLine, LineReader
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
 NAME: Final = "gemini_cli"
@@ -91,7 +91,7 @@ def _entries(line: JsonlLine, fields: dict[str, Json], session: str, seen: _Seen
     head = object_in(fields.get("$set")) or fields
     records = [object_in(record) for record in _list(head.get("messages"))] or [fields]
     found = [
-        Conversion(message, microseconds(record.get("timestamp")), _meta(record))
+        ConvertedMessage(message, microseconds(record.get("timestamp")), _meta(record))
         for record in records
         if text_in(record.get("type")) in _MESSAGES
         for message in seen.new_in(record)

@@ -16,7 +16,7 @@ from typing import Final
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.json_spans import Json, parse, text_of
 from recto.formats.message import object_in, text_in
-from recto.formats.session_files.jsonl import Conversion, JsonlLine, LineReader
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
 NAME: Final = "goose"
@@ -89,7 +89,7 @@ def _is_hidden(message: dict[str, Json]) -> bool:
     return object_in(message.get("metadata")).get("userVisible") is False
 
 
-def _conversion(message: dict[str, Json]) -> Conversion | None:
+def _conversion(message: dict[str, Json]) -> ConvertedMessage | None:
     """Returns a message in Anthropic's format; `None` for one that is none, or is not understood."""
     blocks = None if _is_hidden(message) else _blocks(message.get("content"))
     if not blocks or message.get("role") not in ("user", "assistant"):
@@ -98,7 +98,7 @@ def _conversion(message: dict[str, Json]) -> Conversion | None:
     inference = object_in(metadata.get("inference"))
     meta = present_members({**message, "model": inference.get("requestedModel")}, "id", "model")
     meta |= present_members(metadata, "usage")
-    return Conversion({"role": message["role"], "content": blocks}, microseconds(message.get("created")), meta)
+    return ConvertedMessage({"role": message["role"], "content": blocks}, microseconds(message.get("created")), meta)
 
 
 def _blocks(content: Json) -> list[Json] | None:

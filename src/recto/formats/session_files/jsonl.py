@@ -37,7 +37,7 @@ class LineFields(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class ConvertedMessage:
     """A message of a file that was converted to a provider's format."""
 
     message: dict[str, Json]
@@ -100,7 +100,7 @@ class JsonlLine:
             layout=layout_of(self.before + text[: span.start], (0, len(content)), text[span.end :] + self.after),
         )
 
-    def as_conversions(self, session: str, conversions: Iterable[Conversion], *, wire: str) -> list[SourceEntry]:
+    def as_conversions(self, session: str, conversions: Iterable[ConvertedMessage], *, wire: str) -> list[SourceEntry]:
         """Creates messages that were converted to a provider's format; the line itself goes with the first of them."""
         role_of = format_named(wire).messages.role_of
         return [

@@ -13,7 +13,7 @@ from typing import Final
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.json_spans import Json, parse, text_of
 from recto.formats.message import object_in, text_in
-from recto.formats.session_files.jsonl import Conversion, JsonlLine, LineReader
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
 NAME: Final = "opencode"
@@ -58,7 +58,7 @@ def _entries(line: JsonlLine, fields: dict[str, Json], session: str) -> list[Sou
     return [line.as_event(session, ts=_created(info), meta=meta, is_known=True)]
 
 
-def _conversions(record: dict[str, Json]) -> Iterator[Conversion]:
+def _conversions(record: dict[str, Json]) -> Iterator[ConvertedMessage]:
     info = object_in(record.get("info"))
     role = info.get("role")
     if role not in ("user", "assistant") or info.get("summary") is True:
@@ -69,15 +69,15 @@ def _conversions(record: dict[str, Json]) -> Iterator[Conversion]:
     results: list[Json] = []
     for part in map(object_in, parts if isinstance(parts, list) else []):
         if results and part.get("type") != "tool":  # the next step of the same message
-            yield Conversion({"role": "assistant", "content": said}, _created(info), meta)
-            yield Conversion({"role": "user", "content": results}, _created(info), meta)
+            yield ConvertedMessage({"role": "assistant", "content": said}, _created(info), meta)
+            yield ConvertedMessage({"role": "user", "content": results}, _created(info), meta)
             said, results = [], []
         said += _blocks(part)
         results += _results(part)
     if said:
-        yield Conversion({"role": role, "content": said}, _created(info), meta)
+        yield ConvertedMessage({"role": role, "content": said}, _created(info), meta)
     if results:
-        yield Conversion({"role": "user", "content": results}, _created(info), meta)
+        yield ConvertedMessage({"role": "user", "content": results}, _created(info), meta)
 
 
 def _created(info: dict[str, Json]) -> int | None:

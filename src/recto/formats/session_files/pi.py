@@ -11,7 +11,7 @@ from typing import Final
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
-from recto.formats.session_files.jsonl import Conversion, JsonlLine, LineReader
+from recto.formats.session_files.jsonl import ConvertedMessage, JsonlLine, LineReader
 from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
 NAME: Final = "pi"
@@ -47,7 +47,7 @@ def reader(session: str) -> LineReader:
         if converted is None:
             return [line.as_event(session, ts=ts, meta=meta, is_known=message.get("role") in _SUMMARIES)]
         meta |= present_members(message, "model", "provider", "usage", "stopReason", "customType")
-        return line.as_conversions(session, [Conversion(converted, ts, meta)], wire=ANTHROPIC)
+        return line.as_conversions(session, [ConvertedMessage(converted, ts, meta)], wire=ANTHROPIC)
 
     return read
 

@@ -343,7 +343,7 @@ class _Connection:
         self._tcp.abort()
 
 
-class Reply:
+class UpstreamReply:
     """A response. Iterating over it reads its body, in pieces of at most `READ_BYTES`."""
 
     def __init__(
@@ -488,7 +488,7 @@ class UpstreamConnections:
 
     async def send(
         self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes | Upload
-    ) -> tuple[Reply, Callable[[], Awaitable[None]]]:
+    ) -> tuple[UpstreamReply, Callable[[], Awaitable[None]]]:
         """Send a request.
 
         Returns the response, whose body is not read yet, and a function that releases its connection.
@@ -501,7 +501,7 @@ class UpstreamConnections:
         self._active.add(connection)
         try:
             await connection.request(method, target, headers, body)
-            reply = Reply(connection, *await connection.response_head())
+            reply = UpstreamReply(connection, *await connection.response_head())
         except BaseException:
             self._active.discard(connection)
             connection.close()
@@ -515,7 +515,7 @@ class UpstreamConnections:
         for connection in connections:
             connection.close()
 
-    async def _release(self, connection: _Connection, reply: Reply) -> None:
+    async def _release(self, connection: _Connection, reply: UpstreamReply) -> None:
         """Keep a connection whose response was read to its end; close any other."""
         if reply.is_released:  # the connection may belong to the next request
             return

@@ -25,7 +25,7 @@ from recto.text.lazy_re import lazy_re
 from recto.text.unicode import has_half_characters
 
 if TYPE_CHECKING:
-    from recto.gateway.upstreams._connections import Reply, Upload, UpstreamConnections
+    from recto.gateway.upstreams._connections import Upload, UpstreamConnections, UpstreamReply
 
 _log = logging.getLogger("recto.gateway")
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
@@ -234,7 +234,7 @@ class HttpUpstream:
 class _ResponseBody:
     """The body of a response, piece by piece; what goes wrong on its connection becomes `UpstreamUnreachable`."""
 
-    def __init__(self, reply: Reply, upstream: str) -> None:
+    def __init__(self, reply: UpstreamReply, upstream: str) -> None:
         self._reply = reply
         self._upstream = upstream
 

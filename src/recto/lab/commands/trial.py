@@ -25,7 +25,7 @@ from recto.lab.commands._sessions import load_sessions
 from recto.lab.commands._trial_page import trial_page
 from recto.lab.commands.replay import PageFile, Size
 from recto.lab.equivalence import MARGIN, Equivalence
-from recto.lab.likelihood import KeptScores, Score, Scorer, make_scorer
+from recto.lab.likelihood import ActionScorer, KeptScores, Score, make_scorer
 from recto.lab.moments import Choice, evenly
 from recto.lab.process_pool import in_processes
 from recto.lab.question_sets import read_questions
@@ -169,7 +169,7 @@ def trial_command(
         err.print(f"written to {safe(str(html))}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _tried(tasks: Sequence[TrialTask], jobs: int | None, scorer: Scorer | None, kept: KeptScores) -> TrialOutcome:
+def _tried(tasks: Sequence[TrialTask], jobs: int | None, scorer: ActionScorer | None, kept: KeptScores) -> TrialOutcome:
     """Takes all runs through all arms, and scores the moments of each as soon as they are known."""
     outcome = TrialOutcome()
     pay_off = sum(task.size for task in tasks) // _ENTRIES_PER_PROCESS

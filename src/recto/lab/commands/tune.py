@@ -25,7 +25,7 @@ from recto.lab.variants import MODES, variants
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recto.lab._tune_recordings import Recording
+    from recto.lab._tune_recordings import TuneRecording
     from recto.lab.search_space import Subject
     from recto.lab.tune import SearchOptions, Trial, TuneResult
 
@@ -203,7 +203,7 @@ def tune_files(files: tuple[Path, ...], subject: Subject, options: TuneOptions) 
 
 
 @contextmanager
-def _progress_bar(sessions: list[Recording], options: TuneOptions) -> Iterator[tuple[Advance, SearchOptions]]:
+def _progress_bar(sessions: list[TuneRecording], options: TuneOptions) -> Iterator[tuple[Advance, SearchOptions]]:
     """Shows progress, counting what is dropped as done, and limits the time of the search."""
     from recto.lab.tune import SearchOptions  # noqa: PLC0415
 

@@ -336,7 +336,7 @@ class EmbeddedModel:
         return self._runtime
 
     def _write(self, request: ModelRequest, call: _ModelUse[ModelReply]) -> ModelReply:
-        runtime, answer = self._loaded(), _Answer(call)
+        runtime, answer = self._loaded(), _StreamedAnswer(call)
         runtime.write(
             replace_surrogates(request.system), replace_surrogates(request.text), request.max_tokens, answer.take
         )
@@ -402,7 +402,7 @@ class _ModelUse(Generic[_T]):
         return self.cancelled is not None and self.cancelled.is_set()
 
 
-class _Answer:
+class _StreamedAnswer:
     """Collects the pieces that a model generates."""
 
     def __init__(self, call: _ModelUse[ModelReply]) -> None:

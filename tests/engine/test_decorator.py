@@ -110,7 +110,7 @@ def test_what_left_comes_back_when_it_is_asked_for(upstream):
     create = recto.bounded("memory:", window=bare, **NAMES)(client.chat.completions.create)
     with client, create.conversations:
         messages: list[Any] = []
-        chat_loop(lambda given: create(model="gpt-4o", messages=given, tools=[TOOL]), messages)
+        chat_loop(lambda given: create(model="gpt-4o", messages=given, tools=[TOOL]), messages, rounds=ROUNDS + 4)
         assert "BX00001" not in json.dumps(upstream.asked[-1].messages)
         create(model="gpt-4o", messages=[*messages, {"role": "user", "content": "Which batch does shelf 1 hold?"}])
         assert "BX00001" in json.dumps(upstream.asked[-1].messages)

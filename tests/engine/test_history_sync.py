@@ -222,7 +222,7 @@ def test_names_that_people_know_are_settings_of_the_window():
     with following(placeholder="[cleared]", clear_at_least=500) as known:
         trim = known.settings.window.trim
         assert (known.settings.window.mode, trim.placeholder, trim.clear_at_least) == ("zones", "[cleared]", 500)
-    with pytest.raises(SettingsError, match="tokens or by a fraction"):
+    with pytest.raises(SettingsError, match="tokens or a fraction"):
         following(trigger=("messages", 20))
 
 

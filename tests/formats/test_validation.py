@@ -75,7 +75,7 @@ def test_a_system_message_between_call_and_result_is_refused_but_by_responses():
 
 
 def test_claude_is_spoken_to_first():
-    assert judged([SAYS, USER], ANTHROPIC) == ["message 0: the user has to speak first"]
+    assert judged([SAYS, USER], ANTHROPIC) == ["message 0: the first message must be from the user"]
     assert judged([SAYS, USER], CHAT) == judged([SAYS, USER], RESPONSES) == []
 
 

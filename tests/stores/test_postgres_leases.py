@@ -39,7 +39,7 @@ def as_somebody(url: str, statement: str, session: str) -> None:
 def test_who_does_not_want_to_wait_is_told_at_once_that_the_turn_is_taken(url):
     with opened(url) as one, opened(url) as other, one.turn("taken"):
         for store in (one, other):
-            with pytest.raises(TurnTaken, match="'taken': another program has the turn") as refused:
+            with pytest.raises(TurnTaken, match="'taken': another program runs a turn") as refused:
                 store.turn("taken", patience=0).__enter__()
             assert refused.value.session == "taken"
 

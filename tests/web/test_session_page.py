@@ -96,7 +96,7 @@ def test_a_session_is_forked_and_exported_by_the_keyboard_alone(changing: Visit,
     page.get_by_label("Title of the copy").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("banner")).to_contain_text(f"{OTHER}-fork")
-    page.get_by_role("banner").get_by_role("button", name="Session").focus()
+    settled(page).get_by_role("banner").get_by_role("button", name="Session").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Rename")).to_be_focused()
     for _ in range(2):

@@ -152,6 +152,7 @@ def make_relief_rules(
             *((_trim(window, budget.input_budget),) if window.shorten_outputs else ()),
             eviction,
         ),
+        cuts_last=window.shorten_outputs,
         record_tokens=int(budget.input_budget * window.record_percent / 100),
         thresholds=zone_thresholds(window, budget.window),
         velocity_turns=window.velocity_turns,

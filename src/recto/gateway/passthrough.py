@@ -62,7 +62,9 @@ class Passthrough:
                     f"the upstream '{upstream.name}' is a model in this process and has no {scope['path']}"
                 )
             if address and format not in upstream.speaks:
-                raise UpstreamsWrong(f"the upstream '{upstream.name}' has no {scope['path']}: it is no {format.title}")
+                raise UpstreamsWrong(
+                    f"the upstream '{upstream.name}' does not serve {scope['path']}: its format is not {format.title}"
+                )
             format = format if format in upstream.speaks else upstream.speaks[0]
             answer = await _unless_gone(record.timed(self._ask(request, upstream, format, headers)), scope, receive)
             began, record.is_streamed = True, answer.streams

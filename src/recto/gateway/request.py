@@ -119,7 +119,7 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
     """
     body = reopen_body(raw, known.request.body, known.count) if known else open_body(raw, wire, shallow=True)
     if has_half_characters(body.model):
-        raise MalformedMessage("the model's name contains half a character")
+        raise MalformedMessage("the model's name contains an unpaired surrogate, half of a character")
     roles = body.roles
     count = len(roles)
     front = next((place for place, role in enumerate(roles) if role != "system"), count)

@@ -341,7 +341,7 @@ class TurnRunner:
                 decisions += [entry.seq for entry in prompt.decisions]
         context_ids = self._store_context(store, resolved, request, use)
         if not prompt.raw and not request.front and not request.fields.get("prompt"):
-            raise MalformedMessage("nothing is said in it")
+            raise MalformedMessage("the request has no messages")
         turn = GatewayTurn(
             key=key,
             store=store,
@@ -663,9 +663,9 @@ def _refuse_empty(request: ClientRequest) -> None:
     format = request.format
     names_history = format.request.names_history(request.fields)
     if not request.messages and not names_history and not (format.system_alone and request.front):
-        raise MalformedMessage("nothing is said in it")
+        raise MalformedMessage("the request has no messages")
     if format.user_first and (request.front or 0 in request.replies) and not compaction_in(request)[0]:
-        raise MalformedMessage("the user has to speak first")
+        raise MalformedMessage("the first message must be from the user")
 
 
 def refuse_defects(messages: Sequence[bytes], format: Format) -> None:

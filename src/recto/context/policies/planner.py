@@ -334,8 +334,13 @@ class _ReliefPlanner:
         last = self.plans[-1] if self.plans and self.rules.cuts_last else Plan(policy="")
         if target - self.used < _MIN_CUT or last.writes is not None or last.merges or last.policy == CLAMP:
             return
-        lines = last.evicts[-1].messages if last.evicts else [start.messages[one.seq] for one in last.shortens[-1:]]
-        seq = max((line.seq for line in lines if line.has_result), key=start.cost, default=0)
+        if last.evicts:
+            trim = next((one for one in self.rules.policies if isinstance(one, TrimResults)), TrimResults())
+            unit = last.evicts[-1]
+            found = [line.seq for line in unit.messages if line.has_result and not trim.is_excluded(unit, line)]
+        else:
+            found = [short.seq for short in last.shortens[-1:]]
+        seq = max(found, key=start.cost, default=0)
         if not seq:
             return
         rest = replace(last, evicts=last.evicts[:-1]) if last.evicts else replace(last, shortens=last.shortens[:-1])

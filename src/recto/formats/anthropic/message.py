@@ -325,7 +325,7 @@ def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:
     """Yields every reason for which the provider would reject these messages."""
     turns = list(_turns(messages))
     if turns[0].role != "user":
-        yield "message 0: the user has to speak first"
+        yield "message 0: the first message must be from the user"
     for place, fields in enumerate(messages):
         if not (blocks := content_blocks(fields)) or any(map(is_blank, blocks)):
             yield f"message {place}: it has no content, or text that says nothing"

@@ -445,7 +445,7 @@ def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:
             yield f"content {place}: it has no parts, or one that says nothing"
     turns = list(_turns(messages))
     if turns[0].role != "user":
-        yield "content 0: the user has to speak first"
+        yield "content 0: the first message must be from the user"
     nothing = _ContentTurn(len(messages), "user", [], NO_CALLS)
     for before, turn, after in zip([nothing, *turns], turns, [*turns[1:], nothing], strict=False):
         if turn.role == "model":

@@ -75,7 +75,7 @@ class TextParam:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError("holds half a character") from None
+            raise ValueError("contains an unpaired surrogate, half of a character") from None
         return value
 
     def parse(self, text: str) -> object:
@@ -264,9 +264,9 @@ def _check_all(values: Mapping[str, object], params: Params, what: str) -> dict[
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a name is in it twice")
+        raise ValueError("a name occurs twice in it")
     return members
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

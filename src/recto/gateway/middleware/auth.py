@@ -514,7 +514,11 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 async def _preflight(answer: _ResponseSender, headers: Mapping[bytes, bytes]) -> None:
     """Answer a CORS preflight; only a page that the settings allow has an origin here."""
     if not answer.origin:
-        raise RequestRefused(403, FORBIDDEN, "this web page may not ask here; 'gateway.origins' lists those that may")
+        raise RequestRefused(
+            403,
+            FORBIDDEN,
+            "requests from this web page are not allowed; 'gateway.origins' lists the pages that may send them",
+        )
     requested = headers.get(b"access-control-request-headers", b"")
     allowed = [
         (b"access-control-allow-methods", ", ".join(METHODS).encode()),

@@ -119,7 +119,9 @@ class OriginPolicy:
         same = {f"http://{host}"} if is_own else {f"http://{host}", f"https://{host}"}
         if site not in ("none", "same-origin") or (origin is not None and origin not in same):
             raise RequestRefused(
-                403, FORBIDDEN, "this web page may not ask here; 'gateway.origins' lists those that may"
+                403,
+                FORBIDDEN,
+                "requests from this web page are not allowed; 'gateway.origins' lists the pages that may send them",
             )
         return ""
 

@@ -177,7 +177,7 @@ class HttpUpstream:
         decoded = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
         if answer.status < 400 and any(name == "content-encoding" and value != "identity" for name, value in decoded):
             await release()
-            raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
+            raise UpstreamUnreachable(f"upstream '{self.name}' sent a compressed answer, though none was asked for")
         kept = [(name, value) for name, value in decoded if name not in _NOT_FORWARDED]
         return UpstreamResponse(
             status=answer.status,
@@ -288,7 +288,7 @@ class Upstreams:
     def for_model(self, model: str, key: Key) -> Upstream:
         """Return the upstream of a model. Raises `UpstreamsWrong`, also for a name that cannot be encoded."""
         if has_half_characters(model):
-            raise UpstreamsWrong("the model's name contains half a character")
+            raise UpstreamsWrong("the model's name contains an unpaired surrogate, half of a character")
         if key.upstream:
             return self.configured(key.upstream)
         missing = ""
@@ -299,7 +299,7 @@ class Upstreams:
                     return self.by_name[name]
                 missing = missing or self.disabled[name]
         if missing:
-            raise UpstreamsWrong(f"the model '{model:.80}' cannot be asked: {missing}")
+            raise UpstreamsWrong(f"the model '{model:.80}' cannot be used: {missing}")
         known = ", ".join(sorted({pattern for pattern, _ in self.patterns})[:20])
         raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
 

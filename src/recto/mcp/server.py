@@ -154,7 +154,7 @@ async def _call(tool: tools.McpTool, context: McpContext, arguments: dict[str, A
         result = await on_a_thread(copy_context().run, tool.handler, context, params)
         meta = await on_a_thread(_drawing, context, getattr(params, "session", "")) if draws else None
     except ValidationError as error:
-        return _refused(f"{tool.name} was not asked right: {_faults(error)}. Nothing was done.")
+        return _refused(f"{tool.name} got invalid arguments: {_faults(error)}. Nothing was done.")
     except RectoError as error:
         return _refused(error_message(error))
     except Exception:  # noqa: BLE001  # internal errors are logged, never sent

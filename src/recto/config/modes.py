@@ -31,7 +31,7 @@ _DELEGATE: Literal["delegate"] = "delegate"
 _LAST_RESORT = 0.95
 """Share of the input budget from which the last policies of the cascade run and relief is no longer postponed."""
 _FLOOR = 0.70
-_FLOORS = ((8_192, 0.80), (16_384, 0.85), (32_000, _FLOOR))
+_FLOORS = ((8_192, 0.76), (16_384, 0.85), (32_000, _FLOOR))
 """Shares of the input budget to which relief goes in windows of some sizes, and in proportion between them. In a small
 window the next action uses each token (`python -m bench likelihood`), but in the smallest a shallow cut would come with
 every second call; in a large one a deep cut costs the action little and saves rewriting the cache

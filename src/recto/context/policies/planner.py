@@ -58,7 +58,7 @@ class ReliefRules:
 
     input_budget: int
     """Tokens a prompt may have."""
-    ceiling: float = 0.99
+    ceiling: float = 0.96
     floor: float = 0.70
     cold_floor: float = 0.70
     """How far relief goes where the provider's cache is cold or about to expire: the cut rewrites nothing that would

@@ -56,7 +56,6 @@ def reference(
         floor=threshold * 0.875,
         protection=Protection(min_recent_messages=recent, answered=False),
         policies=(Prune(),),
-        cuts_last=False,
         clamp_protected=False,
     )
     relief = plan_relief(state, rules, builder)

@@ -109,51 +109,6 @@ def test_outputs_become_one_line_before_any_step_is_evicted():
         assert problems(prompt.raw, prompt.built.wire) == []
 
 
-def shortened(session) -> dict[int, object]:
-    return session.window.state.shortened
-
-
-def test_the_last_output_that_leaves_is_cut_to_what_fits():
-    with opened() as session:
-        text_agent(session, 4, lines=200)
-        prompt = session.prompt()
-        cut = [seq for seq, result in shortened(session).items() if result.is_cut]
-        assert len(cut) == 1
-        assert cut == [max(shortened(session))]
-        text = shortened(session)[cut[0]].text
-        assert text.startswith("<returncode>0</returncode>")
-        assert "tokens left out" in text
-        assert 0.70 < prompt.reading.utilization <= 0.76
-        assert decisions(session)[-1]["reason"].endswith(f"entry {cut[0]} is cut to head and tail")
-
-
-def test_an_output_that_was_cut_becomes_one_line_at_the_next_relief(tmp_path):
-    with opened(tmp_path / "a.db") as session:
-        text_agent(session, 4, lines=200)
-        session.prompt()
-        (cut,) = (seq for seq, result in shortened(session).items() if result.is_cut)
-    with opened(tmp_path / "a.db") as session:
-        assert shortened(session)[cut].is_cut
-        for number in range(3):
-            session.append({"role": "assistant", "content": f"THOUGHT: more.\n\n```bash\ncat {number}.py\n```"})
-            output = "\n".join(f"line {line} of {number}" for line in range(250))
-            session.append({"role": "user", "content": f"<returncode>0</returncode>\n<output>\n{output}\n</output>"})
-            session.prompt()
-        left = shortened(session).get(cut)
-        assert left is None or not left.is_cut
-
-
-def test_a_window_that_may_not_cut_leaves_the_output_out_whole():
-    messages = [{"role": "user", "content": "Read it."}]
-    for number in range(4):
-        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"word {number} " * 900})
-    messages.append({"role": "user", "content": "And?"})
-    fitted = recto.fit(messages, 5_000, model="gpt-4o")
-    assert [message for message in fitted if message["role"] == "tool" and message not in messages] == []
-
-
 def test_an_output_is_no_question_and_the_task_stays_the_question():
     with opened() as session:
         text_agent(session, 12)

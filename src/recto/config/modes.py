@@ -30,12 +30,12 @@ _DELEGATE: Literal["delegate"] = "delegate"
 """The name of the policy that lets a sub-agent summarise what is evicted."""
 _LAST_RESORT = 0.95
 """Share of the input budget from which the last policies of the cascade run and relief is no longer postponed."""
-_FLOOR = 0.70
-_FLOORS = ((8_192, 0.76), (16_384, 0.85), (32_000, _FLOOR))
-"""Shares of the input budget to which relief goes in windows of some sizes, and in proportion between them. In a small
-window the next action uses each token (`python -m bench likelihood`), but in the smallest a shallow cut would come with
-every second call; in a large one a deep cut costs the action little and saves rewriting the cache
+_FLOOR, _SMALL_FLOOR = 0.70, 0.85
+"""Shares of the input budget to which relief goes in a large and in a small window. In a small one the next action uses
+each token (`python -m bench likelihood`); in a large one a deep cut costs it little and saves rewriting the cache
 (`python -m bench action_support`)."""
+_SMALL_WINDOW, _LARGE_WINDOW = 16_384, 32_000
+"""Tokens up to which a window is small, and from which on it is large."""
 _RESULTS_FLOOR = 0.5
 """Share of their own limit to which results are shortened. It is deeper than that of the window, because their limit is
 a small part of it and a result is one pointer away."""
@@ -48,17 +48,9 @@ def floor_share(window: WindowSettings, size: int) -> float:
     """Return the share of the input budget to which relief goes in a window of this size."""
     if window.floor_percent:
         return window.floor_percent / 100
-    floor = _floor_of(size) if window.mode == "sliding_window" else _FLOOR
+    large = min(max((size - _SMALL_WINDOW) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
+    floor = _SMALL_FLOOR - (_SMALL_FLOOR - _FLOOR) * large if window.mode == "sliding_window" else _FLOOR
     return min(floor, 0.9 * window.ceiling_percent / 100)
-
-
-def _floor_of(size: int) -> float:
-    """The share for a window of this size, between those of the sizes next to it."""
-    below = max((known for known in _FLOORS if known[0] <= size), default=_FLOORS[0])
-    above = min((known for known in _FLOORS if known[0] > size), default=_FLOORS[-1])
-    if above[0] <= below[0]:
-        return below[1]
-    return below[1] + (above[1] - below[1]) * max(size - below[0], 0) / (above[0] - below[0])
 
 
 @dataclass(slots=True)
@@ -152,7 +144,6 @@ def make_relief_rules(
             *((_trim(window, budget.input_budget),) if window.shorten_outputs else ()),
             eviction,
         ),
-        cuts_last=window.shorten_outputs,
         record_tokens=int(budget.input_budget * window.record_percent / 100),
         thresholds=zone_thresholds(window, budget.window),
         velocity_turns=window.velocity_turns,

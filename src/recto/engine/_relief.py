@@ -217,7 +217,7 @@ def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache)
         "policy": plan.policy,
         "reason": plan.reason,
         "left": ranges_of(evicted),
-        "shrunk": {str(shrink.seq): shrink.to_json() for shrink in plan.shortens},
+        "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shortens},
         "kept": ranges_of(relief.state.messages),
         "tokens_before": relief.before,
         "tokens_after": relief.after,

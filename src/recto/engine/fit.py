@@ -187,7 +187,6 @@ def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, thresh
         floor=threshold * _STEP,
         protection=Protection(min_recent_messages=recent, answered=False),
         policies=(Prune(),),
-        cuts_last=False,
         clamp_protected=False,
     )
     return plan_relief(state, rules, builder)

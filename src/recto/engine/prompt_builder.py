@@ -779,7 +779,7 @@ class PromptBuilder:
             recent=parts.recent,
             input_budget=self.input_budget,
             tokens=state.costs(),
-            shortened=frozenset(seq for seq, result in state.shortened.items() if not result.is_cut),
+            shortened=frozenset(state.shortened),
             turn=state.turn,
             goal=goal,
             written=state.planned_text_tokens or (messages.meter.count(state.summary.text) if state.summary else 0),

@@ -103,7 +103,7 @@ class Subject:
             yield from self._zone_dimensions(input_budget)
         else:
             lowest = min(max(75, floor + 2), int(window.ceiling_percent))
-            yield _percent("window.ceiling_percent", window.ceiling_percent, lowest, 99)
+            yield _percent("window.ceiling_percent", window.ceiling_percent, lowest, 98)
         yield _integer("window.min_recent_messages", window.min_recent_messages, 4, 48, 1)
         yield from self._policy_dimensions()
 

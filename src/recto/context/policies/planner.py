@@ -32,10 +32,6 @@ CLAMP = "clamp"
 """Policy name under which tool results in flight are cut to head and tail."""
 WARM = CacheAge()
 _MAX_ROUNDS = 40
-_MIN_CUT = 200
-"""Tokens of a result that are worth showing: fewer are left out with the rest of it."""
-_CUT_SLACK = 16
-"""Tokens by which a cut that is too long is shortened beyond what it is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +82,6 @@ class ReliefRules:
     """A message whose text contains this is never evicted."""
     may_evict: bool = True
     """Whether units may be evicted. If not, results are still shortened: they can be read in full by pointer."""
-    cuts_last: bool = True
-    """Whether the last result that leaves is cut to head and tail instead, where leaving it out whole frees more than
-    is needed."""
     clamp_in_flight: bool = True
     """Whether a result in flight that alone exceeds the input budget is cut to head and tail."""
     clamp_protected: bool = True
@@ -252,7 +245,6 @@ def plan_relief(
         if not recent:
             break
     planner.widen_record(rules.record_tokens, target)
-    planner.cut_last(component_planner.state, target)
     # No text was worth writing: evict without one.
     if planner.used > rules.input_budget and rules.may_evict:
         planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
@@ -325,44 +317,6 @@ class _ReliefPlanner:
             self.rules = replace(self.rules, record_tokens=left)
             self.state.planned_record_tokens = max_record_tokens(self.state, self.rules)
             self._measured = None, 0, 0
-
-    def cut_last(self, start: WindowState, target: int) -> None:
-        """Cut the last result that was taken to head and tail instead, where taking it whole freed too much.
-
-        `start` is the state before the plans.
-        """
-        last = self.plans[-1] if self.plans and self.rules.cuts_last else Plan(policy="")
-        if target - self.used < _MIN_CUT or last.writes is not None or last.merges or last.policy == CLAMP:
-            return
-        if last.evicts:
-            trim = next((one for one in self.rules.policies if isinstance(one, TrimResults)), TrimResults())
-            unit = last.evicts[-1]
-            found = [line.seq for line in unit.messages if line.has_result and not trim.is_excluded(unit, line)]
-        else:
-            found = [short.seq for short in last.shortens[-1:]]
-        seq = max(found, key=start.cost, default=0)
-        if not seq:
-            return
-        rest = replace(last, evicts=last.evicts[:-1]) if last.evicts else replace(last, shortens=last.shortens[:-1])
-        reason = "; ".join(filter(None, (rest.reason if rest else "", f"entry {seq} is cut to head and tail")))
-        tokens = start.cost(seq) + target - self._applied(start, rest, seq).used
-        while tokens >= _MIN_CUT:
-            text = self.inputs.clamp_text(seq, tokens)
-            short = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text), is_cut=True)
-            cut = self._applied(start, replace(rest, shortens=(*rest.shortens, short), reason=reason), seq)
-            if cut.used <= target:
-                if cut.used > self.used:
-                    self.state, self.plans = cut.state, cut.plans
-                return
-            tokens -= cut.used - target + _CUT_SLACK
-
-    def _applied(self, start: WindowState, last: Plan, seq: int) -> _ReliefPlanner:
-        """The same plans with another last one, none of which shortens an entry but the last."""
-        planner = _ReliefPlanner(start.copy(), self.rules, self.inputs)
-        for plan in self.plans[:-1]:
-            planner.apply(replace(plan, shortens=tuple(short for short in plan.shortens if short.seq != seq)))
-        planner.apply(last)
-        return planner
 
     def used_by(self, component: Component | None) -> int:
         """What a component of the state costs; None: the prompt. What is shown for evicted messages is history."""
@@ -452,7 +406,7 @@ class _ReliefPlanner:
         if over <= 0:
             return
         text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
-        shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text), is_cut=True)
+        shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text))
         if shortened.tokens < self.state.cost(seq):
             reason = f"entry {seq} alone does not fit the input budget"
             frees = self.state.cost(seq) - shortened.tokens

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from recto.context.window.units import Unit
 from recto.tokens.estimates import byte_bound
@@ -27,12 +27,6 @@ class ShortenedResult:
     """Text shown instead of the result's output."""
     tokens: int
     """Cost of the message with this text."""
-    is_cut: bool = False
-    """Whether the text is head and tail of the result, which a later relief may shorten further."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The text and its cost, as decisions and snapshots store them."""
-        return {"text": self.text, "tokens": self.tokens} | ({"is_cut": True} if self.is_cut else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +153,7 @@ class PolicyView:
     input_budget: int = 0
     """Tokens a prompt may have; 0 if unknown."""
     shortened: frozenset[int] = frozenset()
-    """Entries that are already shortened, and are not to be shortened further."""
+    """Entries that are already shortened."""
     turn: int = 0
     """Number of the current user turn."""
     goal: str = ""

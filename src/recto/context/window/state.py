@@ -423,7 +423,7 @@ class WindowState:
             "in": ranges_of(self.messages),
             "pins": ranges_of(sorted(self.pins)),
             "refused": ranges_of(sorted(self.refused)),
-            "shrunk": {str(seq): result.to_json() for seq, result in self.shortened.items()},
+            "shrunk": {str(s.seq): {"text": s.text, "tokens": s.tokens} for s in self.shortened.values()},
             "cleared": {str(seq): tokens for seq, tokens in self.cleared.items()},
             "left": [self.evicted_messages, self.evicted_tokens, self.first_evicted, self.last_evicted],
             "growth": [self.growth.level, list(self.growth.gains)],

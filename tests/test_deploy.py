@@ -75,7 +75,7 @@ def test_the_image_starts_without_settings_from_outside():
     assert f"RECTO_CONFIG={copied[2]}" in final
     settings = load(path=ROOT / copied[1], environ={}, arguments={})
     assert settings.gateway.upstreams
-    assert settings.gateway.hosts == ("localhost",)
+    assert settings.gateway.hosts == ("localhost", "127.0.0.1")
     assert f"VOLUME {Path(settings.store).parent}" in final
 
 
@@ -129,7 +129,7 @@ def test_what_the_services_are_told_in_their_environment_are_settings(name, serv
         assert any(volume.endswith(f":{config}:ro") for volume in service["volumes"])
     settings = load(environ=environ, arguments={})
     if name.startswith("gateway"):
-        assert settings.gateway.hosts == ("localhost",)
+        assert settings.gateway.hosts == ("localhost", "127.0.0.1")
         assert settings.gateway.access_log == "json"
         assert understood(service["command"]) == "serve"
         assert settings.gateway.drain_seconds < int(service["stop_grace_period"].removesuffix("s"))
@@ -158,7 +158,7 @@ def test_one_gateway_needs_nothing_that_is_not_in_the_checkout():
 
 
 def started(folder: Path) -> tuple[str, str]:
-    """What the service prints until it listens, and what it answers to its own key if it printed one."""
+    """What the service prints, and what it answers at the address and with the key that it printed."""
     service = COMPOSE["compose.yaml"]["services"]["gateway"]
     environ = {name: value.replace("/var/lib/recto", str(folder)) for name, value in environment(service).items()}
     environ["RECTO_CONFIG"] = str(DEPLOY / "recto.example.yaml")
@@ -168,13 +168,13 @@ def started(folder: Path) -> tuple[str, str]:
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             printed += line
-            if found := re.match(r"Recto listens on http://0\.0\.0\.0:(\d+)", line):
+            if found := re.match(r"Page: (\S+)/$", line):
                 break
         if secret := re.search(r"rk-\S+", printed):
             body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
-            headers = {"authorization": f"Bearer {secret[0]}", "host": "localhost"}
-            answer = httpx2.post(f"http://127.0.0.1:{found[1]}/v1/chat/completions", json=body, headers=headers).text
-            listed = httpx2.get(f"http://127.0.0.1:{found[1]}/api/v1/sessions", headers=headers)
+            headers = {"authorization": f"Bearer {secret[0]}"}
+            answer = httpx2.post(f"{found[1]}/v1/chat/completions", json=body, headers=headers).text
+            listed = httpx2.get(f"{found[1]}/api/v1/sessions", headers=headers)
             assert listed.status_code == 200
         process.terminate()
         rest, complained = process.communicate(timeout=30)

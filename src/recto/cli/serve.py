@@ -115,8 +115,9 @@ def serve_command(
         secret = gateway.keys.lend(Key(name="Temporary key")) if lend_key else ""
 
         def ready(address: str) -> None:
-            page = _page(address, secret, SESSION if sample else "")
             _print_lines(f"{LISTENS}{address}", f"Transcripts: {store.location}")
+            address = _reachable(address)
+            page = _page(address, secret, SESSION if sample else "")
             if page:
                 _print_lines(f"{PAGE}{page}")
             if options.local:
@@ -148,6 +149,11 @@ def _stop_at_end_of_input() -> None:
     while sys.stdin.buffer.read(4096):
         pass
     signal.raise_signal(signal.SIGTERM)
+
+
+def _reachable(address: str) -> str:
+    """Returns the address that a client on this machine uses: 0.0.0.0 is no name that the gateway answers to."""
+    return address.replace("//0.0.0.0:", "//localhost:").replace("//[::]:", "//localhost:")
 
 
 def _page(address: str, secret: str, session: str) -> str:

@@ -25,8 +25,8 @@ from bench.measure import figures, percentile, progress, row
 from bench.turns import MODEL, counted, exchanges, filled
 from recto import open as open_session
 from recto.config import load
+from recto.gateway.client import GatewayAddress, connect_gateway
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, Operation
-from recto.gateway.local import GatewayAddress, connect_gateway
 
 SESSION = "agent:bench:0"
 PAGE = Path(str(files("recto"))) / "web"

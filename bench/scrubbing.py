@@ -17,7 +17,7 @@ from bench.measure import figures, percentile, progress, row
 from bench.screens import DRAWN, PAGE, SESSION, SETTINGS, TURNS, _browser, _end
 from bench.turns import counted, exchanges, filled
 from recto.config import load
-from recto.gateway.local import GatewayAddress, connect_gateway
+from recto.gateway.client import GatewayAddress, connect_gateway
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext

@@ -26,8 +26,8 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 from recto.formats import format_at
 from recto.formats.sse import SseReader
 from recto.gateway.lineage import Lineage
+from recto.gateway.request import retry_key
 from recto.gateway.retries import Attempt, Retries
-from recto.gateway.retry_key import retry_key
 from recto.gateway.session_resolver import SessionResolver
 from recto.stores.postgres import PostgresStore
 from recto.transcript.entries import MESSAGE

@@ -11,8 +11,9 @@ from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.formats import FORMATS
-from recto.gateway import learned_limits, proxy
-from recto.gateway.learned_limits import LIFETIME, LearnedLimits
+from recto.gateway import proxy
+from recto.gateway.upstreams import learned_limits
+from recto.gateway.upstreams.learned_limits import LIFETIME, LearnedLimits
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 from recto.tokens.limits import ModelLimits, limits_in_error

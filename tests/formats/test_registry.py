@@ -28,7 +28,7 @@ PACKAGES = {format.messages.__name__.rpartition(".")[0] for format in FORMATS.va
 SPEAKERS = {
     "adapters/openai_agents.py": "the framework's items are those of Responses",
     "adapters/strands.py": "the framework's messages are written as Anthropic's",
-    "gateway/threads.py": "Codex speaks Responses",
+    "gateway/endpoints/threads.py": "Codex speaks Responses",
     "gateway/upstreams/embedded.py": "llama.cpp speaks Chat",
 }
 """Modules that speak one format, because what is behind them does. They name it, and compare it with nothing."""

@@ -19,8 +19,7 @@ from recto.gateway.api_keys import Key, Keys
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES, Operation
 from recto.gateway.inspection.queries import Inspection
-from recto.gateway.inspection.routes import routes
-from recto.gateway.inspection.sources import Sources
+from recto.gateway.inspection.routes import Sources, routes
 from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
 from recto.gateway.session_pool import SessionPool
 

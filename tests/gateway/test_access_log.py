@@ -27,8 +27,8 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 from tests.hostile_texts import PIECES, acts
 
 from recto.config.settings import GatewaySettings
-from recto.gateway.middleware.proxies import TrustedProxies
-from recto.gateway.request_record import RequestRecord
+from recto.gateway.middleware.origin import TrustedProxies
+from recto.gateway.telemetry import RequestRecord
 from recto.gateway.upstreams.http import UpstreamResponse
 
 DEADLINE = 30

@@ -12,8 +12,7 @@ from recto.config import load
 from recto.config.factory import open_store
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import SESSION as KEYS
-from recto.gateway.client import GatewayClient
-from recto.gateway.local import connect_gateway
+from recto.gateway.client import GatewayClient, connect_gateway
 
 MAIN = "agent:default:main"
 

@@ -20,7 +20,7 @@ from recto.engine.monitor import composition_in
 from recto.engine.runs import prompt_run
 from recto.formats import format_named, open_body, read, read_reply
 from recto.formats.tool_calls import NewToolResult
-from recto.gateway.recall_tool import RECALL_TOOL
+from recto.gateway.own_tools import RECALL_TOOL
 from recto.health.metrics import PromptComposition
 from recto.transcript.entries import Entry
 

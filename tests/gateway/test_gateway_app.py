@@ -16,8 +16,7 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.gateway import session_pool
 from recto.gateway.api_keys import Key
-from recto.gateway.metrics import RequestMetrics
-from recto.gateway.request_record import RequestRecord
+from recto.gateway.telemetry import RequestMetrics, RequestRecord
 from recto.health.exporters.base import MAX_KEYS
 from recto.health.exporters.prometheus import Metrics
 from recto.models import weights

@@ -17,7 +17,7 @@ from recto.errors import InputError
 from recto.formats import Body, open_body, reopen_body
 from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
-from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
+from recto.gateway.request import KnownPrefix, KnownRequest, KnownRequests
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import MESSAGE
 

@@ -29,8 +29,8 @@ from recto.formats import format_named, open_body, read
 from recto.formats.sse import SseReader
 from recto.formats.tool_calls import NewToolResult
 from recto.formats.tool_definitions import ListedTool, tool_definitions, without_tools
+from recto.gateway._lazy_tools import plan_left_out
 from recto.gateway.api_keys import Key
-from recto.gateway.lazy_tools import plan_left_out
 
 MODEL, WINDOW = "gpt-4o", 16_000
 CHAT, RESPONSES, MESSAGES, GEMINI = "openai.chat", "openai.responses", "anthropic.messages", "google.gemini"

@@ -19,8 +19,8 @@ from recto.errors import RequestRefused, SettingsError, UpstreamsWrong
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.middleware.auth import API_ROOTS
 from recto.gateway.server import refuse_public
-from recto.gateway.targets import Targets
 from recto.gateway.upstreams.http import make_upstreams
+from recto.gateway.upstreams.targets import Targets
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 

@@ -21,8 +21,8 @@ from recto.formats import FORMATS as BY_NAME
 from recto.formats.openai_chat import CHAT
 from recto.formats.sse import SseReader, sse
 from recto.formats.tool_calls import NewToolResult
+from recto.gateway._own_tool_rounds import StreamedRounds
 from recto.gateway.api_keys import Key
-from recto.gateway.recall_rounds import StreamedRounds
 from recto.gateway.request import open_request
 from recto.gateway.responses import StreamedResponse
 from recto.gateway.session_resolver import SessionHint

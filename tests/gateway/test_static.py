@@ -6,7 +6,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from recto.gateway.static import FILES, POLICY, StaticFiles
+from recto.gateway.endpoints.static import FILES, POLICY, StaticFiles
 
 HTML = {"accept": "text/html,application/xhtml+xml"}
 

@@ -33,7 +33,7 @@ from tests.gateway.test_recall_tool import (
 from tests.gateway.upstream import Says
 
 from recto.formats.tool_calls import NewToolResult
-from recto.gateway.window_tools import MAX_ROUNDS, WINDOW_TOOLS
+from recto.gateway.own_tools import MAX_WINDOW_ROUNDS, WINDOW_TOOLS
 from recto.transcript.hidden import is_hidden
 
 NAMES = [tool.name for tool in WINDOW_TOOLS]
@@ -196,7 +196,7 @@ def test_a_model_that_only_manages_its_window_has_to_answer_and_gets_one_window(
     )
     answer = ask(gw, "chat", said, stream=stream)
     assert text_of(reply_in(answer, "chat", stream), "chat") == "At last."
-    assert len(world.upstream.asked) == MAX_ROUNDS + 1
+    assert len(world.upstream.asked) == MAX_WINDOW_ROUNDS + 1
     assert all(asked.problems == [] for asked in world.upstream.asked)
     assert len(events_in(gw, answer, "window_opened")) == 1
     assert "a new window was opened for this request already" in world.upstream.asked[-1].raw.decode()

@@ -129,7 +129,7 @@ def _notes(client: Asking, name: str) -> None:
 
 def test_without_the_packages_there_is_no_path_and_the_command_says_what_to_install():
     blocked = "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None; sys.argv = ['recto', 'mcp']; "
-    check = "import recto.gateway.app, recto.gateway.mcp; assert not recto.gateway.mcp.RULES; "
+    check = "import recto.gateway.app, recto.gateway.endpoints.mcp; assert not recto.gateway.endpoints.mcp.RULES; "
     done = subprocess.run(
         [sys.executable, "-c", f"{blocked}{check}from recto.cli.main import main; main()"],
         capture_output=True,

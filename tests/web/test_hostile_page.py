@@ -24,7 +24,7 @@ from tests.web.worlds import SETTINGS, Held, World, world
 
 import recto
 from recto.gateway.api_keys import Key
-from recto.gateway.static import POLICY
+from recto.gateway.endpoints.static import POLICY
 
 SPOILT = "agent:default:spoilt"
 NAMED = f"agent:default:<img src=x onerror={RUN}>"

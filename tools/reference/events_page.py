@@ -16,8 +16,7 @@ from recto.config import Settings
 from recto.engine.audit import TOPICS
 from recto.formats import Usage
 from recto.gateway.api_keys import Key
-from recto.gateway.metrics import RequestMetrics
-from recto.gateway.request_record import RequestRecord
+from recto.gateway.telemetry import RequestMetrics, RequestRecord
 from recto.health.alerts import ALERT_KINDS as ALERTS
 from recto.health.exporters.fields import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
 from recto.health.exporters.json_log import JsonLog

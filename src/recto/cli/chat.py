@@ -24,7 +24,7 @@ from recto.transcript.entries import session_key
 
 if TYPE_CHECKING:
     from recto.cli._conversation import ChatClient
-    from recto.gateway.local import GatewayAddress
+    from recto.gateway.client import GatewayAddress
 
 
 @click.command("chat")
@@ -55,7 +55,7 @@ def chat_command(settings: Settings, session: str | None, model: str | None, url
         [*(CLIENT_PACKAGES if url else GATEWAY_PACKAGES), *(["prompt_toolkit"] if interactive else [])],
         SCREENS_EXTRA,
     )
-    from recto.gateway.local import connect_gateway  # noqa: PLC0415  # the packages are optional
+    from recto.gateway.client import connect_gateway  # noqa: PLC0415  # the packages are optional
 
     settings = replace(settings, session=session_key(session or settings.session))
     named_session = "" if url and not session else settings.session

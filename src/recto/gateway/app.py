@@ -21,36 +21,32 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import InputError, RectoError, UpstreamsWrong
 from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
-from recto.gateway.access_log import AccessLog
 from recto.gateway.api_keys import SESSION as KEYS_SESSION
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.budgets import Budgets
+from recto.gateway.endpoints.mcp import RULES as MCP_RULES
+from recto.gateway.endpoints.mcp import GatewayMcp
+from recto.gateway.endpoints.models import ModelsApi
+from recto.gateway.endpoints.passthrough import Passthrough
+from recto.gateway.endpoints.static import StaticFiles
+from recto.gateway.endpoints.threads import ThreadsApi
 from recto.gateway.errors import JsonResponse, coded_response, error_response
 from recto.gateway.inspection.operations import RULES
 from recto.gateway.inspection.queries import Inspection
+from recto.gateway.inspection.routes import Sources
 from recto.gateway.inspection.routes import routes as inspection_routes
-from recto.gateway.inspection.sources import Sources
-from recto.gateway.known_requests import KnownRequests
-from recto.gateway.mcp import RULES as MCP_RULES
-from recto.gateway.mcp import GatewayMcp
-from recto.gateway.metrics import RequestMetrics
 from recto.gateway.middleware.auth import API_ROOTS, PASSED_METHODS, PASSED_PATHS, TABLE, AccessPolicy, Guard
-from recto.gateway.models_api import ModelsApi
-from recto.gateway.passthrough import Passthrough
+from recto.gateway.own_tools import RecallToolRules
 from recto.gateway.proxy import Proxy, RequestLanes
-from recto.gateway.recall_tool import RecallToolRules
-from recto.gateway.request import open_request, read_object
-from recto.gateway.request_record import RequestRecord
+from recto.gateway.request import OWN_HEADER, KnownRequests, named_session, open_request, read_object
 from recto.gateway.responses_state import ConversationState
-from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
-from recto.gateway.static import StaticFiles
-from recto.gateway.targets import Targets
-from recto.gateway.threads import ThreadsApi
+from recto.gateway.telemetry import AccessLog, RequestMetrics, RequestRecord
 from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
 from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, make_upstreams
+from recto.gateway.upstreams.targets import Targets
 from recto.health.protocols import HealthSink
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.sources import SessionSource, source_of

@@ -28,15 +28,24 @@ from recto.formats.errors import INTERNAL, MALFORMED, OVERFLOW, TIMED_OUT, UPSTR
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in
 from recto.formats.streaming import code_in
+from recto.gateway._own_tool_rounds import BufferedRounds, StreamedRounds
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import ContextManagement, compaction_in, forwarded_headers, managed, mode_at
 from recto.gateway.errors import coded_response, encode_headers, error_code, error_response, response_headers
 from recto.gateway.item_references import has_references
-from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
 from recto.gateway.middleware.auth import BODY, KNOWN
-from recto.gateway.recall_rounds import BufferedRounds, StreamedRounds
-from recto.gateway.request import ClientRequest, open_request
-from recto.gateway.request_record import RequestRecord, record_of
+from recto.gateway.request import (
+    OWN_HEADER,
+    ClientRequest,
+    KnownPrefix,
+    KnownRequest,
+    KnownRequests,
+    RetryKey,
+    may_come_again,
+    named_session,
+    open_request,
+    retry_key,
+)
 from recto.gateway.responses import (
     CONNECTION,
     DISCONNECTED,
@@ -59,12 +68,10 @@ from recto.gateway.responses_state import (
     wants_compaction,
     with_history_ids,
 )
-from recto.gateway.retries import Attempt, Retries, UpstreamCall
-from recto.gateway.retry_key import RetryKey, may_come_again, retry_key
+from recto.gateway.retries import Attempt, Retries, UpstreamCall, stored_answer
 from recto.gateway.scheduler import FairScheduler
-from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_resolver import AlreadyAnswered, SessionHint
-from recto.gateway.stored_answers import stored_answer
+from recto.gateway.telemetry import RequestRecord, record_of
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 from recto.tokens.limits import ModelLimits, limits_in_error

@@ -1,24 +1,157 @@
-"""A model request as a client sent it: the conversation, and the instructions and tools around it.
+"""A model request as a client sent it: the conversation, the session that it names, and whether it may come again.
 
 Instructions and tools are passed on verbatim; they may change from request to request within one conversation. Messages
 are what the transcript stores.
+
+Recent requests (`KnownRequests`): an agent sends its whole history with every request. Where a body begins with the
+bytes of an earlier body of the same API key, the messages that both share have been checked, parsed and hashed already.
+A match decides nothing: what is reused is a function of the bytes that are the same, and requests of other keys and
+formats are never compared. Everything here belongs to one event loop, so nothing is locked.
+
+Session (`named_session`): the one that a client names in the header of Recto, in a header of its own, or in the body.
+Members that identify a person (`user`, `safety_identifier`) are not sessions and are ignored.
+
+Retries (`RetryKey`): a client marks requests that it may send again by an `Idempotency-Key`, or by the retry count that
+the SDKs of OpenAI and Anthropic send.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 from recto.errors import InputError, MalformedMessage
 from recto.formats import Body, Format, open_body, reopen_body
 from recto.formats.cache_control import newest_marks
 from recto.formats.context_management import ContextPlan
 from recto.formats.json_spans import Json, TextEdit, apply_edits, members, removals, set_member
-from recto.formats.message import MAX_CACHE_MARKS, fields_of, object_in
-from recto.gateway.known_requests import KnownPrefix
+from recto.formats.message import MAX_CACHE_MARKS, fields_of, object_in, text_in
 from recto.text.unicode import has_half_characters
+
+_MAX_BYTES: Final = 64 * 1024 * 1024
+"""Memory for all requests, about."""
+_MAX_REQUESTS: Final = 1_024
+_MAX_KEY_REQUESTS: Final = 256
+_MAX_BODY: Final = 4 * 1024 * 1024
+"""A longer body is not kept: comparing it would hold up the event loop."""
+_MAX_MESSAGES: Final = 10_000
+_MESSAGE_BYTES: Final = 300
+"""Memory of a message beside its bytes: objects, positions, hashes."""
+_PROBES: Final = 4
+"""Ends of messages at which a body is compared before all of it is: a client may have changed the last ones."""
+_PROBE_BYTES: Final = 32
+OWN_HEADER: Final = "x-recto-session-id"
+_HEADERS: Final = (
+    "x-claude-code-session-id",
+    "x-session-id",
+    "x-session-affinity",
+    "session-id",
+    "session_id",
+    "thread-id",
+    "conversation_id",
+    "x-litellm-session-id",
+    "helicone-session-id",
+    "x-thread-id",
+)
+"""Headers of known agents, most specific first."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}", re.ASCII)
+_KEY: Final = "idempotency-key"
+_COUNT: Final = "x-stainless-retry-count"
+_MAX_KEY: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRequest:
+    """A request whose turn has begun."""
+
+    body: Body
+    seed: bytes
+    chain: Sequence[bytes]
+    """The hash of the history up to each message that is not system text, from the seed on; empty if not computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPrefix:
+    """The part of a body that is the same as in an earlier request."""
+
+    request: KnownRequest
+    count: int
+    """Messages that are the same, with all bytes before them."""
+    number: int
+    """The earlier request."""
+
+    @property
+    def end(self) -> int:
+        """Where the part ends, in bytes."""
+        return self.request.body.ends[self.count - 1]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    request: KnownRequest
+    owner: tuple[str, str]
+    size: int
+    probes: tuple[tuple[int, bytes], ...]
+
+
+class KnownRequests:
+    """The most recent requests of one gateway."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        """By number; the least recently used comes first."""
+        self._by_owner: defaultdict[tuple[str, str], OrderedDict[int, _Kept]] = defaultdict(OrderedDict)
+        self._numbers = count()
+        self._size = 0
+
+    def match(self, key: str, wire: str, raw: bytes) -> KnownPrefix | None:
+        """Return the earlier request of an API key with which a body shares most, if any."""
+        best: KnownPrefix | None = None
+        for number, kept in reversed(self._by_owner.get((key, wire), {}).items()):
+            if not any(raw.startswith(probe, at) for at, probe in kept.probes):
+                continue
+            shared = kept.request.body.common_messages(raw)
+            if shared > (best.count if best else 0):
+                best = KnownPrefix(request=kept.request, count=shared, number=number)
+            if shared == len(kept.request.body.messages):
+                break
+        return best
+
+    def remember(self, key: str, request: KnownRequest, known: KnownPrefix | None) -> None:
+        """Keep a request. It replaces the earlier one that it continues."""
+        body = request.body
+        if len(body.raw) > _MAX_BODY or not 0 < len(body.ends) <= _MAX_MESSAGES:
+            return
+        if known is not None and known.count == len(known.request.body.messages):
+            self._forget(known.number)
+        owner = key, body.format.name
+        starts = [max(end - _PROBE_BYTES, 0) for end in body.ends[-_PROBES:]]
+        probes = tuple((start, body.raw[start : start + _PROBE_BYTES]) for start in starts)
+        size = 2 * len(body.raw) + _MESSAGE_BYTES * len(body.messages)
+        kept = _Kept(request=request, owner=owner, size=size, probes=probes)
+        number = next(self._numbers)
+        self._kept[number] = self._by_owner[owner][number] = kept
+        self._size += size
+        while len(self._by_owner[owner]) > _MAX_KEY_REQUESTS:
+            self._forget(next(iter(self._by_owner[owner])))
+        while self._kept and (self._size > self._max_bytes or len(self._kept) > _MAX_REQUESTS):
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, number: int) -> None:
+        kept = self._kept.pop(number, None)
+        if kept is not None:
+            self._size -= kept.size
+            own = self._by_owner[kept.owner]
+            del own[number]
+            if not own:
+                del self._by_owner[kept.owner]
 
 
 def surface_of(format: Format) -> str:
@@ -168,3 +301,87 @@ def read_object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError("the body is not an object")
     return found
+
+
+def named_session(headers: Mapping[str, str], request: ClientRequest) -> str:
+    """Return the name of the session that a client means; empty where it names none.
+
+    An id that is not valid as a name is hashed, so that two ids never become one name.
+    """
+    if own := own_name(headers):
+        return own
+    named = [headers[name] for name in _HEADERS if name in headers]
+    for candidate in (*named, _id_in_body(request)):
+        if len(candidate) >= 8:  # shorter ids are not meant to be unique
+            return valid_name(candidate)
+    return ""
+
+
+def valid_name(id: str) -> str:
+    """Return an id as a name; one that is not valid as a name is hashed."""
+    return id if _NAME.fullmatch(id) else _hashed(id)
+
+
+def own_name(headers: Mapping[str, str]) -> str:
+    """Return the name in Recto's own header; empty without one."""
+    own = headers.get(OWN_HEADER, "")
+    return valid_name(own) if own else ""
+
+
+def _id_in_body(request: ClientRequest) -> str:
+    return text_in(request.fields.get("prompt_cache_key")) or request.format.request.session_id(request.fields)
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryKey:
+    """Identifies a request that may come again."""
+
+    owner: str
+    """The API key and the address that was called."""
+    name: str
+    """The client's own `Idempotency-Key`; empty without one."""
+    body: bytes
+    """Digest of the body."""
+    count: int
+    """How often an SDK has sent it before."""
+    is_new: bool = False
+    """Whether its earlier attempt is known to have failed: in a session that several clients share, the turn of another
+    client may have answered it nevertheless."""
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether an earlier attempt may have been answered, so that the transcript is searched for the question."""
+        return self.count > 0 and not self.name and not self.is_new
+
+    @property
+    def lineage_names(self) -> list[bytes | str]:
+        """The names under which the answer to an `Idempotency-Key` is recorded: with the body, and without it."""
+        if not self.name:
+            return []
+        return [f"idempotency/{json.dumps(part)}" for part in ([*self._key, self.body.hex()], self._key)]
+
+    @property
+    def _key(self) -> list[str]:
+        return [self.owner, self.name]
+
+
+def may_come_again(headers: Mapping[str, str]) -> bool:
+    """Whether the client of a request says that it may send it again."""
+    return _COUNT in headers or _KEY in headers
+
+
+def retry_key(headers: Mapping[str, str], owner: str, body: bytes) -> RetryKey:
+    """Return what identifies a request.
+
+    Raises:
+        InputError: The key is longer than 255 characters.
+    """
+    name, count = headers.get(_KEY, ""), headers.get(_COUNT, "")
+    if len(name) > _MAX_KEY:
+        raise InputError(f"an Idempotency-Key has at most {_MAX_KEY} characters")
+    number = int(count) if count.isascii() and count.isdecimal() and len(count) < 4 else 0
+    return RetryKey(owner=owner, name=name, body=hashlib.blake2b(body, digest_size=16).digest(), count=number)

@@ -24,7 +24,7 @@ from recto.engine.session import Session, held_bytes
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.budgets import Budgets, Spending
-from recto.gateway.learned_limits import LearnedLimits
+from recto.gateway.upstreams.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
 from recto.recall.indexer import Indexer
 from recto.transcript.protocols import Clock, TranscriptStore

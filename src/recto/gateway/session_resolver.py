@@ -20,13 +20,10 @@ from recto.engine.projection import REFUSED, RETRIED
 from recto.errors import IdempotencyKeyReused, InputError, NotHeld
 from recto.formats import read
 from recto.formats.message import fields_of, text_in
-from recto.gateway.alignment import aligned_entry, opening_name
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import compaction_in
-from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
-from recto.gateway.request import ClientRequest
-from recto.gateway.retry_key import RetryKey
-from recto.gateway.summaries import Summaries
+from recto.gateway.lineage import Lineage, LineagePoint, Summaries, aligned_entry, lookup_order, opening_name, seed_of
+from recto.gateway.request import ClientRequest, RetryKey
 from recto.text.reminders import has_reminders
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id, refused_key

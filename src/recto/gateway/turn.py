@@ -29,8 +29,8 @@ from recto.gateway.api_keys import Key
 from recto.gateway.budgets import Budgets
 from recto.gateway.context_management import compaction_in, edited_messages
 from recto.gateway.item_references import ItemReferences, item_name, keeps_items
-from recto.gateway.lineage import LineagePoint
-from recto.gateway.recall_tool import (
+from recto.gateway.lineage import LineagePoint, asks_for_summary
+from recto.gateway.own_tools import (
     RecallToolRules,
     RecallToolUse,
     answered,
@@ -41,11 +41,9 @@ from recto.gateway.recall_tool import (
     own_calls,
     with_tools,
 )
-from recto.gateway.request import ClientRequest, surface_of
-from recto.gateway.retry_key import RetryKey
+from recto.gateway.request import ClientRequest, RetryKey, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver, question_name
-from recto.gateway.summaries import asks_for_summary
 from recto.tokens.limits import ModelLimits
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event

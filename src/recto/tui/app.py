@@ -13,8 +13,7 @@ from textual.timer import Timer
 
 from recto.config import Settings
 from recto.errors import RectoError, RequestRefused
-from recto.gateway.client import GatewayClient
-from recto.gateway.local import connect_gateway
+from recto.gateway.client import GatewayClient, connect_gateway
 from recto.tui.dialogs import ChoiceDialog, TextDialog
 from recto.tui.screens.base import BaseView
 from recto.tui.screens.chat import ChatView

@@ -20,8 +20,8 @@ from recto.config.settings import GatewaySettings
 from recto.engine.async_session import on_a_thread
 from recto.errors import RequestRefused
 from recto.formats.errors import MALFORMED, OVERLOADED, TIMED_OUT, TOO_LARGE
-from recto.gateway.known_requests import KnownPrefix
 from recto.gateway.middleware.rate_limit import MemoryReservation
+from recto.gateway.request import KnownPrefix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

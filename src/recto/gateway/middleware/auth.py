@@ -29,16 +29,14 @@ from recto.formats.errors import FORBIDDEN, INTERNAL, MALFORMED, NOT_FOUND, OVER
 from recto.gateway.api_keys import OPEN_PATHS, PASSED_ROOTS, PREFIX, SHARED_PATHS, Key, KeyLookup, Keys, Right
 from recto.gateway.budgets import Budgets
 from recto.gateway.errors import denied
-from recto.gateway.known_requests import KnownPrefix, KnownRequests
-from recto.gateway.middleware._array import ArraySender
 from recto.gateway.middleware._body import BodyReader
-from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
-from recto.gateway.middleware.proxies import TrustedProxies
+from recto.gateway.middleware.origin import METHODS, OriginPolicy, TrustedProxies, parse_headers, refuse_ambiguous
 from recto.gateway.middleware.rate_limit import RateLimits
-from recto.gateway.request_record import CLIENT_CLOSED, RequestRecord, keep_record
-from recto.gateway.responses import DISCONNECTED_CODE, STOPPED_CODE
-from recto.gateway.targets import PREFIX as TARGET_PREFIX
-from recto.gateway.targets import Targets
+from recto.gateway.request import KnownPrefix, KnownRequests
+from recto.gateway.responses import DISCONNECTED_CODE, STOPPED_CODE, ArraySender
+from recto.gateway.telemetry import CLIENT_CLOSED, RequestRecord, keep_record
+from recto.gateway.upstreams.targets import PREFIX as TARGET_PREFIX
+from recto.gateway.upstreams.targets import Targets
 
 Need: TypeAlias = Literal["open"] | Right
 """What a route requires: nothing, or a key with a right."""
@@ -56,7 +54,7 @@ class Rule:
 
 PASSED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PASSED_PATHS = tuple(f"{root}/{{path:path}}" for root in PASSED_ROOTS)
-"""Everything else of a provider's API: see `recto.gateway.passthrough`."""
+"""Everything else of a provider's API: see `recto.gateway.endpoints.passthrough`."""
 
 
 def thread_path(call: ThreadCall) -> str:

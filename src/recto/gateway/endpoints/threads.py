@@ -25,8 +25,7 @@ from recto.formats.registry import FORMATS
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import JsonResponse, error_response
 from recto.gateway.middleware.auth import thread_path
-from recto.gateway.request import read_object
-from recto.gateway.session_id import valid_name
+from recto.gateway.request import read_object, valid_name
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint, base_name
 from recto.transcript.events import requested_by

@@ -24,10 +24,10 @@ from recto.formats.message import text_in
 from recto.gateway.api_keys import OPEN_PATHS, SHARED_PATHS, Key
 from recto.gateway.errors import coded_response, denied, error_code, error_response
 from recto.gateway.middleware.auth import BODY, KEY, PREFIX_PATH, UPLOAD
-from recto.gateway.middleware.proxies import TrustedProxies
+from recto.gateway.middleware.origin import TrustedProxies
 from recto.gateway.request import read_object
-from recto.gateway.request_record import record_of
 from recto.gateway.responses import CONNECTION, DISCONNECTED_CODE, ClientConnection, unless_disconnected
+from recto.gateway.telemetry import record_of
 from recto.gateway.upstreams.http import HttpUpstream, Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 
 _T = TypeVar("_T")

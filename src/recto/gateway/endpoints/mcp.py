@@ -18,7 +18,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.errors import MCP_PATH
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
-from recto.gateway.session_id import own_name
+from recto.gateway.request import own_name
 from recto.mcp.context import McpContext
 from recto.mcp.http import McpEndpoint
 

@@ -1,7 +1,7 @@
 """Tool definitions that are left out of requests while they cost more than the budget's share for tools.
 
 Tools that the prompt does not use are left out, and the model searches for them with the gateway's own tool
-(`recto.gateway.recall_tool`). The tool list is the beginning of the prefix that providers cache, so it is decided once:
+(`recto.gateway.own_tools`). The tool list is the beginning of the prefix that providers cache, so it is decided once:
 in the first request above the share, when the client brings other tools, and at a relief, which writes most of the
 prefix again anyway. In between it only grows: by a tool that the model searches for or calls, or that a request names.
 Such a tool is appended behind the others, whose bytes stay. A list that was sent whole stays whole until a relief.

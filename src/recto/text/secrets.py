@@ -112,7 +112,7 @@ _URL = lazy_re(r"://[^\s/:@\"'<>]{0,64}:([^\s/@\"'<>]{3,128})@")
 _BEARER = lazy_re(
     r"(?i:bearer|basic|(?<=: )token)[ \t]{1,3}(?=[A-Za-z_.~+/-]{0,60}[0-9])([A-Za-z0-9_.~+/-]{20,2000}={0,2})"
 )
-_MIN_MARKED_CHARS = 20
+MIN_MARKED_CHARS = 20
 """Characters of the shortest word that contains a key with a mark."""
 _MAX_SPLIT_CHARS = 1 << 20
 """Characters of a text that is split into words."""
@@ -132,6 +132,10 @@ _ROOTS = {
     for root in ("pass", "pwd", "key", "secret", "token", "contrase", "senha", "пароль", "密码")
 }
 """The same names by a common substring, so that most of them need not be searched."""
+CUES = ("PRIVATE", *_DIVIDED_MARKS.values())
+CASELESS_CUES = ("aws", "bearer", "basic", "://", "@", *_ROOTS)
+"""A word that is shorter than `MIN_MARKED_CHARS` and has none of either is of no account to `may_hold_secrets`; the
+latter are in lower case, whatever case the word has."""
 _ASSIGNED = lazy_re(
     r"(?:[_-]?[A-Za-z0-9]{1,12}){0,2}+(?:\\?[\"'`*]|\]){0,2}[ \t]{0,3}(?:=>|:=|[:=：])[ \t*]{0,3}"
     r"(?:\\?([\"'`])([^\s\"'`\\]{6,200})\\?\1|([^\s\"'`,;<>(){}\[\]\\]{8,200})(?![\"'`(\[{]))"
@@ -176,13 +180,16 @@ def find_secrets(text: str) -> list[SecretSpan]:
 
 
 def may_hold_secrets(text: str, chunks: str) -> bool:
-    """Whether `find_secrets` might find any; far quicker. `chunks` are the `distinct_chunks` of the text."""
+    """Whether `find_secrets` might find any; far quicker.
+
+    `chunks` are the `distinct_chunks` of the text; those without cues may be missing.
+    """
     lowered = chunks.lower()
     if "aws" in lowered or "bearer" in lowered or "basic" in lowered or "PRIVATE" in chunks:
         return True
     if "://" in chunks and "@" in chunks:
         return True
-    long_words = " ".join([word for word in chunks.split() if len(word) >= _MIN_MARKED_CHARS])
+    long_words = " ".join([word for word in chunks.split() if len(word) >= MIN_MARKED_CHARS])
     if long_words and (any(mark in long_words for mark in _MARKS) or _DISCORD.search(long_words)):
         return True
     if any(start in chunks and mark in text for mark, start in _DIVIDED_MARKS.items()):
@@ -210,7 +217,7 @@ def _all_spans(text: str) -> list[SecretSpan]:
     spans: list[SecretSpan] = []
     long_words = text
     if len(text) <= _MAX_SPLIT_CHARS:
-        long_words = " ".join([word for word in text.split() if len(word) >= _MIN_MARKED_CHARS])
+        long_words = " ".join([word for word in text.split() if len(word) >= MIN_MARKED_CHARS])
     if long_words:
         for form in _FORMATS:
             if form.mark in long_words:

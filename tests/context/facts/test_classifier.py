@@ -256,3 +256,32 @@ def test_each_correction_takes_back_its_own_statement_most():
 @given(st.text(), st.text())
 def test_the_likelihood_is_between_0_and_1(later, earlier):
     assert 0.0 <= supersession_score(later, earlier) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        ("the password = hunter2!x of the box", Mark.SECRET),
+        ("postgres://joe:s3cr3t@db.example/x", Mark.SECRET),
+        ("Authorization: Bearer abcdefghij1234567890", Mark.SECRET),
+        ("token ghp_" + "a1B2" * 9 + " “works”", Mark.SECRET),
+        ("sig=" + "a%2B7" * 12, Mark.SECRET),
+        ("3 failed, 4 passed", Mark.ERROR),
+        ("ValueError: no", Mark.ERROR),
+        ("  error: no", Mark.ERROR),
+        ("ok\nbash: nope: command not found", Mark.ERROR),
+        ("the process exited with code 3", Mark.ERROR),
+    ],
+)
+def test_words_that_were_read_before_hide_no_secret_and_no_failure(text, mark):
+    for word in (*text.split(), text, *text.split("\n")):  # each is remembered, where it is harmless alone
+        classify(word, "tool")
+    assert classify(text, "tool") == mark
+    assert classify(f"all is well here, {text}", "tool") & Mark.SECRET == mark & Mark.SECRET
+
+
+@pytest.mark.parametrize(
+    "text", ["0 failed, 4 passed", "0 errors", "an error: no", "exit 0", "FAILEDx", "my ValueError"]
+)
+def test_words_about_failures_are_none(text):
+    assert classify(text, "tool") == Mark.NONE

@@ -7,6 +7,7 @@ Wording is weak evidence, so marks that raise a message's rank are only given to
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import chain
 
@@ -16,7 +17,7 @@ from recto.context.facts.types import Mark
 from recto.text.analyzer import distinct_chunks, words_of
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
-from recto.text.secrets import find_secrets, may_hold_secrets
+from recto.text.secrets import CASELESS_CUES, CUES, MIN_MARKED_CHARS, find_secrets, may_hold_secrets
 from recto.transcript.entries import Role
 
 _MAX_OWN_CHARS = 3_000
@@ -55,16 +56,18 @@ _QUESTION_START = lazy_re(
     r"\W{0,4}(?:what|who|whom|whose|which|when|where|why|how|is|are|was|were|do|does|did|can|could|would|will|should|shall"
     r"|may|have|has)\s\S+\s\S"
 )
-_FAILURE = lazy_re(
-    r"^Traceback \(most recent call last\)|^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b(?::"
-    r"|$)|^\s{0,8}(?:error|fatal|panic|ERROR|FATAL|Error)(?:\[\w+\])?:"
-    r"|^\s{0,4}(?:FAILED|FAIL)[: \t]|\b\d+ (?:failed"
-    r"|errors?)\b(?<!\b0 failed)(?<!\b0 errors)(?<!\b0 error)|\b[Ee]xit(?:ed)?(?: with)?(?: code"
-    r"| status)?:? [1-9]\d{0,2}\b|\bsegmentation fault|\bSegmentation fault"
-    r"|\b[Pp]ermission denied\b|\bNo such file or directory\b|: command not found\b|^npm ERR!"
-    r"|\berror TS\d+|\berror\[E\d+\]|\bE(?:CONNREFUSED|NOENT|ACCES|TIMEDOUT|ADDRINUSE)\b|^--- FAIL:",
-    re.MULTILINE,
+_FAILURE_LINE = lazy_re(
+    r"Traceback \(most recent call last\)|(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b(?::"
+    r"|$)|\s{0,8}(?:error|fatal|panic|ERROR|FATAL|Error)(?:\[\w+\])?:|\s{0,4}(?:FAILED|FAIL)[: \t]|npm ERR!|--- FAIL:"
 )
+"""How a line begins that reports a failure."""
+_FAILURE = lazy_re(
+    r"\b(?:\d+ (?:failed|errors?)\b(?<!\b0 failed)(?<!\b0 errors)(?<!\b0 error)"
+    r"|[Ee]xit(?:ed)?(?: with)?(?: code| status)?:? [1-9]\d{0,2}\b|[Ss]egmentation fault|[Pp]ermission denied\b"
+    r"|No such file or directory\b|error TS\d+|error\[E\d+\]|E(?:CONNREFUSED|NOENT|ACCES|TIMEDOUT|ADDRINUSE)\b)"
+    r"|: command not found\b"
+)
+"""What reports a failure anywhere in a line."""
 
 
 _FAILURE_CUES = {
@@ -76,6 +79,40 @@ _FAILURE_CUES = {
     )
 }
 """What every failure contains, and the longest word of it."""
+_CASED_CUES = (*CUES, *_FAILURE_CUES.values())
+_MAX_HARMLESS = 100_000
+"""Chunks that are remembered."""
+
+
+class _HarmlessChunks:
+    """Remembers chunks of texts that are no part of a secret or a failure: most of a text was read before."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def others(self, chunks: Collection[str]) -> str:
+        """The chunks that may be part of a secret or a failure."""
+        known = self._known
+        if known.issuperset(chunks):
+            return ""
+        unknown = [chunk for chunk in chunks if chunk not in known]
+        text = " ".join(unknown)
+        lowered = text.lower()
+        suspects = {chunk for chunk in unknown if len(chunk) >= MIN_MARKED_CHARS}
+        for cue in _CASED_CUES:
+            if cue in text:
+                suspects.update([chunk for chunk in unknown if cue in chunk])
+        for cue in CASELESS_CUES:
+            if cue in lowered:
+                suspects.update([chunk for chunk in unknown if cue in chunk.lower()])
+        if len(known) + len(unknown) > _MAX_HARMLESS:
+            # Other threads may be reading the old set, so it is replaced and not cleared.
+            known = self._known = set()
+        known.update([chunk for chunk in unknown if chunk not in suspects])
+        return " ".join(suspects)
+
+
+_harmless = _HarmlessChunks()
 
 
 def classify(text: str, role: Role) -> Mark:
@@ -83,9 +120,9 @@ def classify(text: str, role: Role) -> Mark:
     if role == "event":
         return Mark.NONE
     clipped = clip_middle(text, _MAX_READ_CHARS)
-    chunks = distinct_chunks(clipped)
-    marks = Mark.SECRET if may_hold_secrets(clipped, chunks) and find_secrets(clipped) else Mark.NONE
-    if role != "system" and _reports_failure(clip_middle(text, _MAX_OWN_CHARS), chunks):
+    chunks = _harmless.others(distinct_chunks(clipped))
+    marks = Mark.SECRET if chunks and may_hold_secrets(clipped, chunks) and find_secrets(clipped) else Mark.NONE
+    if chunks and role != "system" and _reports_failure(clip_middle(text, _MAX_OWN_CHARS), chunks):
         marks |= Mark.ERROR
     wordings = _WORDINGS_BY_ROLE[role]
     if wordings:
@@ -102,9 +139,9 @@ def classify(text: str, role: Role) -> Mark:
 
 def _reports_failure(text: str, chunks: str) -> bool:
     cues = [cue for cue, word in _FAILURE_CUES.items() if word in chunks and cue in text]
-    # No failure spans two lines, and few lines have a cue: the pattern is slow.
-    lines = text.split("\n") if cues else ()
-    return any(any(cue in line for cue in cues) and _FAILURE.search(line) is not None for line in lines)
+    # No failure spans two lines, and few lines have a cue: the patterns are slow.
+    lines = [line for line in text.split("\n") if any(cue in line for cue in cues)] if cues else ()
+    return any(_FAILURE_LINE.match(line) or _FAILURE.search(line) for line in lines)
 
 
 def _matches(prose: str, wording: Wording) -> bool:

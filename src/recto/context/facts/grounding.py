@@ -322,7 +322,11 @@ _MIN_QUOTED_WORDS = 4
 """Words of the shortest quotation that is checked: fewer are a name, a term or a figure of speech."""
 _MAX_ERROR_WORDS = 4
 """Words of an error message that are compared; authors continue in their own words after it."""
-_PUNCTUATION_TO_SPACE = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) != "_"}
+_FOLDED = bytes(
+    ord(chr(code).lower()) if code < 128 and (chr(code).isalnum() or chr(code) == "_") else ord(" ")
+    for code in range(256)
+)
+"""Of ASCII text: letters in lower case, and a space for punctuation."""
 _NON_WORD = lazy_re(r"[\W]+")
 _ESCAPES = lazy_re(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])")
 """Line breaks and quotes as JSON escapes them."""
@@ -412,8 +416,9 @@ def _trim_url(url: str) -> str:
 def fold_words(text: str) -> str:
     """The words of a text in lower case, separated by single spaces."""
     text = _ESCAPES.sub(" ", text) if "\\" in text else text
-    spaced = text.translate(_PUNCTUATION_TO_SPACE) if text.isascii() else _NON_WORD.sub(" ", text)
-    return " ".join(spaced.lower().split())
+    if text.isascii():
+        return b" ".join(text.encode("ascii").translate(_FOLDED).split()).decode("ascii")
+    return " ".join(_NON_WORD.sub(" ", text).lower().split())
 
 
 def _error_start(error: str) -> str:

@@ -22,12 +22,11 @@ from recto.context.window.cache_cost import call_price, stable_prefix
 from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import MessageCache
 from recto.errors import WindowOverflow
-from recto.formats import read
+from recto.formats import problems, read
 from recto.formats.anthropic import ANTHROPIC
-from recto.formats.ordering import arrange
-from recto.formats.rendering import render_arrangement
+from recto.formats.arrangement import arrange
+from recto.formats.prompt_layout import render_arrangement
 from recto.formats.session_files import read_file
-from recto.formats.validation import problems
 from recto.tokens.meter import Meter
 from recto.tokens.model_card import ModelCard
 

@@ -33,7 +33,7 @@ from bench.recall import (
     spoken,
 )
 from bench.recall_data import DATA, chat_questions, chats, conversations, recall_all
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.formats.session_files import read_file
 from recto.formats.session_files.types import SourceEntry
 from recto.lab.action_support import referents

@@ -17,10 +17,9 @@ from typing import Any
 
 from recto.config import Settings
 from recto.config.factory import make_meter
-from recto.formats import read
+from recto.formats import problems, read
 from recto.formats.message import Message
 from recto.formats.openai_chat import CHAT
-from recto.formats.validation import problems
 from recto.tokens.meter import Meter
 
 MODEL = "gpt-4o"

@@ -17,9 +17,8 @@ from recto.config import Settings
 from recto.config.factory import make_meter
 from recto.engine.session import Session
 from recto.errors import StoreError
-from recto.formats import DEFAULT_FORMAT, read
+from recto.formats import DEFAULT_FORMAT, problems, read
 from recto.formats.openai_chat import CHAT
-from recto.formats.validation import problems
 from recto.transcript.entries import MESSAGE
 
 MODEL = "gpt-4o"

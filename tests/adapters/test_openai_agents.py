@@ -19,8 +19,8 @@ from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, q
 import recto
 from recto.adapters.openai_agents import RectoInputFilter, RectoSession
 from recto.errors import SettingsError, StoreError
+from recto.formats import problems
 from recto.formats.openai_responses import OPENAI_RESPONSES, RESPONSES
-from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."
 set_tracing_disabled(True)

@@ -19,8 +19,8 @@ from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, q
 import recto
 from recto.adapters.strands import RectoConversationManager, read, written
 from recto.errors import SettingsError, StoreError, WindowOverflow
+from recto.formats import problems
 from recto.formats.anthropic import ANTHROPIC, ANTHROPIC_MESSAGES
-from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."
 

@@ -10,8 +10,8 @@ from bench.gateway_load import Load, Talk, Took, measured
 from bench.gateway_upstream import Canned, answer, reply_text
 
 from bench import gateway, gateway_peer
+from recto.formats import problems
 from recto.formats.openai_chat import CHAT
-from recto.formats.validation import problems
 
 
 def ran(load: Load) -> Took:

@@ -8,7 +8,7 @@ from bench.prefix import Tally, Trimming, replay
 
 from recto.config import load
 from recto.config.factory import make_meter
-from recto.formats.validation import problems
+from recto.formats import problems
 
 METER = make_meter(load(environ={}, arguments={"model": "claude-sonnet-4-5"}))
 

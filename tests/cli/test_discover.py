@@ -13,7 +13,7 @@ from tests.cli.calling import called_at
 
 from recto.adapters.agent_files import AgentFileWatch, find_agent_files
 from recto.cli.main import EXIT_INPUT
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.formats.session_files.types import microseconds
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import Draft

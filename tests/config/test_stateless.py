@@ -10,7 +10,7 @@ import pytest
 import recto
 from recto.context.policies.scorers import SCORERS
 from recto.errors import InputError, SettingsError
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.testing import scripted_session
 
 MODEL = "gpt-4o"

@@ -12,8 +12,8 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 import recto
 from recto.engine.projection import TRIMMED
 from recto.formats import FORMATS as BY_NAME
+from recto.formats import problems
 from recto.formats.tool_calls import NewToolCall, NewToolResult
-from recto.formats.validation import problems
 from recto.transcript.entries import MESSAGE
 
 ROWS = "\n".join(f"10:00:{number % 60:02} INFO checked=row_{number} size={number * 7}" for number in range(600))

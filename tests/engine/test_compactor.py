@@ -13,7 +13,7 @@ from recto.context.compaction.fidelity import FIDELITY_ALARM, FIDELITY_GATE, Que
 from recto.engine.projection import DECISIONS
 from recto.engine.report import compressions
 from recto.errors import InputError, ModelFailed
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.recall.quoting import HEADER
 from recto.testing import ScriptedModel, scripted_session
 

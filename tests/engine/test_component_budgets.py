@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import recto
 from recto.context.window.state import lasting_tokens
 from recto.errors import SettingsError
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.testing import scripted_session
 
 MODES = ("sliding_window", "auto_compact", "zones")

@@ -22,8 +22,7 @@ from recto.errors import (
     WindowOverflow,
     WrongSession,
 )
-from recto.formats import FORMATS, format_named, read
-from recto.formats.validation import problems
+from recto.formats import FORMATS, format_named, problems, read
 from recto.models import weights
 from recto.models.chat import SMALL, ChatChoice, embedded_model_for
 from recto.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ from recto.context.window.state import seqs_in
 from recto.engine.decision_view import decision_view
 from recto.engine.projection import DECISIONS
 from recto.errors import InputError
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 
 
 @pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])

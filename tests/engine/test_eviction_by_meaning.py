@@ -15,7 +15,7 @@ from recto.config import load
 from recto.config.factory import open_session
 from recto.context.window.state import seqs_in
 from recto.errors import EmbedderFailed
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.models import weights
 from recto.models.embedders import EmbedderChoice, embedder_for
 from recto.stores.memory import MemoryStore

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import recto
 from recto.errors import WindowOverflow
-from recto.formats import detect
-from recto.formats.validation import problems
+from recto.formats import detect, problems
 
 GEMINI, MODEL = "google.gemini", "gemini-2.5-pro"
 

@@ -13,8 +13,8 @@ import pytest
 
 import recto
 from recto.errors import SettingsError
+from recto.formats import problems
 from recto.formats.openai_chat import CHAT
-from recto.formats.validation import problems
 from recto.testing import scripted_session
 from recto.transcript.entries import MESSAGE
 

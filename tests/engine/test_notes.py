@@ -8,7 +8,7 @@ import pytest
 
 import recto
 from recto.errors import InputError, SettingsError
-from recto.formats.validation import problems
+from recto.formats import problems
 
 SMALL = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
 

@@ -21,7 +21,7 @@ from recto.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.testing import FakeClock, scripted_session
 from recto.transcript.events import new_id
 from recto.transcript.hash_chain import EMPTY_HEAD

@@ -8,7 +8,7 @@ import pytest
 
 import recto
 from recto.errors import SettingsError
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.testing import scripted_session
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}

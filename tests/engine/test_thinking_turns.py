@@ -13,7 +13,7 @@ from recto.config.factory import open_session
 from recto.context.window.report import list_token_holders
 from recto.engine.audit import audit
 from recto.errors import SettingsError
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.stores.memory import MemoryStore
 
 MODELS = {

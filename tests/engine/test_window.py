@@ -19,7 +19,7 @@ from recto.engine.context_window_manager import ContextWindowManager
 from recto.engine.pagination import entry_page
 from recto.engine.projection import DECISIONS
 from recto.errors import AppendConflict, InputError, SettingsError, WindowOverflow
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.recall.quoting import HEADER
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock, scripted_session

@@ -8,7 +8,7 @@ import pytest
 
 import recto
 from recto.engine.projection import DECISIONS
-from recto.formats.validation import problems
+from recto.formats import problems
 
 WINDOW = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
 RULE = "Never push to main without my approval."

@@ -21,12 +21,11 @@ from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
-from recto.formats import FORMATS
+from recto.formats import FORMATS, problems
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.validation import problems
 from recto.tokens.meter import Frame, Meter
 
 SHARDS = 4

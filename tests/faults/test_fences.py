@@ -13,7 +13,7 @@ import re
 import pytest
 
 import recto
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.gateway.api_keys import Key, Keys
 from recto.recall import quoting
 from recto.recall.quoting import FOOTER, HEADER, Excerpt, render_quotation

@@ -20,8 +20,8 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 import recto
 from recto.errors import MalformedMessage, MediaRefused
+from recto.formats import problems
 from recto.formats.media import media_in
-from recto.formats.validation import problems
 from recto.tokens import media_limits
 from recto.tokens.media_limits import LIMITS, MediaLimits
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from recto.context.window.units import WindowMessage
 from recto.formats import format_named
+from recto.formats.arrangement import Arrangement, arrange
 from recto.formats.message import fields_of
-from recto.formats.ordering import Arrangement, arrange
-from recto.formats.rendering import render_arrangement
+from recto.formats.prompt_layout import render_arrangement
 
 CHAT, RESPONSES, ANTHROPIC, GEMINI = WIRES = ("openai.chat", "openai.responses", "anthropic.messages", "google.gemini")
 ADJACENCY = {CHAT: "strict", RESPONSES: "anywhere", ANTHROPIC: "merging", GEMINI: "merging"}

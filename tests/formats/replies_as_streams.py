@@ -11,7 +11,7 @@ from typing import Final
 from recto.errors import MalformedMessage
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.convert import AnthropicEvents
-from recto.formats.convert.stream_types import text_chunks
+from recto.formats.convert.types import text_chunks
 from recto.formats.gemini import GEMINI
 from recto.formats.json_spans import Json, elements_of, member_at, parse, text_of
 from recto.formats.message import json_of, object_in, text_in

@@ -14,11 +14,10 @@ from tests.formats.answer_strategies import ANTHROPIC, ARGUMENTS, CHAT, NAMES, P
 from tests.formats.replies_as_streams import as_stream
 
 from recto.errors import CannotCross, InputError
-from recto.formats import canonical, format_named, open_body, read_reply
+from recto.formats import canonical, format_named, open_body, problems, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
 from recto.formats.convert.types import ResponseIds
 from recto.formats.sse import SseReader, sse
-from recto.formats.validation import problems
 
 WIRES = [CHAT, RESPONSES, ANTHROPIC]
 ROADS = [(source, target) for source in WIRES for target in WIRES if source != target]

@@ -21,12 +21,11 @@ from tests.formats.arrangements import (
 )
 from tests.formats.format_strategies import BLOCKS, ITEMS, MESSAGES
 
-from recto.formats import format_named, read
+from recto.formats import format_named, problems, read
+from recto.formats.arrangement import SyntheticResult, arrange
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark, without_cache_marks
-from recto.formats.ordering import SyntheticResult, arrange
-from recto.formats.rendering import render_arrangement
+from recto.formats.prompt_layout import render_arrangement
 from recto.formats.session_files import read_file
-from recto.formats.validation import problems
 
 MARK = b'{ "type" : "ephemeral" }'
 EXPLICIT = b'{"mode": "explicit",  "ttl": "30m"}'

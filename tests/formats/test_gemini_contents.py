@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from recto.formats import address_at, canonical, detect, read
-from recto.formats.gemini import GEMINI, addressing, message
+from recto.formats import address_at, canonical, detect, problems, read
+from recto.formats.gemini import GEMINI, message, request
 from recto.formats.json_spans import parse
 from recto.formats.media import media_in, with_placeholders
-from recto.formats.validation import problems
 
 
 def raw(fields):
@@ -128,10 +127,10 @@ def test_a_body_comes_out_of_its_address_as_it_went_in(body, stream):
     method = "streamGenerateContent" if stream else "generateContent"
     _, address = address_at(f"/v1beta/models/gemini-3-pro:{method}", "alt=sse&key=rk-1&x=%C3%A4")
     assert address.query == "alt=sse&key=rk-1&x=%C3%A4"
-    enclosed = addressing.enclose(address, body.encode())
+    enclosed = request.enclose(address, body.encode())
     fields = parse(enclosed.decode())
     assert (fields["model"], fields["stream"]) == ("gemini-3-pro", stream)
-    path, query, out = addressing.address(enclosed, address.query)
+    path, query, out = request.upstream_address(enclosed, address.query)
     assert path == f"/v1beta/models/gemini-3-pro:{method}"
     assert query == ("x=%C3%A4&alt=sse" if stream else "x=%C3%A4")
     expected = {key: value for key, value in json.loads(body).items() if key not in ("model", "stream")}
@@ -143,6 +142,6 @@ def test_a_body_comes_out_of_its_address_as_it_went_in(body, stream):
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff{", b'{"model":', b'{"stream": 1, ]', b"null"])
 def test_what_is_no_body_is_left_to_the_parser(body):
     _, address = address_at("/v1/models/m:generateContent", "")
-    assert isinstance(addressing.enclose(address, body), bytes)
+    assert isinstance(request.enclose(address, body), bytes)
     assert address_at("/v1/models", "") is None
     assert address_at("/v1/chat/completions", "") is None

@@ -9,9 +9,9 @@ from tests.formats.arrangements import ADJACENCY, CHAT, EVENTS, WIRES, fine_conv
 from tests.formats.test_edits import real_sessions
 
 from recto.formats import format_named
+from recto.formats.arrangement import Arrangement, Keep, SyntheticResult, arrange
 from recto.formats.message import fields_of
-from recto.formats.ordering import Arrangement, Keep, SyntheticResult, arrange
-from recto.formats.rendering import LaidLine, LaidNote, PromptLayout, render_arrangement
+from recto.formats.prompt_layout import LaidLine, LaidNote, PromptLayout, render_arrangement
 
 NOTE = b'{"role": "user", "content": "[Recalled.]"}'
 MANY = st.sampled_from([1, 3, 8, 32])

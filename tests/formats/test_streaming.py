@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from tests.formats.answer_strategies import ANTHROPIC, CHAT, GEMINI, REPLIES, RESPONSES
 from tests.formats.replies_as_streams import as_stream
 
-from recto.formats import FORMATS, canonical, format_named, read_reply
+from recto.formats import FORMATS, canonical, format_named, problems, read_reply
 from recto.formats.json_spans import text_of
 from recto.formats.response import Usage
 from recto.formats.sse import SseEvent, SseReader, sse
-from recto.formats.validation import problems
 
 ASKED = {"role": "user", "content": "go"}
 

@@ -8,9 +8,8 @@ import pytest
 from tests.formats.arrangements import ANTHROPIC, CHAT, RESPONSES, WIRES, written
 
 from recto.errors import MalformedMessage
-from recto.formats import format_named
+from recto.formats import format_named, problems
 from recto.formats.message import fields_of
-from recto.formats.validation import problems
 
 USER = ("user",)
 CALLS = ("assistant", ["c1", "c2"], "speaks")

@@ -17,13 +17,13 @@ from recto.config.settings import GatewaySettings
 from recto.engine.exporter import export_recto
 from recto.engine.fork import fork
 from recto.errors import InputError, UnknownKey
-from recto.formats.entry_text import list_sessions
 from recto.gateway.api_keys import SESSION, Key, Keys
 from recto.gateway.middleware.auth import Guard
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.testing import FakeClock
 from recto.transcript.events import event
+from recto.transcript.session_keys import list_sessions
 
 DAY = 24 * 3600 * 1_000_000
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.transcript.entries import MESSAGE
 
 GEMINI = "google.gemini"

@@ -20,11 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from recto.formats import problems
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.validation import problems
 
 _REPEATED: dict[str, Any] = {
     "previous_response_id": None,

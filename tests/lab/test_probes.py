@@ -10,11 +10,10 @@ from recto.config import load
 from recto.config.factory import open_session
 from recto.engine.prompt_builder import Prompt
 from recto.errors import WindowOverflow
-from recto.formats import format_named
+from recto.formats import format_named, problems
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.validation import problems
 from recto.lab.probes import Need, ProbeCounts, ProbeRun, SimulatedTurn, run_probes, total_counts
 from recto.lab.simulation import AGENTS, simulate
 from recto.stores.memory import MemoryStore

@@ -16,9 +16,8 @@ from recto.engine.compactor import Compactor
 from recto.engine.prompt_builder import MessageCache
 from recto.engine.window import Window
 from recto.errors import WindowOverflow
-from recto.formats import format_named, read
+from recto.formats import format_named, problems, read
 from recto.formats.session_files import read_file
-from recto.formats.validation import problems
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 from recto.tokens.model_registry import Registry

@@ -9,11 +9,10 @@ from itertools import chain
 import pytest
 
 from recto.errors import InputError
-from recto.formats import read
+from recto.formats import problems, read
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.validation import problems
 from recto.lab.probes import NEED_KINDS, SimulatedTurn
 from recto.lab.simulation import AGENTS, limit_tokens, simulate
 

@@ -12,7 +12,7 @@ from tests.gateway.gateways import Running, gateway
 from tests.hostile_texts import acts, spoil
 from tests.mcp.serving import MAIN, MODEL, SECONDS, Asking, asking, opened, over_http
 
-from recto.formats.recto_tools import TOOLS
+from recto.formats.tools import MCP_TOOLS
 from recto.recall.quoting import FOOTER, HEADER
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -110,7 +110,7 @@ def test_a_key_that_may_only_read_is_offered_and_allowed_nothing_else(running):
     with asked_with(running, running.key(rights=frozenset({"read"}))) as client:
         listed = [tool.name for tool in client.asked("list_tools").tools]
         assert all(tool.annotations.read_only_hint for tool in client.asked("list_tools").tools)
-        assert set(TOOLS) - set(listed) == {"note", "judge", "pin", "unpin", "checkpoint", "restore"}
+        assert set(MCP_TOOLS) - set(listed) == {"note", "judge", "pin", "unpin", "checkpoint", "restore"}
         before = running.store.head(MAIN).seq
         assert "may only read" in client.refused("note", text="x")
         assert "may only read" in client.refused("pin", entries=[1])

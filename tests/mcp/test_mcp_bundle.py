@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from tests.mcp.serving import ENVIRONMENT, asking
 from tools import make_mcp_bundle as made
 
-from recto.formats.recto_tools import TOOLS
+from recto.formats.tools import MCP_TOOLS
 from recto.version import DISTRIBUTION, __version__
 
 SCHEMAS = made.ROOT / "build" / "mcp-schemas"
@@ -39,7 +39,7 @@ def test_the_entry_for_the_registry_is_what_the_code_says():
 def test_the_bundle_names_every_tool_and_the_package_of_the_same_version(tmp_path):
     files = unpacked(tmp_path)
     manifest = json.loads(files["manifest.json"])
-    assert tuple(tool["name"] for tool in manifest["tools"]) == TOOLS
+    assert tuple(tool["name"] for tool in manifest["tools"]) == MCP_TOOLS
     assert manifest["server"]["entry_point"] in files
     (dependency,) = tomllib.loads(files["pyproject.toml"])["project"]["dependencies"]
     requirement = Requirement(dependency)
@@ -70,5 +70,5 @@ def test_the_server_in_the_bundle_starts_and_answers(tmp_path):
     arguments = [str(tmp_path / made.manifest()["server"]["entry_point"])]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
     with asking(stdio_client(server), tmp_path) as client:
-        assert tuple(tool.name for tool in client.asked("list_tools").tools) == TOOLS
+        assert tuple(tool.name for tool in client.asked("list_tools").tools) == MCP_TOOLS
         assert client.told("note", kind="decisions", text="The port is 8443.")["seq"]

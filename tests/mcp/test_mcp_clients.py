@@ -30,7 +30,7 @@ from tests.mcp.serving import (
 )
 
 from recto.config.factory import SystemClock
-from recto.formats.recto_tools import TOOLS
+from recto.formats.tools import MCP_TOOLS
 from recto.mcp._tasks import EXTENSION, TaskParams, TaskState
 from recto.recall.quoting import FOOTER, HEADER
 from recto.stores.sqlite import SqliteStore
@@ -93,7 +93,7 @@ def fresh(client) -> str:
 
 def test_every_tool_says_what_it_may_touch_and_what_it_gives(client):
     listed = {tool.name: tool for tool in client.asked("list_tools").tools}
-    assert tuple(listed) == TOOLS
+    assert tuple(listed) == MCP_TOOLS
     for name, tool in listed.items():
         assert tool.title
         assert len(tool.description) > 40
@@ -366,7 +366,7 @@ def test_an_older_client_is_told_everything_too(older, transport, tmp_path, requ
     assert told["sdk"].startswith("1.")
     assert told["protocol"] < "2026"
     assert told["server"] == "recto"
-    assert tuple(told["tools"]) == TOOLS
+    assert tuple(told["tools"]) == MCP_TOOLS
     assert all(hints == [name in READING, False, True] for name, hints in told["tools"].items())
     failed = {name for name, one in told["called"].items() if one["error"]}
     assert failed == {"restore"}  # what it names is no decision

@@ -8,17 +8,17 @@ import pytest
 
 import recto
 from recto.engine.projection import DECISIONS
-from recto.formats.recto_tools import TOOLS, is_own_tool
+from recto.formats.tools import MCP_TOOLS, is_own_tool
 from recto.mcp import tools
 
 RESULT = "What was said about kestrel, word for word. " * 120
 
 
 def test_the_table_of_tools_and_the_names_that_trimming_knows_are_the_same():
-    assert tuple(tool.name for tool in tools.TOOLS) == TOOLS
+    assert tuple(tool.name for tool in tools.TOOLS) == MCP_TOOLS
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", MCP_TOOLS)
 def test_a_tool_is_known_however_a_host_writes_its_name(tool):
     for written in (f"mcp__recto__{tool}", f"mcp_recto_{tool}", f"recto_{tool}", f"recto.{tool}", f"recto__{tool}"):
         assert is_own_tool(written)

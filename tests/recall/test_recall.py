@@ -11,7 +11,7 @@ import pytest
 
 import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
-from recto.formats.validation import problems
+from recto.formats import problems
 from recto.recall._message_rows import MessageRows
 from recto.recall.quoting import FOOTER, HEADER
 from recto.recall.stemmer import PorterLexicon

@@ -25,8 +25,7 @@ from recto.engine.projection import DECISIONS
 from recto.engine.prompt_diff import prompt_after
 from recto.engine.verification import verify
 from recto.engine.window_view import entry_history, window_view
-from recto.formats.entry_text import entry_text
-from recto.formats.validation import problems
+from recto.formats import entry_text, problems
 from recto.gateway.api_keys import Keys
 from recto.recall.quoting import HEADER
 from recto.sample import MODEL, SESSION, load_sample, sample_week

@@ -16,7 +16,7 @@ from recto.engine.projection import RESTORED
 from recto.engine.prompt_diff import prompt_after
 from recto.engine.session import Session
 from recto.engine.window_view import entry_history, window_view
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.sample import MODEL, SESSION, sample_week
 from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore

@@ -19,7 +19,7 @@ _MAX_CHOICES = 200
 def complete_sessions(context: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
     """Returns the sessions of the store that start with a prefix."""
     from recto.config.factory import open_store  # noqa: PLC0415
-    from recto.formats.entry_text import list_sessions  # noqa: PLC0415
+    from recto.transcript.session_keys import list_sessions  # noqa: PLC0415
 
     try:
         with closing(open_store(_settings(context), create=False)) as store:

@@ -19,7 +19,7 @@ from recto.config.factory import make_importer, model_card, open_session, open_s
 from recto.engine.exporter import export_recto
 from recto.engine.session import Session
 from recto.engine.verification import verify
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall.quoting import HEADER
 from recto.testing import scripted_session
 from recto.transcript.entries import MESSAGE, Entry

@@ -24,8 +24,8 @@ from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
 from recto.engine.importer import Importer, ImportResult
 from recto.errors import InputError, RectoError
-from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import list_sessions
 from recto.transcript.sources import SessionSource
 
 

@@ -15,7 +15,7 @@ from recto.cli._common import MCP_PACKAGES, program_command, require_packages, s
 from recto.cli.completion import complete_models
 from recto.cli.console import out, safe
 from recto.config import Settings
-from recto.formats.recto_tools import SERVER
+from recto.formats.tools import MCP_SERVER
 from recto.mcp.client_config import (
     BY_NAME,
     CLIENTS,
@@ -172,7 +172,7 @@ def _served_as(context: click.Context) -> str:
 
 def _server_name(context: click.Context) -> str:
     """Returns the name that the client has for the server: Codex looks for its own calls by the server's name."""
-    return _served_as(context) or SERVER
+    return _served_as(context) or MCP_SERVER
 
 
 def _remote(url: str, key_env: str) -> ServerSpec:

@@ -27,7 +27,7 @@ from recto.cli.serve import LISTENS, PAGE
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, open_store
 from recto.errors import SettingsError, StoreError
-from recto.formats.entry_text import list_sessions
+from recto.transcript.session_keys import list_sessions
 
 _STOP_SECONDS = 20.0
 """How long the gateway may take to finish what it has begun."""

@@ -23,10 +23,10 @@ from recto.engine.titles import rename_draft, titles_of
 from recto.engine.verification import Verification, verify
 from recto.engine.views.models import SessionListItem, full_entry, session_item
 from recto.errors import MalformedFile, StoreError, UnknownSession
-from recto.formats.entry_text import entry_text, list_sessions
+from recto.formats import entry_text
 from recto.transcript.entries import Entry, Head, session_key
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_internal
+from recto.transcript.session_keys import is_internal, list_sessions
 from recto.transcript.tenancy import operator_key
 
 _TITLE_WIDTH = 62

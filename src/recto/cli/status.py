@@ -15,11 +15,11 @@ from recto.cli.console import format_time, out, safe
 from recto.config import Settings, settings_files
 from recto.config.factory import open_store
 from recto.errors import StoreError, StoreMissing
-from recto.formats.entry_text import list_sessions
 from recto.models import weights
 from recto.models.chat import SMALL
 from recto.models.embedders import ARCTIC
 from recto.transcript.entries import SessionSummary
+from recto.transcript.session_keys import list_sessions
 from recto.version import __version__
 
 _MAX_SESSIONS = 1_000

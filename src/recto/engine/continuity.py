@@ -41,8 +41,7 @@ from recto.engine.projection import (
 )
 from recto.engine.prompt_builder import MessageCache, TurnNote
 from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReused
-from recto.formats.own_tool import tool_names
-from recto.formats.recto_tools import is_own_tool
+from recto.formats.tools import is_own_tool, tool_names
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import HOST_COMPACTED
 from recto.transcript.session_keys import pointer_to

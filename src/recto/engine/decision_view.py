@@ -14,7 +14,7 @@ from recto.engine.projection import DECISIONS
 from recto.engine.report import summarize_decision
 from recto.engine.window import Window
 from recto.errors import InputError
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.transcript.entries import MESSAGE
 
 MAX_MESSAGES = 200

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 
 from recto.engine.doctor_checks import CheckFinding, run_check, worst_first
 from recto.errors import EmbedderFailed, RectoError
-from recto.formats.entry_text import list_sessions
 from recto.recall.documents import is_original_message
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
 from recto.transcript.entries import Entry
+from recto.transcript.session_keys import list_sessions
 from recto.version import install_command
 
 __all__ = ["CheckFinding", "Doctor"]

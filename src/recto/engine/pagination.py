@@ -13,7 +13,7 @@ from recto.engine.report import last_recall, summarize_decision
 from recto.engine.views.models import MAX_TEXT, DecisionPage, EntryPage, EntryView, Place
 from recto.engine.window import Window
 from recto.errors import InputError
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer

@@ -35,11 +35,11 @@ from recto.engine.composition import (
 )
 from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
+from recto.formats.arrangement import Arrangement, KeepSome, missing_results
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
 from recto.formats.media import Media, media_in, with_placeholders
 from recto.formats.message import CACHE_MARKS, MEDIUM_BYTES, SHORT_BYTES, Message, copied, fields_of
-from recto.formats.ordering import Arrangement, KeepSome, missing_results
-from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
+from recto.formats.prompt_layout import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp

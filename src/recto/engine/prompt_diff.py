@@ -20,8 +20,7 @@ from recto.engine.recall_injection import INJECTED
 from recto.engine.timeline import MAX_ENTRIES, copy_builder
 from recto.engine.window import Window
 from recto.errors import InputError
-from recto.formats import format_named
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text, format_named
 from recto.recall.documents import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.transcript.entries import Entry

@@ -17,11 +17,10 @@ from typing import Final
 
 from recto.errors import InputError
 from recto.formats import read
-from recto.formats.entry_text import list_sessions
 from recto.text.reminders import without_reminders
 from recto.transcript.entries import MESSAGE, SessionSummary
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import session_in, tenant_of
+from recto.transcript.session_keys import list_sessions, session_in, tenant_of
 
 IMPORT: Final = "import"
 """The surface of what was imported."""

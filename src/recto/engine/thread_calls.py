@@ -17,8 +17,7 @@ from msgspec import Meta
 from recto.engine.note_files import MAX_FILE_BYTES, NoteFile, note_path, read_files, read_text, write_file
 from recto.engine.thread_windows import Thread, ThreadWindow, thread_hint, windows_of
 from recto.errors import InputError, NotHeld, RequestRefused
-from recto.formats import read
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text, read
 from recto.formats.message import fields_of, text_in
 from recto.recall.quoting import format_minute
 from recto.text.secrets import mask_secrets

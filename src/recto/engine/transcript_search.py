@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from recto.engine.pagination import walk_entries
 from recto.engine.views.models import EntryOutline, GrepLine, GrepMatch, GrepPage, OutlinePage
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.text.line_pattern import LinePattern, byte_filter
 from recto.transcript.entries import MESSAGE
 from recto.transcript.session_keys import pointer_to

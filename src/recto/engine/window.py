@@ -63,7 +63,7 @@ from recto.engine.standing_context import STANDING, StandingContext, StandingTex
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.formats import DEFAULT_FORMAT, format_of_provider
 from recto.formats.message import Message
-from recto.formats.recto_tools import recall_tool_in
+from recto.formats.tools import recall_tool_in
 from recto.health.metrics import PromptComposition
 from recto.recall.types import JUDGED, VERDICTS, Query, SearchResult, Verdict
 from recto.tokens.meter import Meter

@@ -29,7 +29,7 @@ from recto.engine.report import current_reading, summarize_decision
 from recto.engine.views.models import EntryView
 from recto.engine.window import Window
 from recto.errors import InputError
-from recto.formats.ordering import SyntheticResult
+from recto.formats.arrangement import SyntheticResult
 from recto.recall.quoting import split_quotation
 from recto.recall.reasons import reasons_in_words
 from recto.recall.types import Verdict, verdict_of

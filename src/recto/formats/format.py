@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from recto.formats.json_spans import Json, quoted
 
 if TYPE_CHECKING:
-    from recto.formats.ordering import Adjacency
-    from recto.formats.own_tool import OwnToolFormat
+    from recto.formats.arrangement import Adjacency
     from recto.formats.protocols import (
         Addressing,
         ContextManagementFormat,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     )
     from recto.formats.response import ProviderReply
     from recto.formats.streaming import Capture
+    from recto.formats.tools import OwnToolFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from recto.formats._pdf_pages import pages_in_base64
 from recto.formats.json_spans import Json
+from recto.formats.media_size import pages_in_base64
 from recto.formats.message import copied, fields_of, image_part, object_in, text_in, weight_in
 
 MediaKind = Literal["image", "document", "audio"]

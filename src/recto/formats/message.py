@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from recto.errors import MalformedJson, MalformedMessage
-from recto.formats._image_size import size_of_base64
 from recto.formats.json_spans import Json, apply_edits, elements_of, member_at, parse, removals, text_of
+from recto.formats.media_size import size_of_base64
 from recto.transcript.entries import Role
 
 PartKind = Literal["text", "thinking", "call", "result", "image", "media", "other"]

@@ -7,8 +7,15 @@ from typing import Protocol
 
 from recto.formats.address import PassedAddress, RequestAddress
 from recto.formats.context_management import ContextPlan, ContextReport
-from recto.formats.convert.stream_types import StreamReader, StreamWriter
-from recto.formats.convert.types import Completion, CompletionRequest, Conversion, Cost, ResponseIds
+from recto.formats.convert.types import (
+    Completion,
+    CompletionRequest,
+    Conversion,
+    Cost,
+    ResponseIds,
+    StreamReader,
+    StreamWriter,
+)
 from recto.formats.json_spans import Json
 from recto.formats.message import Message
 from recto.formats.sse import SseEvent
@@ -220,11 +227,11 @@ class ContextManagementFormat(Protocol):
 class Addressing(Protocol):
     """How the address of a request holds what other formats write in the body: the model, and whether to stream."""
 
-    def read(self, path: str, query: str) -> RequestAddress | None:
+    def read_address(self, path: str, query: str) -> RequestAddress | None:
         """Reads an address of the gateway; `None` if it is no address of a model request."""
         ...
 
-    def passed(self, path: str) -> PassedAddress | None:
+    def read_passed_address(self, path: str) -> PassedAddress | None:
         """Reads an address of the rest of the API; `None` if other formats may have it, too."""
         ...
 
@@ -232,7 +239,7 @@ class Addressing(Protocol):
         """Returns the body of a request with `model` and `stream` in it. What is no JSON stays as it is."""
         ...
 
-    def address(self, body: bytes, query: str) -> tuple[str, str, bytes]:
+    def upstream_address(self, body: bytes, query: str) -> tuple[str, str, bytes]:
         """Returns the path, the query and the body of a request to an upstream, from a body with both."""
         ...
 

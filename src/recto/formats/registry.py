@@ -53,7 +53,10 @@ def format_at(path: str) -> Format:
 def address_at(path: str, query: str) -> tuple[Format, RequestAddress] | None:
     """Returns the format whose addresses hold more than a path, and what this one holds; `None` for other paths."""
     for format in FORMATS.values():
-        if format.api.addressing is not None and (address := format.api.addressing.read(path, query)) is not None:
+        if (
+            format.api.addressing is not None
+            and (address := format.api.addressing.read_address(path, query)) is not None
+        ):
             return format, address
     return None
 
@@ -61,14 +64,17 @@ def address_at(path: str, query: str) -> tuple[Format, RequestAddress] | None:
 def passed_at(path: str) -> tuple[Format, PassedAddress] | None:
     """Returns the only format that has a path without a conversation, and what it holds; `None` for other paths."""
     for format in FORMATS.values():
-        if format.api.addressing is not None and (address := format.api.addressing.passed(path)) is not None:
+        if (
+            format.api.addressing is not None
+            and (address := format.api.addressing.read_passed_address(path)) is not None
+        ):
             return format, address
     return None
 
 
 def _is_at(path: str, api: HttpApi) -> bool:
     addressing = api.addressing
-    shown = addressing is not None and bool(addressing.read(path, "") or addressing.passed(path))
+    shown = addressing is not None and bool(addressing.read_address(path, "") or addressing.read_passed_address(path))
     return shown or path.startswith(api.path) or bool(api.models_path and path.startswith(api.models_path))
 
 

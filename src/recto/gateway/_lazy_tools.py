@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from recto.context.window.plan import LeftOutTools
 from recto.engine.projection import TOOLS_LEFT_OUT
 from recto.engine.session import Session
-from recto.formats.tool_definitions import ListedTool, chosen_tools, tool_definitions, without_tools
+from recto.formats.tools import ListedTool, chosen_tools, tool_definitions, without_tools
 from recto.gateway.request import ClientRequest
 from recto.recall.stemmer import shared_lexicon
 from recto.text.unicode import one_line

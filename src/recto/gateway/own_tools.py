@@ -26,13 +26,11 @@ from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.checkpoint import Changes
 from recto.engine.session import Session
 from recto.errors import RectoError
-from recto.formats import ProviderReply, read
-from recto.formats.entry_text import entry_text
+from recto.formats import ProviderReply, entry_text, read
 from recto.formats.json_spans import Json, apply_edits, set_member
 from recto.formats.message import Part, fields_of, is_object, json_of, object_in, text_in
-from recto.formats.own_tool import OwnTool, may_choose, tool_names
-from recto.formats.recto_tools import recall_tool_in
 from recto.formats.tool_calls import NewToolResult
+from recto.formats.tools import OwnTool, may_choose, recall_tool_in, tool_names
 from recto.gateway import _lazy_tools
 from recto.gateway.request import ClientRequest
 from recto.recall.quoting import Excerpt, render_quotation

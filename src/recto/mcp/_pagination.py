@@ -7,7 +7,7 @@ cleaned before they are cut, so that no secret is cut in two and passes unmasked
 from __future__ import annotations
 
 from recto.engine.views.models import TextPage
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall.quoting import Excerpt, format_minute
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe

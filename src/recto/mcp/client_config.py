@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from recto.config.client_files import parse_json, read_text, refusal, render_json, replace_file
 from recto.errors import InputError
-from recto.formats.recto_tools import SERVER
+from recto.formats.tools import MCP_SERVER
 
 KEY_PROMPT = {"type": "promptString", "id": "recto-key", "description": "Key of the Recto gateway", "password": True}
 """The input with which VS Code prompts its user for the key; VS Code stores it."""
@@ -28,7 +28,7 @@ class LocalServer:
 
     command: str
     arguments: tuple[str, ...]
-    name: str = SERVER
+    name: str = MCP_SERVER
     """The name that the client has for it."""
 
 
@@ -39,7 +39,7 @@ class RemoteServer:
     url: str
     key_variable: str
     """The variable of the client's environment that holds the key."""
-    name: str = SERVER
+    name: str = MCP_SERVER
 
 
 ServerSpec = LocalServer | RemoteServer
@@ -165,7 +165,7 @@ def add(client: McpClient, server: ServerSpec, path: Path) -> Path | None:
     return None if after == before else replace_file(path, before, after)
 
 
-def remove(client: McpClient, path: Path, name: str = SERVER) -> Path | None:
+def remove(client: McpClient, path: Path, name: str = MCP_SERVER) -> Path | None:
     """Remove Recto, or the server with another name, from a file. Returns the path of the backup; None without one."""
     before = read_text(path)
     after = without_server(before, client, path, name)
@@ -186,7 +186,7 @@ def with_server(before: str, client: McpClient, server: ServerSpec, path: Path) 
     return before if merged == known else render_json(merged, before)
 
 
-def without_server(before: str, client: McpClient, path: Path, name: str = SERVER) -> str:
+def without_server(before: str, client: McpClient, path: Path, name: str = MCP_SERVER) -> str:
     """The text of a file without a server; the same text where it is not there."""
     known = _toml(before, path) if client.form == "toml" else parse_json(before, path)
     if name not in _servers(known, client, path):

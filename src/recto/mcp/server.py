@@ -37,7 +37,7 @@ from pydantic import ValidationError
 from recto.engine.async_session import on_a_thread
 from recto.engine.views.codec import to_builtins
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
-from recto.formats.recto_tools import SERVER
+from recto.formats.tools import MCP_SERVER
 from recto.mcp import _prompts, _resources, _tasks, tools, window_app
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import render
@@ -60,7 +60,7 @@ def make_server(context_of: Callable[[SdkRequest], McpContext], tasks: _tasks.To
     """The server; `context_of` identifies the caller of a request."""
     handlers = _Handlers(context_of, tasks or _tasks.ToolTasks())
     server: Server[Any] = Server(
-        SERVER,
+        MCP_SERVER,
         version=__version__,
         title="Recto",
         instructions=_INSTRUCTIONS,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from recto.context.facts.classifier import RELOCATION, supersession_score
 from recto.context.facts.types import Mark
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, similarities, terms_of
 from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher

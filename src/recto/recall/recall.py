@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from recto.context.facts.classifier import classify
 from recto.context.window.plan import EntryVectors
 from recto.errors import InputError, RectoError
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall._message_rows import EntryKey
 from recto.recall._selection import MessageReader, Selection
 from recto.recall.documents import excerpt

@@ -18,7 +18,7 @@ from zlib import crc32
 from recto.context.facts.classifier import classify
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Mark
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall.documents import is_repetition
 from recto.recall.protocols import Lexicon
 from recto.transcript.entries import MESSAGE, Draft, Role

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from recto.concurrency import CpuBudget, Deadline, start_thread, stop_at_exit
 from recto.errors import RectoError
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
 from recto.recall.documents import is_original_message, passages
 from recto.recall.index.rows import CoveredRange, gaps

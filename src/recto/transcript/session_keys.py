@@ -17,7 +17,8 @@ from urllib.parse import quote, unquote
 
 from recto.errors import InputError
 from recto.text.lazy_re import lazy_re
-from recto.transcript.entries import MAX_SEQ, session_key
+from recto.transcript.entries import MAX_SEQ, SessionSummary, session_key
+from recto.transcript.protocols import TranscriptStore
 
 Scope = Literal["session", "agent", "tenant"]
 """Where recall searches: this session, all sessions of its agent, or all of its tenant's."""
@@ -160,3 +161,14 @@ def memory_session(key: str) -> str:
 def is_memory_session(key: str) -> bool:
     """Whether a stored key is that of a memory session."""
     return session_in(key) == f"agent:{agent_of(key)}:memory"
+
+
+def list_sessions(store: TranscriptStore, after: str = "", limit: int | None = None) -> list[SessionSummary]:
+    """Lists the sessions of a store, as `store.sessions` does, without Recto's internal sessions."""
+    if limit is None:
+        return [summary for summary in store.sessions(after) if not is_internal(summary.session)]
+    sessions: list[SessionSummary] = []
+    while len(sessions) < limit and (page := store.sessions(after, limit - len(sessions))):
+        after = page[-1].session
+        sessions += [summary for summary in page if not is_internal(summary.session)]
+    return sessions

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from recto.context.facts.text_protocol import shortened_output
 from recto.context.window.plan import Plan, PolicyView, ShortenedResult, ToolResult
 from recto.context.window.units import Unit, WindowMessage
-from recto.formats.recto_tools import is_own_tool
+from recto.formats.tools import is_own_tool
 from recto.text.lazy_re import lazy_re
 from recto.text.truncation import head_and_tail
 

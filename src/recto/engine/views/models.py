@@ -21,7 +21,7 @@ from recto.continuity.memory.events import Approval
 from recto.continuity.memory.manager import Remembered
 from recto.continuity.memory.model import Memory, strength
 from recto.continuity.memory.proposals import Proposal
-from recto.formats.entry_text import entry_text
+from recto.formats import entry_text
 from recto.recall.quoting import format_minute
 from recto.recall.reasons import reasons_in_words
 from recto.recall.types import Hit, SearchResult, Verdict, verdict_of

@@ -12,8 +12,8 @@ from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
 
 if TYPE_CHECKING:
-    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import ContextManagementFormat, Converter
+    from recto.formats.tools import OwnToolFormat
 
 ANTHROPIC: Final = "anthropic.messages"
 

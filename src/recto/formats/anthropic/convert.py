@@ -9,22 +9,12 @@ from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.anthropic.request import stream_error
-from recto.formats.convert.reasoning import seal, unseal
-from recto.formats.convert.stream_types import (
+from recto.formats.convert.thoughts import seal, unseal
+from recto.formats.convert.types import (
     CallDelta,
     CallEnd,
-    CallStart,
-    PartEnd,
-    ReasoningSealed,
-    StreamEnd,
-    StreamEvent,
-    StreamFailure,
-    StreamStart,
-    TextDelta,
-    text_chunks,
-)
-from recto.formats.convert.types import (
     CallPart,
+    CallStart,
     ChatTurn,
     Completion,
     CompletionRequest,
@@ -34,11 +24,18 @@ from recto.formats.convert.types import (
     Ending,
     FilePart,
     OutputSchema,
+    PartEnd,
     Picture,
+    ReasoningSealed,
     RefusalPart,
     ResponseIds,
     ResultPart,
     Stop,
+    StreamEnd,
+    StreamEvent,
+    StreamFailure,
+    StreamStart,
+    TextDelta,
     TextPart,
     Thought,
     ToolChoice,
@@ -50,6 +47,7 @@ from recto.formats.convert.types import (
     number,
     object_list,
     objects_in,
+    text_chunks,
 )
 from recto.formats.json_spans import Json
 from recto.formats.message import CACHE_MARKS, THINKING, json_of, object_in, text_in, value_in

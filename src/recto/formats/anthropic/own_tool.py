@@ -7,9 +7,9 @@ from typing import Final
 
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
-from recto.formats.own_tool import OwnTool, added_usage
 from recto.formats.sse import SseEvent, sse
 from recto.formats.streaming import event_object, index_of
+from recto.formats.tools import OwnTool, added_usage
 
 no_calls: Final[Mapping[str, Json]] = {"tool_choice": {"type": "none"}}
 

@@ -18,29 +18,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from recto.errors import CannotCross, InputError
-from recto.formats.convert.stream_types import (
+from recto.formats.convert.types import (
     CallDelta,
     CallEnd,
+    CallPart,
     CallStart,
+    ContentPart,
+    Conversion,
+    Cost,
     PartEnd,
     ReasoningSealed,
+    RefusalPart,
+    ResponseIds,
     SequentialParts,
     StreamEnd,
     StreamEvent,
     StreamFailure,
     StreamStart,
     TextDelta,
-    text_chunks,
-)
-from recto.formats.convert.types import (
-    CallPart,
-    ContentPart,
-    Conversion,
-    Cost,
-    RefusalPart,
-    ResponseIds,
     TextPart,
     Thought,
+    text_chunks,
 )
 from recto.formats.errors import CANNOT_CROSS, UPSTREAM_FAILED
 from recto.formats.message import fields_of, json_of

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from recto.formats.format import BodyKeys, Format, HttpApi
-from recto.formats.gemini import addressing, message, request
+from recto.formats.gemini import message, request
 from recto.formats.gemini.request import read_response
 from recto.formats.gemini.stream import GeminiCapture
 from recto.formats.json_spans import Json
 
 if TYPE_CHECKING:
-    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import Converter
+    from recto.formats.tools import OwnToolFormat
 
 
 def _model_list(models: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
@@ -55,15 +55,15 @@ GEMINI: Final = Format(
     block_keys=("parts",),
     body=BodyKeys(messages="contents", system="systemInstruction", output_limits=("generationConfig.maxOutputTokens",)),
     api=HttpApi(
-        path=addressing.GENERATE,
-        upstream_path=addressing.GENERATE,
-        upstream_models_path=f"{addressing.ROOT}/models",
-        count_tokens_path=addressing.COUNT,
-        models_path=f"{addressing.ROOT}/models",
-        addressing=addressing,
-        roots=addressing.ROOTS,
-        open_paths=addressing.OPEN_PATHS,
-        shared_paths=addressing.SHARED_PATHS,
+        path=request.GENERATE,
+        upstream_path=request.GENERATE,
+        upstream_models_path=f"{request.ROOT}/models",
+        count_tokens_path=request.COUNT,
+        models_path=f"{request.ROOT}/models",
+        addressing=request,
+        roots=request.ROOTS,
+        open_paths=request.OPEN_PATHS,
+        shared_paths=request.SHARED_PATHS,
         address_headers=frozenset({"x-goog-upload-url"}),
         response_id_prefix="gen",
         key_header="x-goog-api-key",

@@ -13,21 +13,12 @@ from itertools import groupby
 from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
-from recto.formats.convert.reasoning import SIGNATURE, seal, unseal
-from recto.formats.convert.stream_types import (
+from recto.formats.convert.thoughts import SIGNATURE, seal, unseal
+from recto.formats.convert.types import (
     CallDelta,
     CallEnd,
-    CallStart,
-    PartEnd,
-    ReasoningSealed,
-    StreamEnd,
-    StreamEvent,
-    StreamFailure,
-    StreamStart,
-    TextDelta,
-)
-from recto.formats.convert.types import (
     CallPart,
+    CallStart,
     ChatTurn,
     Completion,
     CompletionRequest,
@@ -37,11 +28,18 @@ from recto.formats.convert.types import (
     Ending,
     FilePart,
     OutputSchema,
+    PartEnd,
     Picture,
+    ReasoningSealed,
     RefusalPart,
     ResponseIds,
     ResultPart,
     Stop,
+    StreamEnd,
+    StreamEvent,
+    StreamFailure,
+    StreamStart,
+    TextDelta,
     TextPart,
     Thought,
     ToolChoice,

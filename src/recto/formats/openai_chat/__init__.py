@@ -10,8 +10,8 @@ from recto.formats.openai_chat.request import read_response
 from recto.formats.openai_chat.stream import ChatCapture
 
 if TYPE_CHECKING:
-    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import Converter
+    from recto.formats.tools import OwnToolFormat
 
 CHAT: Final = "openai.chat"
 

@@ -6,22 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from recto.errors import MalformedMessage
-from recto.formats.convert.reasoning import read_detail, signs_earlier_text, write_detail
-from recto.formats.convert.stream_types import (
-    CallDelta,
-    CallStart,
-    PartEnd,
-    ReasoningSealed,
-    StreamEnd,
-    StreamEvent,
-    StreamFailure,
-    StreamStart,
-    TextDelta,
-)
+from recto.formats.convert.thoughts import read_detail, signs_earlier_text, write_detail
 from recto.formats.convert.types import (
     FAILED,
     SHARED_HINTS,
+    CallDelta,
     CallPart,
+    CallStart,
     ChatTurn,
     Completion,
     CompletionRequest,
@@ -31,11 +22,18 @@ from recto.formats.convert.types import (
     Ending,
     FilePart,
     OutputSchema,
+    PartEnd,
     Picture,
+    ReasoningSealed,
     RefusalPart,
     ResponseIds,
     ResultPart,
     Stop,
+    StreamEnd,
+    StreamEvent,
+    StreamFailure,
+    StreamStart,
+    TextDelta,
     TextPart,
     Thought,
     ToolChoice,

@@ -11,8 +11,8 @@ from recto.formats.openai_responses.request import read_response
 from recto.formats.openai_responses.stream import ResponsesCapture
 
 if TYPE_CHECKING:
-    from recto.formats.own_tool import OwnToolFormat
     from recto.formats.protocols import ContextManagementFormat, Converter
+    from recto.formats.tools import OwnToolFormat
 
 RESPONSES: Final = "openai.responses"
 

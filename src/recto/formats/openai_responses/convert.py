@@ -6,24 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from recto.errors import InputError, MalformedMessage
-from recto.formats.convert.reasoning import seal, sealed_in
-from recto.formats.convert.stream_types import (
-    CallDelta,
-    CallEnd,
-    CallStart,
-    PartEnd,
-    ReasoningSealed,
-    StreamEnd,
-    StreamEvent,
-    StreamFailure,
-    StreamStart,
-    TextDelta,
-    text_chunks,
-)
+from recto.formats.convert.thoughts import seal, sealed_in
 from recto.formats.convert.types import (
     FAILED,
     SHARED_HINTS,
+    CallDelta,
+    CallEnd,
     CallPart,
+    CallStart,
     ChatTurn,
     Completion,
     CompletionRequest,
@@ -33,11 +23,18 @@ from recto.formats.convert.types import (
     Ending,
     FilePart,
     OutputSchema,
+    PartEnd,
     Picture,
+    ReasoningSealed,
     RefusalPart,
     ResponseIds,
     ResultPart,
     Stop,
+    StreamEnd,
+    StreamEvent,
+    StreamFailure,
+    StreamStart,
+    TextDelta,
     TextPart,
     Thought,
     ToolChoice,
@@ -54,6 +51,7 @@ from recto.formats.convert.types import (
     read_output_schema,
     split_url,
     stop_for,
+    text_chunks,
     write_content,
 )
 from recto.formats.json_spans import Json

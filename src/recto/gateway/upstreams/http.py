@@ -142,7 +142,7 @@ class HttpUpstream:
         """Send a model request. Raises `UpstreamUnreachable`."""
         path = format.api.upstream_path
         if format.api.addressing is not None:
-            path, query, body = format.api.addressing.address(body, query)
+            path, query, body = format.api.addressing.upstream_address(body, query)
         return await self.send("POST", path, body, headers, query=query, format=format)
 
     async def send(  # the parts of a request

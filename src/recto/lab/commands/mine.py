@@ -17,7 +17,6 @@ from recto.cli.completion import complete_models
 from recto.cli.console import err, one_line, out, progress, safe
 from recto.cli.import_export import write_out
 from recto.config import Settings
-from recto.formats.entry_text import list_sessions
 from recto.lab.backtest import Backtest
 from recto.lab.commands._mine_page import SHOWN, cost_text, lost_statements, mine_page
 from recto.lab.commands._sessions import load_sessions
@@ -28,7 +27,7 @@ from recto.lab.process_pool import in_processes
 from recto.lab.report import UNKNOWN, short_number
 from recto.lab.results import measures_of
 from recto.lab.variants import MODES
-from recto.transcript.session_keys import is_internal
+from recto.transcript.session_keys import is_internal, list_sessions
 
 _DEFAULT_WINDOWS = (16_000, 32_000)
 _MOST_SESSIONS = 100_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.context.window.units import WindowMessage
-from recto.formats.ordering import Adjacency, Keep, KeepSome, Omitted, SyntheticResult, arrange, missing_results
+from recto.formats.arrangement import Adjacency, Keep, KeepSome, Omitted, SyntheticResult, arrange, missing_results
 
 STYLES = get_args(Adjacency)
 IDS = st.sampled_from("abcdef")

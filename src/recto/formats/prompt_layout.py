@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
-from recto.formats.format import Format
-from recto.formats.message import fields_of, text_in
-from recto.formats.ordering import (
+from recto.formats.arrangement import (
     ArrangedPart,
     ArrangedPiece,
     Arrangement,
@@ -27,6 +25,8 @@ from recto.formats.ordering import (
     begins_part,
     needs_opening,
 )
+from recto.formats.format import Format
+from recto.formats.message import fields_of, text_in
 from recto.formats.registry import format_named
 from recto.transcript.entries import Role
 

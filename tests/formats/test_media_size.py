@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.formats import read
-from recto.formats._image_size import pixel_size, size_of_base64
+from recto.formats.media_size import pixel_size, size_of_base64
 
 
 def png(width: int, height: int) -> bytes:

@@ -163,6 +163,13 @@ def test_what_an_output_repeats_comes_before_what_it_mentions_once():
     assert "draw_node" in text
 
 
+def test_a_long_path_that_was_read_comes_before_short_names_of_the_output():
+    path = "/home/ada/work/billing/services/invoices/src/main/export/monthly_report.py"
+    output = "\n".join(f"{word}_name {word}_name {word}_name" for word in NUMBERS)
+    text = render_record(extend_record(WorkingRecord(), [], step(2, f"cat {path}", output)), [], 12, words)
+    assert path in text
+
+
 def test_no_more_names_are_kept_than_a_record_of_its_size_could_show():
     output = " ".join(f"name_{first}_{second}" for first in NUMBERS for second in NUMBERS)
     kept = [len(extend_record(WorkingRecord(), [], step(2, "ls", output), tokens).names) for tokens in (40, 100)]

@@ -37,11 +37,11 @@ _MAX_STEP_CHARS = 120
 _MAX_NAME_CHARS = 120
 _MAX_OUTPUT_CHARS = 60_000
 """Characters of an output that are searched for names."""
-_CALL_WEIGHT, _TEXT_WEIGHT, _OUTPUT_WEIGHT, _LINE_NUMBER_WEIGHT = 40, 20, 10, 1
+_CALL_WEIGHT, _TEXT_WEIGHT, _OUTPUT_WEIGHT, _LINE_NUMBER_WEIGHT = 80, 20, 10, 1
 """What one use of a name counts: in a call, in a message, in an output; and a number in an output."""
-_AGE_OFFSET = 40
+_AGE_OFFSET = 100
 """Entries that are added to the age of a name: among the newest names use counts more than age."""
-_LENGTH_EXPONENT = 0.4
+_LENGTH_EXPONENT = 0.2
 """How much a long name must be used more than a short one, because it takes more of the record."""
 _FILE_WEIGHTS = {"edit": 120, "read": 40, "name": 0}
 """What a call adds to the weight of a file, by what it does with it."""
@@ -215,9 +215,7 @@ def _ranked(names: Mapping[str, NameUse]) -> list[str]:
     """The names by how much and how recently they were used; short ones first among equals."""
     newest = max((use.last for use in names.values()), default=0) + _AGE_OFFSET
     lengths = {length: math.pow(length, _LENGTH_EXPONENT) for length in set(map(len, names))}
-    scored = [
-        (-math.sqrt(weight) / lengths[len(name)] / (newest - last), name) for name, (weight, last) in names.items()
-    ]
+    scored = [(-weight / lengths[len(name)] / (newest - last), name) for name, (weight, last) in names.items()]
     scored.sort()
     return [name for _, name in scored]
 

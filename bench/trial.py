@@ -24,7 +24,7 @@ from bench.measure import figures, row
 from bench.plots import Bar, Row, bars
 from recto.config import load
 from recto.config.factory import open_session
-from recto.lab.equivalence import Equivalence, PairedDifference, judge_equivalence
+from recto.lab.bootstrap import Equivalence, PairedDifference, judge_equivalence
 from recto.lab.isolation import isolated
 from recto.lab.moments import WHOLE, Choice
 from recto.lab.trial import ArmResult, Support, TrialTask, TriedRun, summarize_trial, try_run

@@ -48,7 +48,7 @@ from recto.cli.main import COMMANDS
 from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
 from recto.transcript.audit import COLUMNS, table_cells
-from recto.tui import formatting
+from recto.tui import display_text
 from recto.tui.widgets.header import PLACES
 
 FUNCTION_KEYS = (
@@ -110,8 +110,8 @@ def test_no_text_acts_on_a_terminal(shard, scale):
     count = scale(40_000, ci=1_000_000, release=10_000_000) // SHARDS
     assert hunt(safe, shard, count) == []
     assert hunt(line, shard, count // 4, lines=False) == []
-    assert hunt(lambda text: formatting.safe_content(text).plain, shard, count // 20) == []
-    assert hunt(lambda text: formatting.cell(text).plain, shard, count // 20, lines=False) == []
+    assert hunt(lambda text: display_text.safe_content(text).plain, shard, count // 20) == []
+    assert hunt(lambda text: display_text.cell(text).plain, shard, count // 20, lines=False) == []
 
 
 def only_escapes(text: str) -> str:

@@ -25,7 +25,7 @@ from recto.errors import InputError
 from recto.mcp import queries
 from recto.mcp.context import McpContext
 from recto.mcp.params import ReportParams
-from recto.tui.formatting import percent, reading_line, short_number
+from recto.tui.display_text import percent, reading_line, short_number
 
 MODEL, MAIN = "gpt-4o", "agent:default:main"
 ONE, TWO, THREE = (f"agent:default:{name}" for name in ("one", "two", "three"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recto.lab.equivalence import PairedDifference, judge_equivalence
+from recto.lab.bootstrap import PairedDifference, judge_equivalence
 
 
 def runs(*means, spread=0.01, moments=4):

@@ -12,9 +12,9 @@ from recto.config import load
 from recto.config.factory import make_indexer, open_session, open_store
 from recto.engine.views.codec import to_json
 from recto.mcp import _transcript, params, queries
-from recto.mcp._pagination import MAX_CHARS
 from recto.mcp.context import McpContext
-from recto.mcp.rendering import render
+from recto.mcp.queries import MAX_CHARS
+from recto.mcp.result_text import render
 from recto.mcp.stdio import local_context
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe

@@ -9,7 +9,7 @@ from tests.tui.driving import MAIN, compared, drawn, driven, photographed, press
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from recto.tui.formatting import COMPONENTS
+from recto.tui.display_text import COMPONENTS
 from recto.tui.widgets.entry_list import EntryList
 from recto.tui.widgets.header import PLACES, MenuItem, WindowGauge
 

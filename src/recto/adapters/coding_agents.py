@@ -187,7 +187,7 @@ def _handoff(session: str, settings: Settings, store: TranscriptStore) -> str:
 
 
 def _recalled(hook: HookInput, settings: Settings, store: TranscriptStore) -> str:
-    from recto.adapters.prompt_recall import recall_for_prompt  # noqa: PLC0415  # the index takes a while to load
+    from recto.adapters._prompt_recall import recall_for_prompt  # noqa: PLC0415  # the index takes a while to load
 
     return recall_for_prompt(
         hook.prompt,

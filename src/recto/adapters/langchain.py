@@ -3,18 +3,25 @@
 agent = create_agent(model, tools, middleware=[RectoMiddleware("agent.db", model="gpt-4o")], checkpointer=saver)
 
 A conversation is a thread. Subagents that are called by tools have conversations of their own.
+
+`trim_messages` has the signature of LangChain: its result is valid, keeps the task, and states how much was evicted.
+It is stateless, unless it is passed conversations: then evicted messages are stored and recalled when relevant.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage, SystemMessage, convert_to_messages
+from langchain_core.messages.utils import trim_messages as langchains_own
+from langchain_core.runnables import RunnableLambda
 
 from recto.adapters._langchain_messages import (
+    counter_of_lists,
     counter_of_texts,
     name_of,
     read,
@@ -26,14 +33,22 @@ from recto.adapters._langchain_messages import (
     written,
 )
 from recto.adapters.conversations import ClosingAdapter, Conversations, follow
-from recto.adapters.langchain_trim import trim_messages
+from recto.config import load
+from recto.config.factory import make_meter
 from recto.engine.async_session import on_a_thread
+from recto.engine.fit import fit_messages
 from recto.engine.history_sync import Following
+from recto.errors import SettingsError
+from recto.tokens.meter import Frame, Meter
 from recto.transcript.protocols import TranscriptStore
 
 __all__ = ["RectoMiddleware", "trim_messages"]
 
 SessionOf: TypeAlias = str | Callable[[ModelRequest], str]
+_NO_FRAME = Frame(message=0, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
+_ONE_PER_MESSAGE = Frame(message=1, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
+_MAX_ATTEMPTS = 8
+Kinds = str | type[BaseMessage] | Sequence[str | type[BaseMessage]] | None
 
 
 class RectoMiddleware(ClosingAdapter, AgentMiddleware):
@@ -115,3 +130,99 @@ def _store_answer(request: ModelRequest, response: ModelResponse, following: Fol
     before = [chat for message in request.messages for chat in written(message)]
     usage = next((usage for message in response.result if (usage := usage_of(message))), None)
     following.heard(*chats, usage=usage, after=before)
+
+
+def trim_messages(  # noqa: PLR0913  # LangChain's own signature
+    messages: Iterable[Any] | None = None,
+    *,
+    max_tokens: int | None = None,
+    token_counter: Any = None,  # noqa: ANN401  # everything that LangChain takes
+    strategy: Literal["first", "last"] = "last",
+    allow_partial: bool = False,
+    end_on: Kinds = None,
+    start_on: Kinds = None,
+    include_system: bool = True,
+    text_splitter: Any = None,  # noqa: ANN401
+    model: str = "",
+    conversations: Conversations | None = None,
+    session_id: str = "",
+) -> Any:  # noqa: ANN401  # a list, or a runnable where no messages are given
+    """Return the newest messages that fit `max_tokens`; without messages, a runnable that does it.
+
+    Without a `token_counter`, tokens are counted as `model` counts them. With `conversations`, their window is the
+    limit, and the conversation is `session_id` or the running thread.
+    """
+    names: dict[str, Any] = {
+        "strategy": strategy,
+        "allow_partial": allow_partial,
+        "end_on": end_on,
+        "start_on": start_on,
+    }
+    names |= {"include_system": include_system, "text_splitter": text_splitter, "token_counter": token_counter}
+    if messages is None:
+        later = {**names, "max_tokens": max_tokens, "model": model}
+        later |= {"conversations": conversations, "session_id": session_id}
+        return RunnableLambda(lambda converted: trim_messages(converted, **later), name="trim_messages")
+    if (conversations is None) == (max_tokens is None):
+        raise SettingsError("trim_messages", "takes max_tokens, or conversations, whose window is the bound")
+    converted = convert_to_messages(messages)
+    if end_on is not None:
+        converted = _until(converted, end_on)
+    if conversations is not None:
+        return conversations.of(session_id or thread_here()).working_set(converted, written, read)
+    if strategy == "first" or allow_partial:
+        counter = token_counter if token_counter is not None else "approximate"
+        names |= {"token_counter": counter, "include_system": include_system and strategy == "last"}
+        return langchains_own(converted, max_tokens=max_tokens, **names)
+    trimmed = _trimmed(converted, max_tokens or 0, token_counter, model)
+    if not include_system and len(trimmed) < len(converted):
+        trimmed = [message for message in trimmed if not isinstance(message, SystemMessage)]
+    return trimmed if start_on is None else _since(trimmed, start_on)
+
+
+def _trimmed(messages: list[BaseMessage], limit: int, token_counter: Any, model: str) -> list[BaseMessage]:  # noqa: ANN401
+    if token_counter is None:
+        return _pruned(messages, limit, make_meter(load(arguments={"model": model or None})))
+    count = counter_of_lists(token_counter)
+    if count(messages) <= limit:
+        return messages
+    by_text = counter_of_texts(token_counter)
+    assert by_text is not None  # noqa: S101  # there is a counter
+    each = Meter(name="messages", count=lambda _: 0, frame=_ONE_PER_MESSAGE)
+    meter = each if token_counter is len else Meter(name="own", count=by_text, frame=_NO_FRAME)
+    budget = limit
+    for _ in range(_MAX_ATTEMPTS):
+        trimmed = _pruned(messages, budget, meter)
+        over = count(trimmed) - limit
+        if over <= 0 or over >= budget:
+            break
+        budget -= over  # a list counter may count more than the sum of its texts
+    return trimmed
+
+
+def _pruned(messages: list[BaseMessage], limit: int, meter: Meter) -> list[BaseMessage]:
+    chats = [(chat, message) for message in messages for chat in written(message)]
+    owners = {id(chat): message for chat, message in chats}
+    trimmed: list[BaseMessage] = []
+    for chat in fit_messages([chat for chat, _ in chats], max_tokens=limit, meter=meter, threshold=1.0):
+        owner = owners.get(id(chat)) or read([chat])[0]
+        if not trimmed or trimmed[-1] is not owner:
+            trimmed.append(owner)
+    return trimmed
+
+
+def _is(message: BaseMessage, kinds: Kinds) -> bool:
+    each = [kinds] if isinstance(kinds, str | type) else list(kinds or ())
+    return any(message.type == kind if isinstance(kind, str) else isinstance(message, kind) for kind in each)
+
+
+def _until(messages: list[BaseMessage], kinds: Kinds) -> list[BaseMessage]:
+    last = max((place for place, message in enumerate(messages) if _is(message, kinds)), default=-1)
+    return messages[: last + 1]
+
+
+def _since(messages: list[BaseMessage], kinds: Kinds) -> list[BaseMessage]:
+    system = [message for message in messages[:1] if isinstance(message, SystemMessage)]
+    rest = messages[len(system) :]
+    first = next((place for place, message in enumerate(rest) if _is(message, kinds)), len(rest))
+    return system + rest[first:]

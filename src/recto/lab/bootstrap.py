@@ -1,17 +1,21 @@
-"""Splits sessions for tuning and estimates how certain a gain is. Pure functions of a seed.
+"""Splits sessions, and estimates by resampling how certain a gain or an equivalence is. Pure functions of a seed.
 
 Whole sessions are resampled, with both sides of a comparison together: turns of one session are alike, sessions of one
 user may not be.
+
+Equivalence, whether one prompt is as good as another, is tested from paired differences by two one-sided tests. A
+difference above 0 is a loss. The interval is resampled by run, because moments of one run are alike. At 90 %
+confidence, an interval inside of the margin means that both one-sided tests at 5 % reject a larger difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import inf, sqrt
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +31,14 @@ _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB1331
 """Constants of SplitMix64, which gives the same draws on every machine and with every version of numpy."""
 _NORMAL = NormalDist()
 _Numbers: TypeAlias = NDArray[np.float64]
+Verdict = Literal["equivalent", "better", "no worse", "worse", "undecided"]
+"""Equivalent: the difference is within the margin. Better, worse: it is beyond the margin. No worse: it is below the
+margin, on which side of the other end is open. Undecided: the interval contains the margin.
+"""
+MARGIN = 0.05
+"""Nats per token."""
+_CONFIDENCE = 0.90
+_MIN_RUNS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,4 +134,60 @@ def _student(share: float, freedom: int) -> float:
         + (z**3 + z) / (4 * freedom)
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalence:
+    """The mean of paired differences, and what can be said of it."""
+
+    interval: Interval
+    """Mean of moments with its 90 % interval."""
+    pooled: float
+    """Mean of tokens: long actions weigh more."""
+    margin: float
+    within: float
+    """Share of the moments whose own loss is at most the margin."""
+    moments: int
+    runs: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the interval shows."""
+        low, high = self.interval.low, self.interval.high
+        if low > self.margin:
+            return "worse"
+        if high < -self.margin:
+            return "better"
+        if high >= self.margin:
+            return "undecided"
+        return "equivalent" if low > -self.margin else "no worse"
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """The loss of one moment: nats per token, and how many tokens."""
+
+    loss: float
+    tokens: int
+
+
+def judge_equivalence(
+    differences: Mapping[str, Sequence[PairedDifference]], *, margin: float = MARGIN, seed: int = 0
+) -> Equivalence | None:
+    """Returns the verdict on the differences of each run; None if there are fewer than two runs."""
+    runs = [moments for moments in differences.values() if moments]
+    if len(runs) < _MIN_RUNS:
+        return None
+    losses = [[moment.loss for moment in moments] for moments in runs]
+    flat = [moment for moments in runs for moment in moments]
+    return Equivalence(
+        interval=ratio_interval(
+            [sum(some) for some in losses], [len(some) for some in losses], seed=seed, confidence=_CONFIDENCE
+        ),
+        pooled=sum(moment.loss * moment.tokens for moment in flat) / max(sum(moment.tokens for moment in flat), 1),
+        margin=margin,
+        within=sum(moment.loss <= margin for moment in flat) / len(flat),
+        moments=len(flat),
+        runs=len(runs),
     )

@@ -12,8 +12,7 @@ from typing import Any
 
 from recto.config import Settings
 from recto.errors import ModelFailed
-from recto.lab.bootstrap import Interval, ratio_interval
-from recto.lab.equivalence import MARGIN, Equivalence, PairedDifference, judge_equivalence
+from recto.lab.bootstrap import MARGIN, Equivalence, Interval, PairedDifference, judge_equivalence, ratio_interval
 from recto.lab.likelihood import MAX_TARGET, ActionScorer, KeptScores, Score, score_key
 from recto.lab.moments import EQUAL, WHOLE, ArmPrompt, Choice, Moment, RecordedRun, moments_of
 from recto.transcript.entries import Entry

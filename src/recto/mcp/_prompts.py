@@ -10,7 +10,7 @@ from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, Te
 from recto.errors import RequestRefused
 from recto.mcp import queries
 from recto.mcp.context import McpContext
-from recto.mcp.rendering import clean
+from recto.mcp.result_text import clean
 
 _SESSION = PromptArgument(
     name="session",

@@ -17,7 +17,7 @@ from recto.engine.views.codec import to_builtins
 from recto.errors import RequestRefused
 from recto.mcp import params, queries, window_app
 from recto.mcp.context import McpContext
-from recto.mcp.rendering import clean
+from recto.mcp.result_text import clean
 from recto.transcript.entries import MAX_SEQ
 from recto.transcript.session_keys import session_in
 

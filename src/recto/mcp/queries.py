@@ -1,4 +1,9 @@
-"""Tools that read: each finds what the caller may see and returns a result. None of them stores anything."""
+"""Tools that read: each finds what the caller may see and returns a result. None of them stores anything.
+
+Long texts come in pages: the characters of one result are bounded, and each page says where the next one begins. Texts
+are quoted as recall quotes them in a prompt: every line marked, control characters and secrets removed. They are
+cleaned before they are cut, so that no secret is cut in two and passes unmasked.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +25,21 @@ from recto.engine.views.models import (
     QuotedRecall,
     ResumeResult,
     SessionPage,
+    TextPage,
     quoted_hit,
     session_page,
 )
 from recto.errors import InputError
+from recto.formats import entry_text
 from recto.mcp import params
-from recto.mcp._pagination import MAX_CHARS, MAX_NEIGHBOUR_CHARS, text_page
 from recto.mcp.context import McpContext
-from recto.mcp.rendering import clean
+from recto.mcp.result_text import clean
 from recto.recall.quoting import Excerpt, format_minute, render_quotation
 from recto.recall.recall import RecallService
 from recto.recall.types import SearchResult
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import prompt_safe
+from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import parse_pointer, pointer_to, session_in
 from recto.transcript.sources import SessionSource, sources_of
 
@@ -47,6 +56,14 @@ _MAX_RANGE = 20
 """Entries of a range that is read."""
 _PAGE_ENTRIES = 10
 """Entries on a page of the transcript."""
+MAX_CHARS = 16_000
+"""Characters of history in one result, nearly: about 4,000 tokens, far below the limit of hosts."""
+MAX_NEIGHBOUR_CHARS = 1_600
+"""Characters of an entry next to the requested one."""
+_LINE_COST = 16
+"""Characters that a line counts for at least: the mark of a quoted line costs too."""
+_EARLIEST_BREAK = 0.8
+"""A page ends at the end of a line, or between words, where there is one in its last fifth."""
 
 
 def sessions(context: McpContext, request: params.SessionsParams) -> SessionPage:
@@ -237,3 +254,49 @@ def transcript(context: McpContext, session: str, after: int) -> tuple[str, int 
     next_after = entries[_PAGE_ENTRIES - 1].seq if len(entries) > _PAGE_ENTRIES else None
     excerpts = [text_page(entry, max_chars=MAX_NEIGHBOUR_CHARS)[1] for entry in entries[:_PAGE_ENTRIES]]
     return render_quotation(excerpts, "" if next_after is None else f"it goes on after entry {next_after}"), next_after
+
+
+def text_page(entry: Entry, start: int = 0, max_chars: int = MAX_CHARS) -> tuple[TextPage, Excerpt]:
+    """A page of an entry's text, and the excerpt to quote for it."""
+    text = mask_secrets(prompt_safe(entry_text(entry)))
+    begin = min(start, len(text))
+    end = _page_end(text, begin, max_chars)
+    pointer, role = pointer_to(entry.session, entry.seq), entry.role if entry.kind == MESSAGE else entry.kind
+    page = TextPage(
+        pointer=pointer,
+        role=role,
+        when=format_minute(entry.ts),
+        characters=len(text),
+        start=begin,
+        next=end if end < len(text) else None,
+    )
+    return page, Excerpt(pointer, role, entry.ts, text[begin:end], _extent(page, end))
+
+
+def _extent(page: TextPage, end: int) -> str:
+    if page.next is None and not page.start:
+        return ""
+    extent = f"characters {page.start:,} to {end:,} of {page.characters:,}"
+    return extent if page.next is None else f"{extent}; read it with start={page.next} for more"
+
+
+def _page_end(text: str, begin: int, max_chars: int) -> int:
+    end = _lines_end(text, begin, min(begin + max_chars, len(text)), max_chars // _LINE_COST)
+    if end == len(text):
+        return end
+    earliest = begin + int(max_chars * _EARLIEST_BREAK)
+    for separator in ("\n", " "):
+        at = text.rfind(separator, earliest, end)
+        if at > 0:
+            return at + 1
+    return end
+
+
+def _lines_end(text: str, begin: int, end: int, max_lines: int) -> int:
+    """Where `max_lines` lines end, if that is before `end`."""
+    at = begin
+    for _ in range(max_lines):
+        at = text.find("\n", at, end) + 1
+        if not at:
+            return end
+    return at

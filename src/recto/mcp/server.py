@@ -40,7 +40,7 @@ from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
 from recto.formats.tools import MCP_SERVER
 from recto.mcp import _prompts, _resources, _tasks, tools, window_app
 from recto.mcp.context import McpContext
-from recto.mcp.rendering import render
+from recto.mcp.result_text import render
 from recto.version import __version__
 
 _log = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from recto.config.factory import make_importer, make_indexer, open_session, open
 from recto.engine.session import Session
 from recto.engine.thread_calls import Namespace
 from recto.engine.thread_windows import Thread
+from recto.mcp._threads import make_thread_server
 from recto.mcp.context import SURFACE, McpContext
 from recto.mcp.server import make_server
-from recto.mcp.threads import make_thread_server
 from recto.recall.indexer import Indexer
 from recto.transcript.events import requested_by
 from recto.transcript.protocols import TranscriptStore

@@ -16,7 +16,7 @@ from mcp_types import ClientCapabilities, Resource, TextResourceContents
 
 from recto.engine.window import Window
 from recto.engine.window_view import EntrySpan, PromptBlock, window_view
-from recto.mcp.rendering import clean
+from recto.mcp.result_text import clean
 
 EXTENSION: Final = "io.modelcontextprotocol/ui"
 URI: Final = "ui://recto/window.html"

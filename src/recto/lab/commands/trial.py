@@ -20,11 +20,10 @@ from recto.cli.import_export import write_out
 from recto.config import Settings
 from recto.config.factory import make_chat_model
 from recto.errors import ModelFailed, SettingsError
-from recto.lab.bootstrap import Interval
+from recto.lab.bootstrap import MARGIN, Equivalence, Interval
 from recto.lab.commands._sessions import load_sessions
 from recto.lab.commands._trial_page import trial_page
 from recto.lab.commands.replay import PageFile, Size
-from recto.lab.equivalence import MARGIN, Equivalence
 from recto.lab.likelihood import ActionScorer, KeptScores, Score, make_scorer
 from recto.lab.moments import Choice, evenly
 from recto.lab.process_pool import in_processes

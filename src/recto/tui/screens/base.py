@@ -17,7 +17,7 @@ from textual.widgets import Footer, Static
 
 from recto.errors import RectoError, RequestRefused
 from recto.gateway.api_keys import Right
-from recto.tui.formatting import safe_content
+from recto.tui.display_text import safe_content
 from recto.tui.state import TuiState
 from recto.tui.widgets.header import Menu, WindowGauge
 from recto.tui.workers import run_exclusive

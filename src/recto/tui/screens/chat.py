@@ -23,7 +23,7 @@ from recto.errors import RectoError
 from recto.gateway.turn import CUT, FAILED
 from recto.text.unicode import safe
 from recto.transcript.entries import MESSAGE
-from recto.tui.formatting import PLACES, safe_content
+from recto.tui.display_text import PLACES, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, OpenSession
 from recto.tui.workers import run_exclusive

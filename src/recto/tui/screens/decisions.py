@@ -15,7 +15,7 @@ from recto.context.window.report import DecisionSummary
 from recto.engine.views.models import DecisionPage
 from recto.text.unicode import safe
 from recto.tui.actions import Undoing
-from recto.tui.formatting import format_time, full_number, plural, right_aligned, safe_content
+from recto.tui.display_text import format_time, full_number, plural, right_aligned, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
 from recto.tui.widgets.table import Rows, TableRow

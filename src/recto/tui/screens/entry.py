@@ -17,7 +17,7 @@ from recto.engine.views.models import EntryView, FullEntry, StoredEvent
 from recto.engine.window_view import EntryDecision, EntryHistory
 from recto.errors import RectoError
 from recto.tui.actions import pin_or_unpin
-from recto.tui.formatting import PLACES, format_time, full_number, percent, plural, safe_content
+from recto.tui.display_text import PLACES, format_time, full_number, percent, plural, safe_content
 from recto.tui.state import Changed, TuiState
 from recto.tui.workers import run_exclusive
 

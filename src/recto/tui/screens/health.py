@@ -13,7 +13,7 @@ from textual.widgets import Sparkline, Static
 
 from recto.health.metrics import METRICS_BY_FIELD, Alert
 from recto.health.trends import MEASURES, HealthReport, Trend
-from recto.tui.formatting import (
+from recto.tui.display_text import (
     DIRECTIONS,
     GRADES,
     format_time,

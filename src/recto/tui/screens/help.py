@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Input, OptionList, Static, TextArea
 
-from recto.tui.formatting import PLACES as WHERE
+from recto.tui.display_text import PLACES as WHERE
 from recto.tui.widgets.header import PLACES
 
 _COMMON_KEYS = (

@@ -15,7 +15,7 @@ from recto.continuity.memory.proposals import Proposal
 from recto.engine.views.models import ApprovalResult, MemoryListItem, MemoryPage, ProposalPage, StoredEvent
 from recto.gateway.client import decode_result
 from recto.tui.dialogs import ConfirmDialog, TextDialog
-from recto.tui.formatting import format_time, plural, safe_content
+from recto.tui.display_text import format_time, plural, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed
 from recto.tui.widgets.table import Rows, TableRow

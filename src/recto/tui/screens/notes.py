@@ -16,7 +16,7 @@ from recto.context.window.notes import NOTE_KINDS
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Item
 from recto.engine.views.models import CheckpointPage, NoteList, SavedCheckpoint, StoredEvent
 from recto.tui.dialogs import ChoiceDialog, TextDialog
-from recto.tui.formatting import safe_content
+from recto.tui.display_text import safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed
 from recto.tui.widgets.table import Rows, TableRow

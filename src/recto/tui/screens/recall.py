@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Input, Static
 
 from recto.engine.views.models import RecallHit, RecallResult
 from recto.text.unicode import safe
-from recto.tui.formatting import PLACES, format_time, full_number, plural, right_aligned, safe_content
+from recto.tui.display_text import PLACES, format_time, full_number, plural, right_aligned, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
 from recto.tui.widgets.table import Rows, TableRow

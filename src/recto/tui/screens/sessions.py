@@ -12,7 +12,7 @@ from textual.widgets import DataTable
 from recto.engine.views.models import SessionListItem, SessionPage
 from recto.text.unicode import one_line
 from recto.tui.dialogs import TextDialog
-from recto.tui.formatting import format_time, full_number, right_aligned
+from recto.tui.display_text import format_time, full_number, right_aligned
 from recto.tui.screens.base import BaseView
 from recto.tui.state import GoTo, OpenSession
 from recto.tui.widgets.table import Rows, TableRow

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from recto.engine.projection import RESTORED
 from recto.engine.timeline import MAX_ENTRIES, DecisionMark, Timeline, TurnPoint
 from recto.tui.actions import Undoing
-from recto.tui.formatting import format_time, full_number, percent, plural
+from recto.tui.display_text import format_time, full_number, percent, plural
 from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
 from recto.tui.widgets.bar_chart import Bars

@@ -1,4 +1,7 @@
-"""The window: the prompt as it is sent, block by block, at any turn of the session; and its budget."""
+"""The window: the prompt as it is sent, block by block, at any turn of the session; and its budget.
+
+`BlockScreen` shows a block that is no entry with its whole text, over a screen.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,56 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import DataTable, Static
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Static
 
 from recto.context.window.report import Report
 from recto.engine.timeline import MAX_ENTRIES, Timeline, TurnPoint
 from recto.engine.window_view import PromptBlock, WindowView
 from recto.tui.actions import pin_or_unpin
-from recto.tui.formatting import full_number, percent, plural, right_aligned
+from recto.tui.display_text import full_number, percent, plural, right_aligned, safe_content
 from recto.tui.screens.base import BaseView
-from recto.tui.screens.block import BlockScreen
 from recto.tui.state import Changed, ShowEntry, TuiState
 from recto.tui.widgets.budget_panel import BudgetPanel
-from recto.tui.widgets.prompt_blocks import block_key, block_row, describe_block
+from recto.tui.widgets.prompt_blocks import block_key, block_name, block_row, describe_block
 from recto.tui.widgets.table import Rows
 from recto.tui.widgets.transcript_strip import TranscriptStrip
 
 _FIRST_TURN = 0
 """A moment before the first entry: the end of the first turn, once it is loaded."""
 _SCRUBBING = ("step", "first", "live", "decision")
+
+
+class BlockScreen(ModalScreen[None]):
+    """What Recto or the client added to the prompt."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss(None)", "Close"),
+        Binding("s", "source", "Open a quoted entry"),
+    ]
+
+    def __init__(self, block: PromptBlock) -> None:
+        super().__init__()
+        self._block = block
+        self._opened = 0
+
+    def compose(self) -> ComposeResult:
+        """Yields the name and the text."""
+        with Vertical(classes="box tall"):
+            yield Static(safe_content(block_name(self._block)), classes="title", markup=False)
+            with VerticalScroll(id="text"):
+                yield Static(describe_block(self._block), markup=False)
+            yield Footer(show_command_palette=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offers the source only where an entry is quoted."""
+        return action != "source" or bool(self._block.sources)
+
+    def action_source(self) -> None:
+        """Opens the first quoted entry, then the next one."""
+        sources = self._block.sources
+        self.app.post_message(ShowEntry(sources[self._opened % len(sources)]))
+        self._opened += 1
 
 
 class WindowScreen(BaseView):

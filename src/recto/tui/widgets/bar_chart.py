@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from recto.engine.projection import RESTORED
 from recto.engine.timeline import Timeline, TurnPoint
-from recto.tui.formatting import short_number
+from recto.tui.display_text import short_number
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _AXIS = 6

@@ -23,7 +23,7 @@ from textual.strip import Strip
 from recto.engine.views.models import EntryView
 from recto.text.unicode import one_line
 from recto.transcript.entries import MESSAGE
-from recto.tui.formatting import PLACES, short_number
+from recto.tui.display_text import PLACES, short_number
 
 PAGE = 100
 """Entries per request."""

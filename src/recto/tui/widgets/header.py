@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from recto.engine.views.models import SessionOverview
 from recto.text.unicode import one_line
-from recto.tui.formatting import percent, plural, red_forecast, short_number
+from recto.tui.display_text import percent, plural, red_forecast, short_number
 from recto.tui.state import TuiState
 
 

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from recto.engine.window_view import BlockKind, BlockReason, PromptBlock
 from recto.text.unicode import safe
-from recto.tui.formatting import full_number, plural, right_aligned, safe_content
+from recto.tui.display_text import full_number, plural, right_aligned, safe_content
 from recto.tui.widgets.table import TableRow
 
 _KINDS: Mapping[BlockKind, str] = {

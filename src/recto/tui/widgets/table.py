@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.message import Message
 from textual.widgets import DataTable
 
-from recto.tui.formatting import cell
+from recto.tui.display_text import cell
 
 _NEAR = 20
 

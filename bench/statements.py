@@ -26,7 +26,7 @@ from bench.compaction_data import DATA, sessions
 from bench.measure import figures, percentile, progress
 from recto.config import load
 from recto.config.factory import open_session
-from recto.context.facts.grounding import fold_words
+from recto.context.facts.claims import fold_words
 from recto.engine.projection import DECISIONS, FIDELITY_LOW
 from recto.engine.session import Session
 from recto.formats import read

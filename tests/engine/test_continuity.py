@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import recto
 from recto.context.compaction.fidelity import measure_fidelity, salient_entities
+from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import extract_facts, missing_facts
-from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import MessageViewReader
 from recto.context.facts.user_text import own_lines
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask

@@ -11,7 +11,7 @@ import recto
 from recto.engine.titles import MAX_TITLE_CHARS, titles_of
 from recto.errors import InputError
 from recto.stores.memory import MemoryStore
-from recto.transcript.titles import OPENING_ENTRIES, RENAMED
+from recto.transcript.entries import OPENING_ENTRIES, RENAMED
 
 
 def opened(store, session="agent:default:main"):

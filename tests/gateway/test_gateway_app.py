@@ -17,7 +17,7 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 from recto.gateway import session_pool
 from recto.gateway.api_keys import Key
 from recto.gateway.telemetry import RequestMetrics, RequestRecord
-from recto.health.exporters.base import MAX_KEYS
+from recto.health.exporters.exporter import MAX_KEYS
 from recto.health.exporters.prometheus import Metrics
 from recto.models import weights
 from recto.tokens.model_registry import UnknownModelWarning

@@ -27,8 +27,7 @@ from recto.gateway.request import open_request
 from recto.gateway.responses import StreamedResponse
 from recto.gateway.session_resolver import SessionHint
 from recto.gateway.upstreams.http import UpstreamResponse
-from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.hidden import is_hidden
+from recto.transcript.entries import MESSAGE, Entry, is_hidden
 
 PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
 FORMATS = tuple(PATHS)

@@ -34,7 +34,7 @@ from tests.gateway.upstream import Says
 
 from recto.formats.tool_calls import NewToolResult
 from recto.gateway.own_tools import MAX_WINDOW_ROUNDS, WINDOW_TOOLS
-from recto.transcript.hidden import is_hidden
+from recto.transcript.entries import is_hidden
 
 NAMES = [tool.name for tool in WINDOW_TOOLS]
 ON: dict[str, Any] = {"gateway": {"new_windows": True}}

@@ -15,7 +15,7 @@ from tests.health.sample_turns import SESSION, alert, compaction, turn
 from recto.formats import Usage
 from recto.gateway.api_keys import Key
 from recto.gateway.telemetry import RequestMetrics, RequestRecord
-from recto.health.exporters import fields as facts
+from recto.health.exporters import exporter as facts
 from recto.health.exporters import opentelemetry
 from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics

@@ -17,7 +17,7 @@ from recto.config import load
 from recto.config.factory import make_sinks
 from recto.context.policies.scorers import SCORERS
 from recto.engine import projection
-from recto.health.exporters.fields import DECISIONS, FIELDS, POLICIES, event_fields
+from recto.health.exporters.exporter import DECISIONS, FIELDS, POLICIES, event_fields
 from recto.health.exporters.json_log import MAX_LINE_BYTES, JsonLog
 
 

@@ -16,7 +16,7 @@ from tests.health.sample_turns import SECRET, SESSION, alert, compaction, event,
 from recto.config import load
 from recto.config.factory import make_metrics
 from recto.health.exporters._active_sessions import ActiveSessions
-from recto.health.exporters.base import MAX_MODELS
+from recto.health.exporters.exporter import MAX_MODELS
 from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
 from recto.health.exporters.prometheus_server import serve_metrics

@@ -18,11 +18,19 @@ from recto.errors import AppendConflict, InputError, KeyReused, StoreUnavailable
 from recto.stores.memory import MemoryStore
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
-from recto.transcript.entries import MAX_NAME, Draft, Entry, Head, SessionSummary
+from recto.transcript.entries import (
+    MAX_NAME,
+    OPENING_BYTES,
+    OPENING_ENTRIES,
+    OPENING_MESSAGES,
+    Draft,
+    Entry,
+    Head,
+    SessionSummary,
+)
 from recto.transcript.hash_chain import EMPTY_HEAD, GENESIS, entry_hash, verify_chain
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore
-from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES
 
 STORES: dict[str, Callable[[Path], TranscriptStore]] = {
     "memory": lambda folder: MemoryStore(),

@@ -18,7 +18,7 @@ from recto.formats import Usage
 from recto.gateway.api_keys import Key
 from recto.gateway.telemetry import RequestMetrics, RequestRecord
 from recto.health.alerts import ALERT_KINDS as ALERTS
-from recto.health.exporters.fields import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
+from recto.health.exporters.exporter import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
 from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
 from recto.health.exporters.webhook import CONTENT_TYPE, cloud_event

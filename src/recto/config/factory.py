@@ -24,7 +24,7 @@ from recto.config import Settings, load
 from recto.config.loader import override
 from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
-from recto.continuity.memory.folder_names import PAGES, folder_name
+from recto.continuity.folders import PAGES, folder_name
 from recto.engine.session import Session
 from recto.errors import IndexFailed, ProposalRefused, SettingsError
 from recto.tokens.tokenizers import Tokenizers

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import extract_facts
 from recto.context.facts.files import track_files
-from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
 from recto.context.window.notes import MAX_NOTES_CHARS, Note, render_notes
 from recto.context.window.state import WindowState

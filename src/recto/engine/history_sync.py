@@ -27,9 +27,8 @@ from recto.formats import DEFAULT_FORMAT
 from recto.formats.response import usage_in
 from recto.text.secrets import mask_secrets
 from recto.tokens.limits import limits_in_error
-from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.entries import MESSAGE, Entry, content_as_sent, is_hidden
 from recto.transcript.events import to_json
-from recto.transcript.hidden import content_as_sent, is_hidden
 from recto.transcript.session_keys import session_in
 
 SYSTEM_TEXT = "system_told"

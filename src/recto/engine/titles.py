@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from recto.context.facts.user_text import cut_words, user_sentences
 from recto.errors import InputError
 from recto.formats import read
-from recto.transcript.entries import MESSAGE, Draft, Entry
+from recto.transcript.entries import MESSAGE, RENAMED, TITLE_KEY, Draft, Entry
 from recto.transcript.events import event, new_id
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.titles import RENAMED, TITLE_KEY
 
 MAX_TITLE_CHARS = 120
 """Longest title that a person may give."""

@@ -16,7 +16,7 @@ from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
 from recto.gateway.request import ClientRequest
 from recto.gateway.session_resolver import SessionResolver
-from recto.transcript.hidden import client_messages, content_as_sent
+from recto.transcript.entries import client_messages, content_as_sent
 from recto.transcript.tenancy import TenantStore
 
 _REFERENCE: Final = b"item_reference"

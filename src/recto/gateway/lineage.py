@@ -37,9 +37,8 @@ from recto.formats.message import Message
 from recto.gateway.api_keys import Key
 from recto.gateway.request import ClientRequest
 from recto.text.reminders import without_reminders
-from recto.transcript.entries import Draft, Entry
+from recto.transcript.entries import Draft, Entry, content_as_sent
 from recto.transcript.events import event
-from recto.transcript.hidden import content_as_sent
 from recto.transcript.protocols import Clock, Records
 from recto.transcript.tenancy import TenantStore
 

@@ -35,8 +35,7 @@ from recto.gateway import _lazy_tools
 from recto.gateway.request import ClientRequest
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.text.unicode import one_line
-from recto.transcript.entries import MESSAGE
-from recto.transcript.hidden import AS_SENT, HIDDEN, PARTIAL
+from recto.transcript.entries import AS_SENT, HIDDEN, MESSAGE, PARTIAL
 from recto.transcript.session_keys import Scope, pointer_to
 
 NEW_CONTEXT, HISTORY_SEARCH, HISTORY_READ, NOTE = "new_context", "history_search", "history_read", "note"

@@ -39,8 +39,7 @@ from recto.gateway.responses import BufferedResponse, unless_disconnected
 from recto.gateway.responses_state import history_ids, with_history_ids
 from recto.gateway.turn import GatewayTurn
 from recto.gateway.upstreams.http import UpstreamResponse
-from recto.transcript.entries import Entry
-from recto.transcript.hidden import content_as_sent
+from recto.transcript.entries import Entry, content_as_sent
 from recto.transcript.tenancy import TenantStore
 
 _MAX_BYTES: Final = 12 * 1024 * 1024

@@ -25,9 +25,8 @@ from recto.gateway.context_management import compaction_in
 from recto.gateway.lineage import Lineage, LineagePoint, Summaries, aligned_entry, lookup_order, opening_name, seed_of
 from recto.gateway.request import ClientRequest, RetryKey
 from recto.text.reminders import has_reminders
-from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
+from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry, client_messages, content_as_sent, is_hidden
 from recto.transcript.events import event, new_id, refused_key
-from recto.transcript.hidden import client_messages, content_as_sent, is_hidden
 from recto.transcript.protocols import Clock
 from recto.transcript.session_keys import is_memory_session
 from recto.transcript.tenancy import TenantStore

@@ -31,7 +31,7 @@ from recto.formats import Usage
 from recto.gateway.api_keys import Key
 from recto.gateway.turn import GatewayTurn
 from recto.gateway.upstreams.http import UpstreamResponse
-from recto.health.exporters.base import MAX_KEYS, BoundedLabels, format_time
+from recto.health.exporters.exporter import MAX_KEYS, BoundedLabels, format_time
 from recto.health.exporters.json_log import render_line
 from recto.health.exporters.prometheus import Metrics
 from recto.transcript.protocols import Clock, Replica

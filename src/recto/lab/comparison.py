@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from recto.config.factory import make_indexer, make_meter, model_card, open_session
 from recto.config.modes import make_budget
+from recto.context.facts.claims import Evidence, find_claims, fold_words
 from recto.context.facts.extraction import extract_facts
-from recto.context.facts.grounding import Evidence, find_claims, fold_words
 from recto.context.facts.types import Fact, MessageViewReader
 from recto.context.policies.scorers import SCORERS
 from recto.engine.audit import audit

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from recto.text.identifiers import clip_middle
-from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.hidden import is_hidden
+from recto.transcript.entries import MESSAGE, Entry, is_hidden
 
 _PAUSES = (
     re.compile(r"\n[^\S\n]*\n\s*"),

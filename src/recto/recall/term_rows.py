@@ -15,8 +15,8 @@ from functools import lru_cache
 from sys import byteorder
 from zlib import crc32
 
+from recto.context.facts.claims import fold_words
 from recto.context.facts.classifier import classify
-from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Mark
 from recto.formats import entry_text
 from recto.recall.documents import is_repetition

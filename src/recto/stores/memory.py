@@ -24,10 +24,22 @@ from recto.recall.index.rows import (
     overlaps,
     uncovered_rows,
 )
-from recto.transcript.entries import MESSAGE, Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
+from recto.transcript.entries import (
+    MESSAGE,
+    OPENING_BYTES,
+    OPENING_ENTRIES,
+    OPENING_MESSAGES,
+    PAST_TITLE_KEYS,
+    TITLE_KEY,
+    Draft,
+    Entry,
+    Head,
+    SessionSummary,
+    refuse_unstorable,
+    session_key,
+)
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.protocols import Records
-from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES, PAST_TITLE_KEYS, TITLE_KEY
 
 
 @dataclass(slots=True)

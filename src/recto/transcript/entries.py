@@ -2,14 +2,22 @@
 
 A `Draft` is an entry without its place; a store assigns the place, which makes it an `Entry`. Content is the provider's
 own JSON, byte for byte. `recto.formats` reads text and calls from those bytes.
+
+Hidden messages: the gateway can answer calls of a tool that it offers itself. Such calls and their results are messages
+of the transcript, because the model saw them, but the client never sends them back: comparing its history with the
+transcript leaves them out.
+
+Titles: a session is titled by its newest rename, or by its first user messages. Stores find these entries without
+reading the rest of a session, so that a list of sessions has titles at the price of a list. `recto.engine.titles` makes
+the title from them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from recto.errors import InputError
 
@@ -26,6 +34,25 @@ MAX_NAME = 512
 """Maximum characters of an id, a key, or any other short text of an entry."""
 MAX_BYTES = 900_000_000
 """Maximum bytes of one entry; SQLite's limit is 10^9."""
+HIDDEN: Final = "hidden"
+"""Member of the metadata of a message that the client never sees: true."""
+PARTIAL: Final = "partial"
+"""Member of the metadata of a message that the client has only together with the answer that follows: true."""
+AS_SENT: Final = "as_sent"
+"""Member of the metadata of a message that the client got in another form: that form."""
+_HIDDEN, _PARTIAL, _AS_SENT = (f'"{name}"'.encode() for name in (HIDDEN, PARTIAL, AS_SENT))
+RENAMED: Final = "session_renamed"
+"""The event that gives a session a title."""
+TITLE_KEY: Final = "title/"
+"""What the idempotency key of every rename begins with: stores have an index of keys."""
+PAST_TITLE_KEYS: Final = "title0"
+"""Sorts after every such key."""
+OPENING_ENTRIES: Final = 64
+"""How many of the first entries are searched for user messages."""
+OPENING_MESSAGES: Final = 4
+"""How many user messages are returned: the first ones may hold nothing but injected text."""
+OPENING_BYTES: Final = 256 * 1024
+"""Larger messages are skipped: a list of sessions must not load pasted files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +192,29 @@ def _refuse_duplicates(what: str, names: list[str]) -> None:
 
 
 _ROLES = frozenset(get_args(Role))
+
+
+def is_hidden(meta: bytes) -> bool:
+    """Whether the metadata of a message say that the client never sees it."""
+    return _HIDDEN in meta and json.loads(meta).get(HIDDEN) is True
+
+
+def content_as_sent(entry: Entry) -> bytes:
+    """A message as the client got it."""
+    sent = json.loads(entry.meta).get(AS_SENT) if _AS_SENT in entry.meta else None
+    return entry.content if sent is None else json.dumps(sent, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def client_messages(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The messages among entries that the client of the session has in its history."""
+    partial: list[Entry] = []
+    for entry in entries:
+        if entry.kind != MESSAGE or is_hidden(entry.meta):
+            continue
+        if _PARTIAL in entry.meta and json.loads(entry.meta).get(PARTIAL) is True:
+            partial.append(entry)
+            continue
+        if partial and entry.role == "assistant":
+            yield from partial
+        partial.clear()
+        yield entry

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import MAX_FACTS, extract_facts, lasting_sentences, standing_statements
-from recto.context.facts.grounding import fold_words
 from recto.context.facts.statements import detect_language, statement_kind
 from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
 from recto.context.window.summary import Summary

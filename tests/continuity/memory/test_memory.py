@@ -11,9 +11,9 @@ import pytest
 import recto
 from recto.config import load
 from recto.config.factory import make_importer, make_indexer, make_recall, open_memory
+from recto.continuity.folders import folder_name
 from recto.continuity.memory import KINDS, files
 from recto.continuity.memory.events import APPROVED, REJECTED, RETIRED
-from recto.continuity.memory.folder_names import folder_name
 from recto.continuity.memory.lint import look, propose_changes, restore_pages
 from recto.continuity.memory.manager import Memories
 from recto.continuity.memory.markdown import read_page

@@ -14,9 +14,9 @@ from functools import lru_cache
 from math import log2
 
 from recto.context.compaction.protocols import ModelRequest
+from recto.context.facts.claims import claim_kind, fold_words
 from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, find_entities
 from recto.context.facts.extraction import by_priority, missing_facts
-from recto.context.facts.grounding import claim_kind, fold_words
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.identifiers import clip_middle

@@ -1,7 +1,7 @@
 """Requests to a model that shortens text. Pure: texts in, a request out.
 
 The text it works on is data. Every line of it is quoted, so that nothing in it can pass for an instruction, and the
-reply is checked anyway (`recto.context.compaction._output_checks`, `recto.context.facts.grounding`).
+reply is checked anyway (`recto.context.compaction._output_checks`, `recto.context.facts.claims`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from recto.context.compaction.layout import CountText, bullet
 from recto.context.compaction.prompts import SECTIONS, compaction_request, result_request
 from recto.context.compaction.protocols import ChatModel, ModelReply, ModelRequest
 from recto.context.compaction.tool_output import digest_result
-from recto.context.facts.grounding import Evidence, remove_ungrounded
+from recto.context.facts.claims import Evidence, remove_ungrounded
 from recto.context.facts.types import MessageView
 from recto.context.window.plan import ToolResult
 from recto.errors import ModelFailed, RectoError

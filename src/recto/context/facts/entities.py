@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recto.context.facts.grounding import (
+from recto.context.facts.claims import (
     MAX_TOKEN_CHARS,
     canonical_path,
     claim_kind,

@@ -16,10 +16,17 @@ from typing import NamedTuple
 from recto.context.facts import patterns
 from recto.context.facts._answers import answer_to, options_in
 from recto.context.facts._todo_lists import TodoItem, todo_changes, todo_list_in
-from recto.context.facts.grounding import fold_words
+from recto.context.facts.claims import fold_words
 from recto.context.facts.patterns import Wording
-from recto.context.facts.retraction import STANDING, is_negative, subject_of, takes_back
-from recto.context.facts.statements import is_passing, mentions_code, statement_kind
+from recto.context.facts.statements import (
+    STANDING,
+    is_negative,
+    is_passing,
+    mentions_code,
+    statement_kind,
+    subject_of,
+    takes_back,
+)
 from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences

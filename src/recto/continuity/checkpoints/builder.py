@@ -2,20 +2,21 @@
 
 A subtask is done only if a task list or a person says so: planned work is never reported as done, and finished work
 stays reported when a new list replaces the old one.
+The sentence of a decision is split into choice, reason and rejected alternatives, without adding words.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import by_priority
-from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.facts.user_text import user_sentences
 from recto.context.window.notes import MAX_NOTE_CHARS, Note, NoteKind
-from recto.continuity.checkpoints._decisions import decision_in
 from recto.continuity.checkpoints.checkpoint import (
     Changes,
     Checkpoint,
@@ -25,6 +26,7 @@ from recto.continuity.checkpoints.checkpoint import (
     Speaker,
     Status,
     Subtask,
+    TaskDecision,
 )
 from recto.errors import InputError
 from recto.text.lazy_re import lazy_re
@@ -50,6 +52,15 @@ _CRITERION = lazy_re(
 """Phrases that state when a task is done."""
 _ADDRESS = lazy_re(r"(?<![\w.:/-])(\[?[A-Za-z0-9.:-]{1,253}\]?):(\d{1,5})(?![\w.:])")
 _T = TypeVar("_T")
+_REASON = lazy_re(r"(?:,\s{0,3}|\s)(?:because|since|so that|as it|as this|due to)\s{1,3}(\S.{0,400})", re.IGNORECASE)
+_ALTERNATIVE = lazy_re(
+    r"\b(?:instead of|rather than|in place of|not going with|as opposed to)\s{1,3}(\S.{0,300})", re.IGNORECASE
+)
+_END = lazy_re(
+    r"\s{1,3}[—–-]\s|[;:(]|,\s|\.\s|\b(?:because|since|so that|due to|instead of|rather than)\b", re.IGNORECASE
+)
+_OR = lazy_re(r"\s{1,3}or\s{1,3}", re.IGNORECASE)
+_TRIMMED = " .,;:!)"
 
 
 def checkpoint_of(
@@ -282,3 +293,26 @@ def _first(issues: Sequence[Issue], first: Sequence[str]) -> list[Issue]:
 
 def _speaker(fact: Fact) -> Speaker:
     return "agent" if fact.role == "event" else fact.role
+
+
+def decision_in(text: str, seq: int = 0, by: Speaker = "assistant") -> TaskDecision:
+    """Parse a decision; the sentence itself stays complete."""
+    why = _REASON.search(text)
+    against = _ALTERNATIVE.search(text)
+    return TaskDecision(
+        decision=text,
+        rationale=_until(why[1], _ALTERNATIVE).strip(_TRIMMED) if why else "",
+        alternatives=_split_alternatives(against[1]) if against else (),
+        seq=seq,
+        by=by,
+    )
+
+
+def _until(text: str, end: re.Pattern[str]) -> str:
+    match = end.search(text)
+    return text[: match.start()] if match else text
+
+
+def _split_alternatives(text: str) -> tuple[str, ...]:
+    alternatives = (text.strip(_TRIMMED) for text in _OR.split(_until(text, _END)))
+    return tuple(text for text in alternatives if text)[:5]

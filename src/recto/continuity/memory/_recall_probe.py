@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recto.context.facts.grounding import fold_words
+from recto.context.facts.claims import fold_words
 from recto.context.facts.types import MessageView
 from recto.context.facts.user_text import user_sentences
 from recto.recall.types import Query

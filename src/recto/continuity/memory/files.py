@@ -23,9 +23,8 @@ try:
 except ImportError:  # Windows: `MemoryFolder.is_supported` is false there
     fcntl = None  # type: ignore[assignment]
 
-from recto.continuity.folders import O_NOFOLLOW, O_NONBLOCK, make_private_folder
+from recto.continuity.folders import O_NOFOLLOW, O_NONBLOCK, PAGES, UNSAFE, make_private_folder
 from recto.continuity.memory import KINDS
-from recto.continuity.memory.folder_names import PAGES, UNSAFE
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args
 
+from recto.context.facts.claims import fold_words
 from recto.context.facts.classifier import supersession_score
-from recto.context.facts.grounding import fold_words
 from recto.continuity.memory import MemoryKind
 from recto.text.lazy_re import lazy_re
 from recto.text.similarity import cosine, text_vector

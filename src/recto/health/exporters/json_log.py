@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from recto.health.exporters.base import Exporter, finite, format_time
-from recto.health.exporters.fields import event_fields
+from recto.health.exporters.exporter import Exporter, event_fields, finite, format_time
 from recto.health.metrics import Alert, TurnHealth
 from recto.transcript.entries import Entry
 

@@ -21,8 +21,16 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
-from recto.health.exporters.base import BoundedLabels, Exporter, freed_tokens
-from recto.health.exporters.fields import DECISIONS, FIELDS, OTHER, FieldValue, event_fields
+from recto.health.exporters.exporter import (
+    DECISIONS,
+    FIELDS,
+    OTHER,
+    BoundedLabels,
+    Exporter,
+    FieldValue,
+    event_fields,
+    freed_tokens,
+)
 from recto.health.metrics import TURN_METRICS, Alert, SearchHealth, TurnHealth
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import pointer_to

@@ -15,8 +15,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from recto.health.exporters._active_sessions import ActiveSessions
-from recto.health.exporters.base import BoundedLabels, Exporter, freed_tokens
-from recto.health.exporters.fields import COMPONENTS, DECISIONS, OTHER, POLICIES, ZONES, event_fields
+from recto.health.exporters.exporter import (
+    COMPONENTS,
+    DECISIONS,
+    OTHER,
+    POLICIES,
+    ZONES,
+    BoundedLabels,
+    Exporter,
+    event_fields,
+    freed_tokens,
+)
 from recto.health.metrics import TOKEN_BUCKETS, TURN_METRICS, Alert, AlertName, Grade, TurnHealth
 from recto.health.protocols import HealthSink, LossySink
 from recto.transcript.entries import Entry

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from recto.context.compaction.protocols import Cancelled
-from recto.health.exporters.base import Exporter, finite, format_time
+from recto.health.exporters.exporter import Exporter, finite, format_time
 from recto.health.metrics import Alert
 
 Post: TypeAlias = Callable[[Mapping[str, Any], Cancelled], str]

@@ -10,10 +10,19 @@ from psycopg.rows import TupleRow
 
 from recto.stores.postgres.codec import BinaryArray, bigint, bigint_array, bytea_array, text_array
 from recto.stores.postgres.pool import ConnectionPool
-from recto.transcript.entries import Draft, Entry, Head, Role
+from recto.transcript.entries import (
+    OPENING_BYTES,
+    OPENING_ENTRIES,
+    OPENING_MESSAGES,
+    PAST_TITLE_KEYS,
+    TITLE_KEY,
+    Draft,
+    Entry,
+    Head,
+    Role,
+)
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
-from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES, PAST_TITLE_KEYS, TITLE_KEY
 
 PAGE_ROWS = 256
 PAGE_TERMS = 1000

@@ -8,9 +8,18 @@ from typing import Any
 
 import apsw
 
-from recto.transcript.entries import MAX_SEQ, Entry, Head, SessionSummary
+from recto.transcript.entries import (
+    MAX_SEQ,
+    OPENING_BYTES,
+    OPENING_ENTRIES,
+    OPENING_MESSAGES,
+    PAST_TITLE_KEYS,
+    TITLE_KEY,
+    Entry,
+    Head,
+    SessionSummary,
+)
 from recto.transcript.hash_chain import EMPTY_HEAD
-from recto.transcript.titles import OPENING_BYTES, OPENING_ENTRIES, OPENING_MESSAGES, PAST_TITLE_KEYS, TITLE_KEY
 
 PAGE_ENTRIES = 500
 PAGE_TERMS = 4096

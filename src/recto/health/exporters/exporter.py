@@ -1,13 +1,15 @@
-"""Allow-list of event fields for export: numbers and fixed words only, never text from a session.
+"""What the exporters share: the fields that may be exported, bounded labels, and a sink that ignores everything.
 
-Each event kind lists its exported fields here; text is exported only if it is one of the listed words. Other events and
-fields are not exported.
+The fields are an allow-list: numbers and fixed words only, never text from a session. Each event kind lists its
+exported fields here; text is exported only if it is one of the listed words. Other events and fields are not exported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeAlias, get_args
@@ -15,6 +17,7 @@ from typing import Any, TypeAlias, get_args
 from recto.context.policies.scorers import SCORERS
 from recto.context.window.budget import Component
 from recto.context.window.pressure import Zone
+from recto.health.metrics import Alert, TurnHealth
 from recto.transcript.entries import Entry
 
 FieldValue: TypeAlias = int | float | bool | str
@@ -98,6 +101,12 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _MAX_INT = 2**63
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Larger events are not parsed."""
+MAX_MODELS = 50
+"""Model names that one process uses as labels; all others become `other`."""
+MAX_KEYS = 100
+"""API keys, and tenants, that one process uses as labels; all others become `other`."""
+_MAX_NAME_LENGTH = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def event_fields(entry: Entry) -> dict[str, FieldValue]:
@@ -155,3 +164,62 @@ def _count_messages(ranges: object) -> int:
         if isinstance(bounds, list) and len(bounds) == 2 and all(isinstance(end, int) for end in bounds):
             total += max(bounds[1] - bounds[0] + 1, 0)
     return total if total < _MAX_INT else 0
+
+
+class Exporter:
+    """A `HealthSink` that ignores everything; exporters override what they export."""
+
+    name = ""
+
+    def turn(self, session: str, turn: TurnHealth) -> None:
+        """Ignore a finished turn."""
+
+    def alert(self, alert: Alert) -> None:
+        """Ignore an alert."""
+
+    def event(self, entry: Entry) -> None:
+        """Ignore an event."""
+
+
+class BoundedLabels:
+    """Values of a label, at most a number of them: models, API keys or tenants. Thread-safe."""
+
+    def __init__(self, known: Callable[[str], bool] | None = None, most: int = MAX_MODELS) -> None:
+        """`known` says which values may be used; without it the first ones may."""
+        self._known = known
+        self._most = most
+        self._labels: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def of(self, name: str) -> str:
+        """Return the name itself if it is known and the limit is not reached, else `other`."""
+        label = self._labels.get(name)
+        return self._assign(name) if label is None else label
+
+    def _assign(self, name: str) -> str:
+        usable = bool(name) and len(name) <= _MAX_NAME_LENGTH and name.isascii() and name.isprintable()
+        if not usable or not (self._known is None or self._known(name)):
+            return OTHER  # not remembered: the number of unknown names is unbounded
+        with self._lock:
+            if name in self._labels or len(self._labels) < self._most:
+                return self._labels.setdefault(name, name)
+            return OTHER
+
+
+def freed_tokens(fields: Mapping[str, FieldValue]) -> tuple[float, str]:
+    """Return the tokens that a decision freed, 0 if unknown, and its policy."""
+    freed = fields.get("frees", 0)
+    return freed if isinstance(freed, int | float) else 0, str(fields.get("policy", OTHER))
+
+
+def finite(value: object) -> object:
+    """Return the value, with non-finite numbers as None: JSON has none."""
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def format_time(ts: int) -> str:
+    """Format a timestamp in ISO 8601 with microseconds; one outside the calendar is returned as a number."""
+    try:
+        return (_EPOCH + timedelta(microseconds=ts)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(ts)

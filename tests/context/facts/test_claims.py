@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.context.hostile_summaries import SOURCES, TRUE, hostile, reaches
 
-from recto.context.facts.grounding import Claim, Evidence, find_claims, remove_ungrounded
+from recto.context.facts.claims import Claim, Evidence, find_claims, remove_ungrounded
 from recto.text.unicode import visible_text
 
 

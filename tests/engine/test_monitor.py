@@ -231,7 +231,8 @@ def test_opening_again_reads_only_a_few_entries():
         entry = session.append({"role": "assistant", "content": "no prompt, no turn"})
         assert read == []
         session.monitor.meta_for(
-            PromptComposition(tokens=1, room=1, prefix=0, results=0, protected=0, recalled=0, tools=0, lag=0, model="")
+            PromptComposition(tokens=1, room=1, prefix=0, results=0, protected=0, recalled=0, tools=0, lag=0, model=""),
+            {},
         )
     assert min(start for start, _ in read) >= entry.seq - 3 * STATE_INTERVAL
 

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import compress, count
+from operator import attrgetter, ne
 from typing import Any, NamedTuple
 
 from recto.context.window.report import PieceKind, PromptPiece
@@ -35,6 +37,11 @@ _HEADING = lazy_re(r"(?m)^(?:#{1,6}[ \t]+(?P<title>\S.*?)|<(?P<tag>[A-Za-z][\w.:
 
 Tally = dict[tuple[PieceKind, str], int]
 """Tokens by kind and name."""
+
+
+def first_difference(before: Sequence[object], after: Sequence[object]) -> int:
+    """The first place at which two sequences differ, or the length of the shorter one. For every prompt: no loop."""
+    return next(compress(count(), map(ne, before, after)), min(len(before), len(after)))
 
 
 def total_of(pieces: Iterable[PromptPiece]) -> int:
@@ -171,6 +178,9 @@ class _ReadMessage(NamedTuple):
     """The tools of earlier calls with the same ids."""
 
 
+_TEXT_OF = attrgetter("text")
+
+
 class SentTally:
     """The pieces of messages as they are sent, whatever was left out or added to keep them valid.
 
@@ -210,16 +220,9 @@ class SentTally:
             return known
         texts = {*generated, *self._generated}
         changed = {text for text in texts if generated.get(text) != self._generated.get(text)}
-        before = zip(self._messages, self._costs, self._read, strict=True)
-        both = enumerate(zip(before, messages, costs, strict=False))
-        return next(
-            (
-                place
-                for place, ((raw, cost, read), now, now_cost) in both
-                if raw != now or cost != now_cost or read.text in changed
-            ),
-            min(known, len(messages)),
-        )
+        same = min(first_difference(self._messages, messages), first_difference(self._costs, costs))
+        rewritten = compress(count(), map(changed.__contains__, map(_TEXT_OF, self._read)))
+        return min(same, next(rewritten, same))
 
     def _read_message(self, raw: bytes, cost: int, generated: Mapping[str, Sequence[PromptPiece]]) -> _ReadMessage:
         message = read(raw, self.wire)

@@ -34,6 +34,7 @@ from recto.health.protocols import HealthSink, SearchSink
 from recto.health.trends import HealthReport, make_report
 from recto.recall.types import SearchResult
 from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.events import to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import pointer_to
 
@@ -60,6 +61,10 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RectoError)
 """What events with a known kind but foreign content raise."""
 
 
+_Announced = tuple[bytes, dict[str, Any]]
+"""A meta, and the composition in it."""
+
+
 class _HealthFold:
     """The fold of one session: metrics and alerts as of an entry."""
 
@@ -72,11 +77,11 @@ class _HealthFold:
         self.state_seq = 0
         """The last answer that stored a state."""
 
-    def apply(self, entry: Entry) -> tuple[TurnHealth, list[Alert]] | None:
-        """Fold one entry; return the turn that it ended and its alerts."""
+    def apply(self, entry: Entry, announced: _Announced | None = None) -> tuple[TurnHealth, list[Alert]] | None:
+        """Fold one entry; return the turn that it ended and its alerts. The meta in `announced` need not be parsed."""
         self.last_seq = entry.seq
         if entry.kind == MESSAGE:
-            return self._message(entry)
+            return self._message(entry, announced)
         if entry.kind == INJECTED and not self.accumulator.evictions:
             self.accumulator.add_recall(())  # nothing was evicted lately, so there is nothing to regret
         elif entry.kind in _READERS:
@@ -84,12 +89,12 @@ class _HealthFold:
                 _READERS[entry.kind](self, entry, json.loads(entry.content))
         return None
 
-    def _message(self, entry: Entry) -> tuple[TurnHealth, list[Alert]] | None:
+    def _message(self, entry: Entry, announced: _Announced | None) -> tuple[TurnHealth, list[Alert]] | None:
         if entry.role != "assistant":
             self.accumulator.add_message(entry.tokens)
             self._results(entry)
             return None
-        stored = composition_in(entry)
+        stored = announced[1] if announced is not None and entry.meta is announced[0] else composition_in(entry)
         composition = PromptComposition.from_json(stored, pieces=False)  # for every turn
         state = stored.get(STATE) if stored and composition else None
         if isinstance(state, dict):
@@ -260,9 +265,11 @@ class Monitor:
         self._fold: _HealthFold | None = None
         self._starts_over = False
         """Whether no earlier state was found when measuring began."""
+        self._announced: _Announced = b"", {}
+        """The last meta that was made here: that of the answer which comes with it is not parsed."""
 
-    def meta_for(self, composition: PromptComposition) -> dict[str, Any]:
-        """Return what is stored in the meta of a prompt's answer: its composition, and at intervals the state."""
+    def meta_for(self, composition: PromptComposition, meta: Mapping[str, Any]) -> bytes:
+        """Return the meta of a prompt's answer: with the composition of the prompt, and at intervals the state."""
         payload = composition.to_json()
         with self._turn, self._safely():
             fold = self._open_fold()
@@ -270,7 +277,9 @@ class Monitor:
                 payload[STATE] = {"after": 0}
             elif fold.accumulator.last and fold.accumulator.last - fold.state_seq >= STATE_INTERVAL:
                 payload[STATE] = fold.to_state()
-        return payload
+        encoded = to_json({**meta, COMPOSITION: payload})
+        self._announced = encoded, payload
+        return encoded
 
     def record(self, entries: Sequence[Entry]) -> None:
         """Fold entries that this process stored. Entries stored by others meanwhile are folded too, but their processes
@@ -283,7 +292,7 @@ class Monitor:
                 for entry in entries:
                     if entry.seq > fold.last_seq:
                         deque(fold.fold(self._store, fold.last_seq + 1, entry.seq - 1), maxlen=0)
-                        ended = fold.apply(entry)
+                        ended = fold.apply(entry, self._announced)
                         ended_turns += [ended] if ended is not None else []
         # outside the lock: a sink may use the session
         for sink in self.sinks:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import compress, count, islice
 from typing import Any, Literal, NamedTuple
 
 from recto.context.facts.text_protocol import command_in, looks_like_output
@@ -835,9 +835,7 @@ class PromptBuilder:
         """What a built prompt is made of. The tokens of the pieces are its tokens."""
         extras, messages, wire = self.extras, self.messages, built.wire
         order = messages.order_of(state, wire, self.marker_of)
-        has_notes = extras.handoff or extras.recalled or self.new_notes(state)
-        sent = list(zip(built.messages, built.costs, strict=True)) if has_notes else []
-        generated = self._generated(state, sent, order)
+        generated = self._generated(state, order, built.messages, built.costs)
         own = [piece for several in generated.values() for piece in several]
         foreword = self.foreword_cost(wire)
         outside = 0 if format_named(wire).system_apart else foreword
@@ -863,16 +861,19 @@ class PromptBuilder:
         extras, meter = self.extras, self.messages.meter
         order = self.messages.order_of(state, self.wire_of(state), self.marker_of)
         costs = [meter.message(read(raw, wire)) for raw in messages]
-        said = self.messages.sent_tally(wire).pieces(messages, costs, self._generated(state, (), order))
+        said = self.messages.sent_tally(wire).pieces(messages, costs, self._generated(state, order))
         tools = [piece for piece in extras.pieces if piece.kind == "tool" or piece.name == "tools"]
         outside = system_pieces(meter, system, wire) if system else ()
         frame = PromptPiece(kind="frame", name="", tokens=extras.frame)
         return folded([*tools, *outside, *said, frame])
 
     def _generated(
-        self, state: WindowState, sent: Sequence[tuple[bytes, int]], order: _LineOrder
+        self, state: WindowState, order: _LineOrder, messages: Sequence[bytes] = (), costs: Sequence[int] = ()
     ) -> dict[str, list[PromptPiece]]:
-        """The messages of a prompt that Recto writes, by their text: the marker, and the notes behind the question."""
+        """The messages of a prompt that Recto writes, by their text: the marker, and the notes behind the question.
+
+        `messages` and `costs` are those of the built prompt, where a note may cost more than alone.
+        """
         found: dict[str, list[PromptPiece]] = {}
         if order.marker:
             found[order.marker.strip()] = self.messages.marker_pieces(state, order.marker, order.marker_cost)
@@ -881,7 +882,8 @@ class PromptBuilder:
         for kind, note in kinds:
             if note is not None:
                 raw = _note_message(note.text, order.wire)
-                cost = next((cost for message, cost in reversed(sent) if message == raw), note.tokens)
+                back = next(compress(count(1), map(raw.__eq__, reversed(messages))), 0)
+                cost = costs[-back] if back else note.tokens
                 found[note.text.strip()] = [PromptPiece(kind=kind, name="", tokens=cost)]
         return found
 

@@ -531,8 +531,9 @@ class Session:
         from recto.engine.monitor import COMPOSITION  # noqa: PLC0415  # start-up
 
         monitor = self.monitor
-        payload = composition.to_json() if monitor is None else monitor.meta_for(composition)
-        return to_json({**meta, COMPOSITION: payload})
+        if monitor is not None:
+            return monitor.meta_for(composition, meta)
+        return to_json({**meta, COMPOSITION: composition.to_json()})
 
     def _event(self, kind: str, content: Mapping[str, Any], key: str | None = None) -> Draft:
         return event(self._clock, kind, content, key, surface="library")

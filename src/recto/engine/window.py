@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.budget import Budget
-from recto.context.window.cache_cost import CacheAge, requested_lifetime, stable_prefix
+from recto.context.window.cache_cost import CacheAge, requested_lifetime
 from recto.context.window.notes import Note, NoteKind, NoteLevel, limit_notes
 from recto.context.window.pressure import PressureReading, corrected_budget
 from recto.context.window.report import PromptPiece
@@ -35,7 +35,15 @@ from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
-from recto.engine.composition import INSTRUCTIONS, TOOLS_OFFERED, folded, system_pieces, tool_pieces, total_of
+from recto.engine.composition import (
+    INSTRUCTIONS,
+    TOOLS_OFFERED,
+    first_difference,
+    folded,
+    system_pieces,
+    tool_pieces,
+    total_of,
+)
 from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
 from recto.engine.gauge import composition_of, measure
 from recto.engine.projection import (
@@ -234,10 +242,10 @@ class Window:
             WindowOverflow: What may not be evicted does not fit.
         """
         with self.events.collecting(defer=defer_events):
-            prompt = self._prompt(self.builder_for(tools, beside=beside, answer=answer, wire=wire, reader=reader))
-        return replace(prompt, schemas=tools)
+            builder = self.builder_for(tools, beside=beside, answer=answer, wire=wire, reader=reader)
+            return self._prompt(builder, tools)
 
-    def _prompt(self, builder: PromptBuilder) -> Prompt:
+    def _prompt(self, builder: PromptBuilder, tools: Sequence[Any] | bytes) -> Prompt:
         # state: what is recalled for the question counts towards the pressure, so it is searched before relief
         state = self.state
         if self._notes_session and not (state.last_assistant or state.notes or state.evicted_messages):
@@ -279,6 +287,7 @@ class Window:
             prefix=self.last.prefix,
             recalled=recalled,
             room=self.budget.input_budget - builder.extras.answer,
+            schemas=tools,
         )
 
     @_locked
@@ -784,5 +793,4 @@ def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:
     """Tokens at the beginning of a prompt that are the same as in the last one."""
     if built.messages[: len(last.messages)] == last.messages:  # mostly it has only grown
         return sum(last.costs)
-    before, now = zip(last.messages, last.costs, strict=True), zip(built.messages, built.costs, strict=True)
-    return stable_prefix(before, now)
+    return sum(last.costs[: first_difference(last.messages, built.messages)])

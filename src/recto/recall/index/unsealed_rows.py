@@ -104,6 +104,8 @@ class Unsealed:
     """Rows after the segments that are not decoded yet."""
     added_size: int = 0
     """Memory of these in bytes, roughly."""
+    segments_size: int = 0
+    """Memory of the segments, roughly."""
 
     def decoded(self) -> Unsealed:
         """Return this with all rows decoded."""
@@ -112,7 +114,8 @@ class Unsealed:
         *full, last = (*self.segments, unpack_rows(self.added))
         if full and len(full[-1].attributes) < _SEGMENT_ROWS:
             last = _join([full.pop(), last])
-        return replace(self, segments=(*full, last), added=(), added_size=0)
+        size = sum(13 * len(part.terms) + 21 * len(part.attributes) for part in (*full, last))
+        return replace(self, segments=(*full, last), segments_size=size, added=(), added_size=0)
 
     @cached_property
     def attributes(self) -> AttributeTable:
@@ -136,7 +139,7 @@ class Unsealed:
     @property
     def size(self) -> int:
         """Memory in bytes, roughly."""
-        return 500 + self.added_size + sum(13 * len(part.terms) + 21 * len(part.attributes) for part in self.segments)
+        return 500 + self.added_size + self.segments_size
 
     def extended(self, head: Head, rows: Sequence[IndexRow], *, complete: bool) -> Unsealed:
         """Return this with more rows at its end."""

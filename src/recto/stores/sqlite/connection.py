@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
@@ -144,6 +145,22 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 MAX_READERS = 8
 
 
+class _BorrowedConnection:
+    """A connection of a pool for as long as a block lasts. Every prompt reads, so it is no generator."""
+
+    __slots__ = ("_lent", "_readers")
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    def __enter__(self) -> apsw.Connection:
+        self._lent = self._readers.lend()
+        return self._lent[0]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._readers.take_back(*self._lent, failed=kind is not None)
+
+
 class Readers:
     """A pool of at most `MAX_READERS` connections, opened when needed."""
 
@@ -153,28 +170,38 @@ class Readers:
         self._busy_seconds = busy_seconds
         self._modes: tuple[Mode, ...] = ("read only",) if read_only else ("write", "read only")
         self._idle: list[apsw.Connection] = []
-        self._free = threading.Semaphore(MAX_READERS)
+        self._permits: SimpleQueue[None] = SimpleQueue()  # as a semaphore, but without Python code: every read has one
+        for _ in range(MAX_READERS):
+            self._permits.put(None)
         self._gate = threading.Lock()
         self._is_closed = False
         self._age = 0
         """Incremented when the file is replaced."""
 
-    @contextmanager
-    def borrow(self) -> Iterator[apsw.Connection]:
-        """Borrow a connection for one query."""
-        with self._free:
-            age = self._age
-            connection, is_kept = self._take()
-            try:
-                yield connection
-            except BaseException:
-                connection.close()
-                raise
-            with self._gate:
-                if is_kept and not self._is_closed and age == self._age:
-                    self._idle.append(connection)
-                    return
+    def borrow(self) -> _BorrowedConnection:
+        """Borrow a connection for one query: `with readers.borrow() as connection`."""
+        return _BorrowedConnection(self)
+
+    def lend(self) -> tuple[apsw.Connection, bool, int]:
+        """Hand out a connection, with what `take_back` needs; waits while all of them are in use."""
+        self._permits.get()
+        try:
+            return *self._take(), self._age
+        except BaseException:
+            self._permits.put(None)
+            raise
+
+    def take_back(self, connection: apsw.Connection, is_kept: bool, age: int, *, failed: bool) -> None:
+        """Take a connection back; close it after a failure, or if the file was replaced or the store closed."""
+        try:
+            if is_kept and not failed:
+                with self._gate:
+                    if not self._is_closed and age == self._age:
+                        self._idle.append(connection)
+                        return
             connection.close()
+        finally:
+            self._permits.put(None)
 
     def renew(self) -> None:
         """Drop all connections after the file was replaced by another."""

@@ -15,7 +15,7 @@ from recto.errors import StoreCorrupt, StoreMissing, StoreTooNew, StoreUnavailab
 from recto.stores.sqlite import queries
 from recto.stores.sqlite._writer import SqliteWriter
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
-from recto.stores.sqlite.errors import translating
+from recto.stores.sqlite.errors import translate, translating
 from recto.stores.sqlite.heads_file import HeadsFile, read_heads
 from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import expected_objects, objects_of, upgrade, version_of
@@ -251,8 +251,11 @@ class SqliteStore:
     def _reading(self, session: str | None = None) -> Iterator[tuple[apsw.Connection, int | None]]:
         """Borrow a connection, with the number of the session if it exists."""
         self._refuse_fork()
-        with translating(self._path, self._lock_timeout), self._readers.borrow() as connection:
-            yield connection, queries.number_of(connection, session) if session is not None else None
+        try:
+            with self._readers.borrow() as connection:
+                yield connection, queries.number_of(connection, session) if session is not None else None
+        except (apsw.Error, OSError, UnicodeDecodeError) as error:
+            raise translate(error, self._path, self._lock_timeout) from error
 
     def _opened(self, create: bool) -> StoreTooNew | None:
         """Create or upgrade the file if needed. Returns an error to raise on writes if a newer Recto made the file."""

@@ -89,7 +89,8 @@ def fresh(index: RecallIndex, session: str = MAIN, lane: str = WORDS) -> list[in
 
 
 def test_an_empty_index_covers_nothing_and_holds_nothing(index):
-    assert index.covered(MAIN, WORDS) == index.sessions() == index.lanes() == index.damage() == []
+    assert index.covered(MAIN, WORDS) == index.sessions() == index.lanes() == index.lane_names() == []
+    assert index.damage() == []
     snapshot = index.snapshot(MAIN, WORDS, [1, -1])
     assert snapshot.generation == 0
     assert [*snapshot.fresh, *snapshot.sealed, *snapshot.covered] == []
@@ -286,6 +287,7 @@ def test_people_are_told_how_much_there_is(index):
     put(index, 1, 2, session="other")
     index.put(MAIN, "vectors/x", [IndexRow(9, b"12345")], covers(5, 9))
     index.seal(MAIN, WORDS, [1, 2], [SealedRow(1, 1, b"123")])
+    assert index.lane_names() == ["vectors/x", WORDS]
     assert index.lanes() == [
         LaneSize(lane="vectors/x", sessions=1, entries=5, bytes=5),
         LaneSize(lane=WORDS, sessions=2, entries=6, bytes=4 * 4 + 3),

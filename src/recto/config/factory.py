@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from recto.health.protocols import HealthSink
     from recto.health.trends import HealthReport
     from recto.models.chat.llama_cpp import EmbeddedModel
-    from recto.recall.index.rows import LaneSize
     from recto.recall.indexer import Indexer
     from recto.recall.protocols import Embedder, RecallIndex
     from recto.recall.recall import RecallService
@@ -739,10 +738,10 @@ def _embedders(
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
 
     embedder = embedder or embedder_for(EmbedderChoice(**choice))
-    lanes: list[LaneSize] = []
+    lanes: list[str] = []
     with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
-        lanes = index.lanes()
-    names = [size.lane.removeprefix("vectors/") for size in lanes if size.lane.startswith("vectors/")]
+        lanes = index.lane_names()
+    names = [lane.removeprefix("vectors/") for lane in lanes if lane.startswith("vectors/")]
     previous = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
     return embedder, [known for known in previous if known is not None]
 

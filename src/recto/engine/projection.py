@@ -315,7 +315,7 @@ class WindowProjection:
                 above = middle
         if newest is not None:
             with suppress(*_MALFORMED):
-                return self._from(newest)
+                return self._from(newest, json.loads(newest.content))
         return WindowState(seq=0 if start <= _SHORT else start - 1)
 
     def _open(self, head: Head) -> WindowState:
@@ -324,23 +324,24 @@ class WindowProjection:
         if snapshot is not None:
             with suppress(*_MALFORMED):
                 state = self._from_recent(snapshot, recent)
-                return self._from(snapshot) if state is None else state
+                return self._from(snapshot, json.loads(snapshot.content)) if state is None else state
         return WindowState() if head.seq <= _SHORT else self._open_late(head)
 
     def _from_recent(self, snapshot: Entry, recent: Sequence[Entry]) -> WindowState | None:
         """The state after the recent entries; None where they do not reach back to the snapshot."""
-        after = json.loads(snapshot.content)["seq"]
+        payload = json.loads(snapshot.content)
+        after = payload["seq"]
         following = [entry for entry in recent if entry.seq > after]
         if not following or following[0].seq != after + 1:
             return None
-        state = self._from(snapshot, recent)
+        state = self._from(snapshot, payload, recent)
         for entry in following:
             self._apply(state, entry)
         return state
 
-    def _from(self, snapshot: Entry, recent: Sequence[Entry] = ()) -> WindowState:
+    def _from(self, snapshot: Entry, payload: Mapping[str, Any], recent: Sequence[Entry] = ()) -> WindowState:
         """The state of a snapshot. `recent` are entries at the end of the session, which need not be read again."""
-        payload, known = json.loads(snapshot.content), {entry.seq: entry for entry in recent if entry.kind == MESSAGE}
+        known = {entry.seq: entry for entry in recent if entry.kind == MESSAGE}
         seqs = _seqs(payload["in"], snapshot.seq)
         messages = self._messages_in([seq for seq in seqs if seq not in known])
         messages += [self._message(known[seq]) for seq in seqs if seq in known]

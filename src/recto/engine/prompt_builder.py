@@ -155,6 +155,10 @@ class _Traits(NamedTuple):
     media: tuple[Media, ...]
     part: _PartPlayed
     """Whether it is the output of a command depends on the message before it."""
+    may_warn: bool
+    """Whether it can contain a warning about the model's window."""
+    escapes: bool
+    """Whether characters of its text may be written as escapes."""
 
 
 def _traits_of(raw: bytes, wire: str, knows_parts: bool, message: Message | None) -> _Traits:
@@ -184,6 +188,8 @@ def _find_traits(raw: bytes, wire: str, knows_parts: bool, message: Message | No
         cache_marked=any(map(raw.__contains__, _MARKS)),
         media=media_in(raw),
         part=_part_played(message) if knows_parts else "",
+        may_warn=may_warn(raw),
+        escapes=b"\\u" in raw,
     )
 
 
@@ -307,14 +313,14 @@ class MessageCache:
             calls=traits.calls,
             answers=traits.answers,
             tools=traits.tools,
-            marked=self._may_be_marked(raw) and self.mark in (message or read(raw, wire)).text,
+            marked=self._may_be_marked(raw, traits.escapes) and self.mark in (message or read(raw, wire)).text,
             wire="" if wire == DEFAULT_FORMAT.name else wire,
             leads=traits.leads,
             runs=part == "runs",
             is_output=part == "output",
             is_injected=part == "injected",
             has_typed=part == "typed",
-            warning=self._warning(raw, wire, message) if part != "output" and may_warn(raw) else None,
+            warning=self._warning(raw, wire, message) if part != "output" and traits.may_warn else None,
         )
 
     @staticmethod
@@ -323,10 +329,10 @@ class MessageCache:
         parsed = message or read(raw, wire)
         return None if parsed.role == "assistant" else read_warning(_typed_text(parsed))
 
-    def _may_be_marked(self, raw: bytes) -> bool:
+    def _may_be_marked(self, raw: bytes, escapes: bool) -> bool:
         """Whether a message can contain the mark: most cannot, by their bytes, and their text need not be searched."""
         mark = self.mark
-        return bool(mark) and (mark.encode() in raw or b"\\u" in raw or not mark.isidentifier())
+        return bool(mark) and (escapes or not mark.isidentifier() or mark.encode() in raw)
 
     def sent_tally(self, wire: str) -> SentTally:
         """What the messages of the last prompt in this format cost, by what they are."""

@@ -79,6 +79,10 @@ class RecallIndex(Protocol):
         """Overwrite what these deleted sessions left in unused space of the files."""
         ...
 
+    def lane_names(self) -> list[str]:
+        """Return the names of all lanes, in order. Every session that recalls asks for them: sizes are not read."""
+        ...
+
     def lanes(self) -> list[LaneSize]:
         """Return the size of every lane, for display."""
         ...

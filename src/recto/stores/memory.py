@@ -348,6 +348,12 @@ class MemoryIndex:
     def scrub(self, sessions: Sequence[str]) -> None:
         """Nothing to do: there is no file."""
 
+    def lane_names(self) -> list[str]:
+        """Return the names of all lanes, in order."""
+        with self._lock:
+            self._refuse_closed()
+            return sorted({lane for _, lane in self._shelves})
+
     def lanes(self) -> list[LaneSize]:
         """Return the size of every lane."""
         with self._lock:

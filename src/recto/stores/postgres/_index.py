@@ -75,6 +75,7 @@ ON CONFLICT (session, lane, part, first) DO UPDATE SET data = EXCLUDED.data
 """
 _GENERATION = f"UPDATE recto.shelves SET generation = %(generation)s WHERE {_HERE} RETURNING generation"
 _SESSIONS = "SELECT DISTINCT session FROM recto.shelves WHERE starts_with(session, %(prefix)s) ORDER BY session"
+_LANE_NAMES = "SELECT DISTINCT lane FROM recto.shelves ORDER BY lane"
 _LANES = """
 SELECT s.lane, count(*),
   coalesce(sum((SELECT sum(c.last - c.first + 1) FROM recto.covered AS c
@@ -195,6 +196,12 @@ class PostgresIndex:
         """Rewrite the tables, so that nothing of deleted sessions is left in unused space."""
         with self._translating():
             rewrite_tables(self._url, RECALL, sessions, seconds=self._pool.patience)
+
+    def lane_names(self) -> list[str]:
+        """Return the names of all lanes, in order."""
+        with self._translating():
+            rows = self._pool.run(lambda: self._pool.fetch_all(EVERYBODY, _LANE_NAMES))
+        return [lane for (lane,) in rows]
 
     def lanes(self) -> list[LaneSize]:
         """Return the size of every lane, for display."""

@@ -42,6 +42,7 @@ _ADD_SEALED = "INSERT OR REPLACE INTO sealed(shelf, part, first, data) VALUES (?
 _DROP_SEALED = "DELETE FROM sealed WHERE shelf = ? AND part = ? AND first = ?"
 _NEXT_GENERATION = "UPDATE shelves SET generation = ? WHERE shelf = ?"
 _SESSIONS = "SELECT DISTINCT session FROM shelves WHERE session >= ? ORDER BY session"
+_LANE_NAMES = "SELECT DISTINCT lane FROM shelves ORDER BY lane"
 _LANES = """
 SELECT lane, count(*), sum((SELECT coalesce(sum(last - first + 1), 0) FROM covered AS c WHERE c.shelf = s.shelf)),
   sum((SELECT coalesce(sum(length(data)), 0) FROM fresh AS f WHERE f.shelf = s.shelf)
@@ -176,6 +177,11 @@ def forget(connection: apsw.Connection, session: str, lane: str | None) -> None:
     for (shelf,) in connection.execute(_SHELVES, (session, lane)).fetchall():
         for statement in (*_FORGET, _DROP_SHELF):
             connection.execute(statement, (shelf,))
+
+
+def lane_names(connection: apsw.Connection) -> list[str]:
+    """Return the names of all lanes, in order."""
+    return [lane for (lane,) in connection.execute(_LANE_NAMES)]
 
 
 def lanes(connection: apsw.Connection) -> list[LaneSize]:

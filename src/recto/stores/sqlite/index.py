@@ -134,6 +134,11 @@ class SqliteIndex:
                 left.unlink()
             rewrite_file(self._connect())
 
+    def lane_names(self) -> list[str]:
+        """Return the names of all lanes, in order."""
+        with self._reading() as connection:
+            return _index_queries.lane_names(connection)
+
     def lanes(self) -> list[LaneSize]:
         """Return the size of every lane, for display."""
         with self._reading() as connection:

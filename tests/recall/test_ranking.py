@@ -1,4 +1,4 @@
-"""Ranking: likeness first, then the days that are meant and the task; every part can be told."""
+"""Ranking: likeness first, then the days that are meant, rules of the user and the task; every part can be told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recto.context.facts.types import Mark
 from recto.models.embedders import ARCTIC_WEIGHT
 from recto.recall._message_rows import shared_terms, similarities
 from recto.recall.ranking import (
@@ -125,6 +126,15 @@ def test_what_was_said_on_the_days_that_are_meant_comes_first():
     assert order(said(2), said(1, in_span=True), said(3)) == [1, 3, 2]
 
 
+@pytest.mark.parametrize("mark", [Mark.CONSTRAINT, Mark.PREFERENCE])
+def test_a_rule_or_preference_of_the_user_ranks_higher_and_is_not_more_relevant(mark: Mark):
+    assert order(said(2), said(1, marks=mark), said(3)) == [1, 3, 2]
+    found = columns(said(1, marks=mark), said(1, marks=mark, roles="tool"), said(1, marks=Mark.DECISION))
+    scores = score_candidates(found, RankingWeights(), ARCTIC)
+    assert scores.parts["standing"].tolist() == [RankingWeights().standing, 0.0, 0.0]
+    assert len(set(scores.chances.tolist())) == 1
+
+
 def test_a_part_that_some_have_is_added_to_their_scores():
     scores = score_candidates(columns(said(1), said(2), said(3)), RankingWeights(), ARCTIC)
     more = scores.with_part("task", np.array([1]), np.array([0.2]))
@@ -200,7 +210,11 @@ def test_the_weights_in_the_documentation_are_those_that_count():
     page = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     weights = RankingWeights()
-    assert {name: float(told[name]) for name in ("date", "task")} == {"date": weights.date, "task": weights.task}
+    assert {name: float(told[name]) for name in ("date", "standing", "task")} == {
+        "date": weights.date,
+        "standing": weights.standing,
+        "task": weights.task,
+    }
     assert f"counts {ASSISTANT_WEIGHT}" in page
     assert replace(weights, meaning=0.5) == weights
     assert f"the share is {ARCTIC_WEIGHT} with the embedded model and 0.5 with others" in page

@@ -1,8 +1,8 @@
 """Ranks the candidates of a query in columns, and explains every score as a sum of named parts.
 
-Word scores and cosines are standardized over the candidates and fused. Added to that are the days the query names and
-the terms of the task. Nothing else is: role, age and kind of statement brought nothing on the public sets that the
-constants were tuned on (docs/recall.md has the figures).
+Word scores and cosines are standardized over the candidates and fused. Added to that are the days the query names, the
+rules and preferences that the user stated, and the terms of the task. Nothing else is: role, age and other kinds of
+statements brought nothing on the public sets that the constants were tuned on (docs/recall.md has the figures).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from recto.context.facts.types import Mark
 from recto.recall.term_rows import ROLES
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -23,7 +24,7 @@ ASSISTANT_WEIGHT = 0.6
 """Weight of words in assistant messages: they repeat the question and are verbose."""
 PASSAGE_PENALTY = 0.02
 """Penalty on the best cosine per log of the number of passages: the best of many is always near by chance."""
-_ASSISTANT = ROLES.index("assistant")
+_USER, _ASSISTANT = ROLES.index("user"), ROLES.index("assistant")
 _MAX_MATCHED = 6
 
 
@@ -61,6 +62,12 @@ class Candidates:
         return np.where(self.roles == _ASSISTANT, ASSISTANT_WEIGHT, 1.0) * self.bm25
 
     @property
+    def is_standing(self) -> NDArray[np.bool]:
+        """Whether the user states a rule or a preference in the message."""
+        marked = (self.marks & np.uint32(Mark.CONSTRAINT | Mark.PREFERENCE)) != 0
+        return marked & (self.roles == _USER)
+
+    @property
     def likeness(self) -> Floats:
         """Cosines, corrected for the number of passages; NaN where there is none."""
         corrected: Floats = self.cosines - PASSAGE_PENALTY * np.log(np.maximum(self.passages, 1))
@@ -76,6 +83,8 @@ class RankingWeights:
     words_alone: float = 1.0
     """Share of words in the similarity of a message without a vector, such as a tool result."""
     date: float = 1.0
+    standing: float = 0.4
+    """Of a rule or a preference that the user stated: it is brief, and a question it applies to has other words."""
     task: float = 0.2
     superseded: float = -1.0
     judged: float = 1.0
@@ -176,6 +185,8 @@ def score_candidates(candidates: Candidates, weights: RankingWeights, curve: Rel
     if candidates.in_span.any():
         # The query names these days, so they count whatever the relevance.
         parts["date"] = weights.date * candidates.in_span.astype(np.float64)
+    if (standing := candidates.is_standing).any():
+        parts["standing"] = weights.standing * standing.astype(np.float64)
     chances: Floats = WORDS_ONLY.chances(candidates)
     if curve is not WORDS_ONLY:
         chances = np.where(known, curve.chances(candidates), chances)

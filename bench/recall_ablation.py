@@ -81,7 +81,6 @@ _LONG = (BEAM, AGENTS)
 AS_IT_IS = "recall as it is"
 VARIANTS = {
     AS_IT_IS: Variant({}),
-    "no task": Variant({}, _weight(task=0.0), _LONG),
     "nothing off for many passages": Variant({(ranking, "PASSAGE_PENALTY"): 0.0}),
     "rules and preferences of the user count nothing": Variant({}, _weight(standing=0.0)),
     "messages of one form keep their rank": Variant({(_selection, "_SIMILAR_PENALTY"): 0.0}),
@@ -207,10 +206,9 @@ def _chats(variant: Variant, step: int) -> Scores:
 def _beam(variant: Variant, step: int) -> Scores:
     at, scores = BEAM_MEASURES.index("share@10"), defaultdict[str, list[float]](list)
     for talk in conversations()[::step]:
-        task = talk.turns[0].text
         with _searching(variant, talk.name) as searcher:
             for question in talk.questions:
-                found = _hits(searcher, Query(text=question.text, now=WHEN, task=task), [key(talk.name)], 40)
+                found = _hits(searcher, Query(text=question.text, now=WHEN), [key(talk.name)], 40)
                 order = list(dict.fromkeys(talk.exchanges[one.seq - 1] for one in found))
                 scores[talk.name].append(beam_row(talk, order, question.gold)[at])
     return scores
@@ -223,7 +221,6 @@ class _Request:
     text: str
     context: str
     """The request before, where this one is short."""
-    task: str
     before: int
     """The entry up to which there is nothing newer than `RECENT`."""
     needed: frozenset[str]
@@ -235,7 +232,7 @@ def _agents(variant: Variant, step: int) -> Scores:
         texts = [entry_text(entry) for entry in entries]
         with _searching(variant, name) as searcher:
             for request in requests:
-                about = {"context": request.context, "task": request.task, "before": request.before}
+                about = {"context": request.context, "before": request.before}
                 found = _hits(searcher, Query(text=request.text, now=WHEN, **about), [key(name)])
                 shown = "\n".join(texts[one.seq - 1][:SHOWN] for one in found)
                 scores[name].append(_mean([one in shown for one in request.needed]))
@@ -274,7 +271,7 @@ def _requests(entries: Sequence[SourceEntry]) -> Iterator[_Request]:
         if needed:
             text, before = typed[number], typed[number - 1][:600]
             context = before if len(text) < SHORT else ""
-            yield _Request(text=text, context=context, task=typed[0], before=first, needed=needed)
+            yield _Request(text=text, context=context, before=first, needed=needed)
 
 
 def _draft(place: int, entry: SourceEntry) -> Draft:

@@ -1,4 +1,4 @@
-"""Ranking: likeness first, then the days that are meant, rules of the user and the task; every part can be told."""
+"""Ranking: likeness first, then the days that are meant and the rules of the user; every part can be told."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ def test_a_rule_or_preference_of_the_user_ranks_higher_and_is_not_more_relevant(
 
 def test_a_part_that_some_have_is_added_to_their_scores():
     scores = score_candidates(columns(said(1), said(2), said(3)), RankingWeights(), ARCTIC)
-    more = scores.with_part("task", np.array([1]), np.array([0.2]))
+    more = scores.with_part("judged", np.array([1]), np.array([0.2]))
     assert (more.total - scores.total).tolist() == pytest.approx([0.0, 0.2, 0.0])
-    without, with_task = more.parts_of(np.array([0, 1]))
-    assert with_task["task"] == 0.2
-    assert "task" not in without
+    without, with_part = more.parts_of(np.array([0, 1]))
+    assert with_part["judged"] == 0.2
+    assert "judged" not in without
 
 
 def test_words_of_an_assistant_count_less():
@@ -210,10 +210,9 @@ def test_the_weights_in_the_documentation_are_those_that_count():
     page = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")
     told = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     weights = RankingWeights()
-    assert {name: float(told[name]) for name in ("date", "standing", "task")} == {
+    assert {name: float(told[name]) for name in ("date", "standing")} == {
         "date": weights.date,
         "standing": weights.standing,
-        "task": weights.task,
     }
     assert f"counts {ASSISTANT_WEIGHT}" in page
     assert replace(weights, meaning=0.5) == weights

@@ -3,7 +3,7 @@
 Recall searches once for a turn, and again when a decision has changed the prompt anyway. What was found is recorded as
 an event, from which the same quotation is made again after a restart.
 
-The query is made from the request, what it answers, and the task. Tool output is never searched for, nor are the
+The query is made from the request and what it answers. Tool output is never searched for, nor are the
 reminders that coding agents add to a message. A reply without a word of its own ("1+2", "yes") is searched for with
 what it answers.
 """
@@ -89,7 +89,6 @@ class TurnText:
     text: str
     context: str
     """Searched for as well, with less weight."""
-    task: str
 
 
 class RecallInjection:
@@ -332,7 +331,6 @@ class RecallInjection:
             asked_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
         return Query(
             text=turn.text,
-            task=turn.task,
             context=turn.context,
             now=asked_at,
             before=anchor,
@@ -394,7 +392,6 @@ def turn_text(state: WindowState, messages: MessageCache) -> TurnText:
     """Return what is searched for."""
     question = state.question
     request = _typed(messages.message(question))
-    task = state.task_seq if state.task_seq in state.messages and state.task_seq != question else 0
     text, context = request, ""
     if len(request) < _SHORT_REQUEST:
         answered, before = _answered(state, messages), _request_before(state, messages)
@@ -403,8 +400,7 @@ def turn_text(state: WindowState, messages: MessageCache) -> TurnText:
             text, context = "\n".join(part for part in (about, request) if part), before
         else:
             context = "\n".join(part for part in (*_questions_in(answered), before) if part)
-    task_text = _typed(messages.message(task)) if task else ""
-    return TurnText(text=text, context=context, task=task_text)
+    return TurnText(text=text, context=context)
 
 
 def is_bare(request: str) -> bool:

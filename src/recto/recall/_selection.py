@@ -140,7 +140,7 @@ class Selection:
         self._query_words = words_hash(text_signature(query)) if query.strip() else -1
         self._query_terms = messages.lexicon.terms(query).keys() if query else set[int]()
         self._sessions = {one.key: one for one in ranking.sessions}
-        self._rows: dict[EntryKey, bytes] = dict(ranking.rows)
+        self._rows: dict[EntryKey, bytes] = {}
         self._notes: dict[EntryKey, str] = {}
         self._entries: dict[EntryKey, Entry] = {}
         self._texts: dict[EntryKey, str] = {}

@@ -1,8 +1,8 @@
 """Ranks the candidates of a query in columns, and explains every score as a sum of named parts.
 
-Word scores and cosines are standardized over the candidates and fused. Added to that are the days the query names, the
-rules and preferences that the user stated, and the terms of the task. Nothing else is: role, age and other kinds of
-statements brought nothing on the public sets that the constants were tuned on (docs/recall.md has the figures).
+Word scores and cosines are standardized over the candidates and fused. Added to that are the days the query names, and
+the rules and preferences that the user stated. Nothing else is: role, age, the task and other kinds of statements
+brought nothing on the public sets that the constants were tuned on (docs/recall.md has the figures).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Candidates:
     @property
     def is_standing(self) -> NDArray[np.bool]:
         """Whether the user states a rule or a preference in the message."""
-        marked = (self.marks & np.uint32(Mark.CONSTRAINT | Mark.PREFERENCE)) != 0
+        marked: NDArray[np.bool] = (self.marks & np.uint32(Mark.CONSTRAINT | Mark.PREFERENCE)) != 0
         return marked & (self.roles == _USER)
 
     @property
@@ -85,7 +85,6 @@ class RankingWeights:
     date: float = 1.0
     standing: float = 0.4
     """Of a rule or a preference that the user stated: it is brief, and a question it applies to has other words."""
-    task: float = 0.2
     superseded: float = -1.0
     judged: float = 1.0
     """Of an entry that was judged helpful; as much is taken from one that was judged not helpful."""

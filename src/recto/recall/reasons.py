@@ -15,7 +15,6 @@ _PHRASES = {
     "meaning": "close in meaning to the question",
     "date": "from the days that the question names",
     "standing": "states a rule or a preference of the user",
-    "task": "shares terms with the task of the session",
     "comes along": "belongs to a message that matched",
     "takes back": "corrects an earlier statement that matched",
     "taken back": "was corrected later; the correction is quoted with it",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
 from recto.errors import RectoError
-from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, terms_of
+from recto.recall._message_rows import EntryKey, MessageRows
 from recto.recall.documents import passages
 from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import SessionView, TermStatistics, WordScores
@@ -48,8 +47,7 @@ _MAX_TERMS = 64
 """Terms of a long query that are searched: the rarest ones."""
 _MAX_QUERY_PASSAGES = 3
 MAX_RANKED = 50
-"""Best candidates that are compared with the task and with each other."""
-_MAX_TASK_CHARACTERS = 4000
+"""Best candidates that are compared with each other."""
 _TERMS_PER_PASSAGE, _MAX_PASSAGES = 90, 6
 _TERMS_PER_STATEMENT, _MAX_STATEMENTS = 17, 4
 """The same for user messages, whose sentences have vectors of their own; see `STATEMENT_CHARACTERS`."""
@@ -165,8 +163,6 @@ class Ranking:
     spans: Sequence[DateSpan]
     searched: int
     notes: tuple[str, ...]
-    rows: Mapping[EntryKey, bytes]
-    """Rows of the messages that were compared with the task."""
 
     def best(self, limit: int | None = None) -> list[Ranked]:
         """Return the best candidates, best first; all of them without a limit."""
@@ -239,8 +235,6 @@ class Searcher:
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
         self.rows = MessageRows(self.store, indexer.lexicon)
-        # The task is the same for many queries.
-        self._task_terms = lru_cache(8)(lambda task: np.fromiter(indexer.lexicon.terms(task), np.uint32))
         self.patience = patience
         """Time limit for embedding a query, in seconds. After that only words are searched."""
         weights, embedder = weights or RankingWeights(), indexer.embedder
@@ -260,14 +254,6 @@ class Searcher:
         candidates = _columns(searched, spans, best, len(weights))
         scores = score_candidates(candidates, self.weights, self.curve)
         order = best_first(candidates, scores.total)
-        rows: dict[EntryKey, bytes] = {}
-        if query.task and len(order):
-            top = order[:MAX_RANKED]
-            numbers = zip(candidates.sessions[top].tolist(), candidates.seqs[top].tolist(), strict=True)
-            keys = [(searched[number].key, seq) for number, seq in numbers]
-            rows = self.rows.of(keys)
-            scores = self._with_task(query.task, scores, top, [rows.get(key) for key in keys])
-            order = best_first(candidates, scores.total)
         if query.judged:
             scores = self._with_judged(query.judged, scores, candidates, searched)
             order = best_first(candidates, scores.total)
@@ -280,7 +266,6 @@ class Searcher:
             spans=spans,
             searched=statistics.documents,
             notes=tuple(notes),
-            rows=rows,
         )
 
     def _by_words(
@@ -328,14 +313,6 @@ class Searcher:
             for number, at, cosines in near:
                 # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
                 _keep_cosines(searched[number], at, cosines.astype(np.float64), replace=position == 0)
-
-    def _with_task(self, task: str, scores: Scores, best: NDArray[np.intp], rows: Sequence[bytes | None]) -> Scores:
-        """Add the share of the terms of the task that the best candidates have, times their relevance."""
-        terms = self._task_terms(task[:_MAX_TASK_CHARACTERS])
-        if not len(terms):
-            return scores
-        shares = shared_terms(list(map(terms_of, rows)), terms) / len(terms)
-        return scores.with_part("task", best, self.weights.task * shares * scores.chances[best])
 
     def _with_judged(
         self,

@@ -61,8 +61,6 @@ class Query:
     """Time of the query, in microseconds since 1970."""
     before: int = MAX_SEQ
     """Entries after this one are ignored, so that repeating a query gives the same result."""
-    task: str = ""
-    """Text of the current task. Messages that share terms with it rank higher."""
     context: str = ""
     """Text around the query that may help: the step in flight, or the exchange before a short question."""
     judged: Mapping[tuple[str, int], bool] = field(default_factory=dict)

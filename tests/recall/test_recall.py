@@ -160,6 +160,17 @@ def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_nev
         assert found.hits[0].seq == right.seq or by_seq[right.seq].score >= by_seq[wrong.seq].score
 
 
+def test_a_long_answer_is_not_superseded_by_a_correction_of_something_else():
+    advice = "Medical bills of 350 a month need a budget of their own. Keep an emergency fund, and compare insurers. " * 3
+    with opened() as session:
+        session.append({"role": "user", "content": "How do I pay for medical bills?"})
+        session.append({"role": "assistant", "content": advice})
+        session.append({"role": "user", "content": "I've increased my emergency fund to 4000, which covers expenses."})
+        hits = session.recall("medical bills and emergency fund").hits
+        assert {hit.role for hit in hits} == {"user", "assistant"}
+        assert all(hit.superseded_by is None for hit in hits)
+
+
 def test_a_long_statement_is_not_shown_without_its_short_correction():
     """Of a long message a sample of its terms is compared for duplicates, but all of them for corrections."""
     with opened() as session:

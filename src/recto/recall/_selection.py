@@ -37,7 +37,11 @@ _MIN_OUTPUT_SHARE = 0.25
 _MAX_CORRECTIONS = 50
 """Corrections, newest first, that are compared with the hits."""
 _MIN_SUPERSEDES = 0.5
-"""Minimum score of `supersession_score` for a correction to count."""
+"""Minimum score of `supersession_score` for a correction of a brief statement to count."""
+_MAX_STATEMENT_CHARACTERS = 200
+"""Length of a brief statement."""
+_MIN_SUPERSEDES_LONG = 0.7
+"""The same for a longer message, which shares a subject with many corrections."""
 _MIN_SUPERSEDES_CLAUSE = 0.9
 """The same for one clause of a message: a few words are soon alike."""
 _MAX_CLAUSES_CHARACTERS = 600
@@ -411,7 +415,8 @@ class Selection:
 
 def _supersedes(correction: str, hit: Hit) -> bool:
     """Whether a correction takes back a statement, or one of the clauses of a short one that was said and not read."""
-    if supersession_score(correction, hit.text) >= _MIN_SUPERSEDES:
+    is_brief = len(hit.text) <= _MAX_STATEMENT_CHARACTERS
+    if supersession_score(correction, hit.text) >= (_MIN_SUPERSEDES if is_brief else _MIN_SUPERSEDES_LONG):
         return True
     if hit.role == "tool" or len(hit.text) > _MAX_CLAUSES_CHARACTERS:
         return False

@@ -64,8 +64,9 @@ class Candidates:
     @property
     def is_standing(self) -> NDArray[np.bool]:
         """Whether the user states a rule or a preference in the message."""
-        marked: NDArray[np.bool] = (self.marks & np.uint32(Mark.CONSTRAINT | Mark.PREFERENCE)) != 0
-        return marked & (self.roles == _USER)
+        is_marked = (self.marks & np.uint32(Mark.CONSTRAINT | Mark.PREFERENCE)) != 0
+        found: NDArray[np.bool] = is_marked & (self.roles == _USER)
+        return found
 
     @property
     def likeness(self) -> Floats:

@@ -161,7 +161,7 @@ def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_nev
 
 
 def test_a_long_answer_is_not_superseded_by_a_correction_of_something_else():
-    advice = "Medical bills of 350 a month need a budget of their own. Keep an emergency fund, and compare insurers. " * 3
+    advice = "Medical bills of 350 a month need a budget of their own. Keep an emergency fund; compare insurers. " * 3
     with opened() as session:
         session.append({"role": "user", "content": "How do I pay for medical bills?"})
         session.append({"role": "assistant", "content": advice})

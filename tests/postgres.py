@@ -51,11 +51,11 @@ def _prepared() -> None:
             connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'secret' NOSUPERUSER NOBYPASSRLS")
 
 
-def _made() -> str:
+def _made(options: str = "") -> str:
     _prepared()
     name = f"recto_{secrets.token_hex(6)}"
     with psycopg.connect(server(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} OWNER {ROLE}")
+        connection.execute(f"CREATE DATABASE {name} OWNER {ROLE} {options}")
     return name
 
 
@@ -73,11 +73,11 @@ def switch_on_vectors(url: str) -> None:
 
 
 @contextmanager
-def database(*, with_vectors: bool = False) -> Iterator[str]:
+def database(*, with_vectors: bool = False, options: str = "") -> Iterator[str]:
     """The address of a database that is empty and goes away again."""
     if with_vectors:
         may_have_vectors()
-    name = _made()
+    name = _made(options)
     if with_vectors:
         switch_on_vectors(named(name))
     try:

@@ -1,4 +1,7 @@
-"""The deployment files name what is there: files, commands, options, settings, routes. No container engine runs."""
+"""The deployment files name what is there: files, commands, options, settings, routes.
+
+No container engine runs here: `tools/check_image.py` runs the image and the compose files.
+"""
 
 from __future__ import annotations
 
@@ -155,6 +158,12 @@ def test_one_gateway_needs_nothing_that_is_not_in_the_checkout():
         assert (DEPLOY / built["context"] / built["dockerfile"]).is_file()
         assert environment(service)["RECTO_STORE"].startswith("/var/lib/recto/")
     assert COMPOSE["compose.postgres.yaml"]["services"].keys() == {"database", "gateway-1", "gateway-2"}
+
+
+def test_the_database_is_healthy_only_when_gateways_can_connect_to_it():
+    """While PostgreSQL's image makes the database, a server listens on the Unix socket, and is stopped again."""
+    test = COMPOSE["compose.postgres.yaml"]["services"]["database"]["healthcheck"]["test"]
+    assert test[:4] == ["CMD", "pg_isready", "-h", "localhost"]
 
 
 def started(folder: Path) -> tuple[str, str]:

@@ -488,6 +488,14 @@ def test_a_database_without_a_store_is_not_made_one_by_who_only_looks(empty):
     opened(empty, create=False).close()
 
 
+def test_a_database_of_another_encoding_is_refused_before_anything_is_made_in_it():
+    with database(options="ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0") as made:
+        with pytest.raises(StoreUnavailable, match="SQL_ASCII; create one with ENCODING 'UTF8'"):
+            opened(made)
+        with admin(made) as connection:
+            assert connection.execute("SELECT to_regnamespace('recto')").fetchone() == (None,)
+
+
 def test_many_that_open_a_new_database_at_once_make_one_store(empty):
     in_threads(6, lambda number: opened(empty).close())
     with admin(empty) as connection:

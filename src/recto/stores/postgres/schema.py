@@ -146,6 +146,10 @@ def prepare_schema(url: str, location: str, *, key: str, create: bool, seconds: 
     Raises `StoreTooNew` and `StoreUnavailable`.
     """
     with psycopg.connect(url, autocommit=True, connect_timeout=max(int(seconds), 2)) as connection:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":  # of SQL_ASCII the driver returns bytes, so that no step would be known as applied
+            detail = f"the encoding of this database is {encoding}; create one with ENCODING 'UTF8' TEMPLATE template0"
+            raise StoreUnavailable(location, detail)
         done = applied_steps(connection)
         known = {step.version for step in shipped_steps()}
         newest = max((version for version, _ in done), default=0)

@@ -378,9 +378,8 @@ APPROVALS = (
     ),
 )
 """An affirmation as a sentence of its own."""
-AFFIRMATIVE_START = lazy_re(r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay)\b[,.!]?(?!\s{0,2}but\b)")
 NEGATIVE_START = lazy_re(r"\W{0,4}(?:no|nope|nah|don't|do not|not yet|please don't|nein|non|нет|不|いいえ|아니)\b")
-"""How an answer to a question begins."""
+"""How a refusing answer to a question begins."""
 PROHIBITIONS = (
     _sentence(
         "let's not|no need|n't need|don't want|do not want|should not|shouldn't|avoid|stop |keep |no ",

@@ -195,6 +195,8 @@ class SentTally:
         self._generated: Mapping[str, Sequence[PromptPiece]] = {}
         self._read: list[_ReadMessage] = []
         self._tool_of: dict[str, str] = {}
+        self._tally = MessageTally(meter, self._tool_of)
+        """Reads one message at a time."""
         self._tokens: Tally = {}
         self._own: list[PromptPiece] = []
 
@@ -231,8 +233,9 @@ class SentTally:
         if written is not None:
             return _ReadMessage(text, {}, _adding_up(list(written), cost))
         calls = {part.call_id: part.name for part in message.calls}
-        replaced = {call: self._tool_of[call] for call in calls if call in self._tool_of}
-        tally = MessageTally(self._meter, self._tool_of)
+        replaced = {call: self._tool_of[call] for call in calls if call in self._tool_of} if calls else {}
+        tally = self._tally
+        tally.tokens = {}
         tally.add_message(message, cost)
         return _ReadMessage(text, tally.tokens, (), calls, replaced)
 

@@ -11,7 +11,7 @@ marker, recalled text) is like any other, with a sequence number of its own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from recto.transcript.entries import Role
@@ -124,6 +124,16 @@ class ArrangedPart(NamedTuple):
             return []
         return [piece for piece in self.pieces if isinstance(piece, SyntheticResult)]
 
+    def closed(self) -> ArrangedPart:
+        """The same stretch once other messages follow, so that missing results will not arrive any more."""
+        if not self.waiting:
+            return self
+        pieces = [
+            replace(piece, reason="interrupted") if isinstance(piece, SyntheticResult) else piece
+            for piece in self.pieces
+        ]
+        return self._replace(pieces=tuple(pieces))
+
 
 class _ResultLinks(NamedTuple):
     """Which result belongs to which call. Messages are identified by their position."""
@@ -150,23 +160,20 @@ def needs_opening(pieces: Sequence[ArrangedPiece], opener: Orderable | None, adj
     return adjacency == "merging" and not opens
 
 
-def arrange_part(
-    messages: Sequence[Orderable], adjacency: Adjacency, *, earlier: Collection[str] = (), followed: bool = False
-) -> ArrangedPart:
+def arrange_part(messages: Sequence[Orderable], adjacency: Adjacency, *, earlier: Collection[str] = ()) -> ArrangedPart:
     """Arranges a stretch of messages by itself.
 
     Args:
         messages: The messages of the stretch. It begins where `begins_part` is true.
         adjacency: Where the provider looks for the results of calls.
         earlier: Calls before the stretch, all answered or given up.
-        followed: Whether other messages follow, so that missing results will not arrive any more.
     """
     if (calls := _calls_in_order(messages)) is not None:
         return ArrangedPart(tuple([Keep(message.seq) for message in messages]), (), calls, frozenset(), unchanged=True)
     links = _link_results(messages, earlier)
     homes = _homes(messages, adjacency)
     placed, attached = _place_results(messages, links, homes, stays=adjacency == "anywhere")
-    for home, result in _synthetic_results(messages, links, homes, followed=followed):
+    for home, result in _synthetic_results(messages, links, homes):
         attached.setdefault(home, []).append(result)
     pieces: list[ArrangedPiece] = []
     for place, message in enumerate(messages):
@@ -324,11 +331,10 @@ def _user_turns(messages: Sequence[Orderable]) -> list[int]:
 
 
 def _synthetic_results(
-    messages: Sequence[Orderable], links: _ResultLinks, homes: Sequence[int], *, followed: bool
+    messages: Sequence[Orderable], links: _ResultLinks, homes: Sequence[int]
 ) -> Iterator[tuple[int, SyntheticResult]]:
     """Yields the missing results, each with the position behind which it goes."""
     last_other = next((place for place in reversed(range(len(messages))) if place not in links.claims), -1)
-    last_other = len(messages) if followed else last_other
     for place, calls in links.waiting.items():
         reason: MissingReason = "not arrived yet" if homes[place] >= last_other else "interrupted"
         for call, tool in calls.items():

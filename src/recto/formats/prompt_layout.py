@@ -328,9 +328,7 @@ class PromptLayout:
         part = self._parts[-1]
         # other messages follow now, so results that are missing will not arrive
         if not part.is_whole_step and self._arranged(part).waiting:
-            lines = [laid.line for laid in part.lines]
-            part.arranged = arrange_part(lines, self._format.adjacency, earlier=self._owners, followed=True)
-            part.rendered = None
+            part.arranged, part.rendered = self._arranged(part).closed(), None
         self._add_closed(len(self._parts) - 1)
         self._parts.append(_Part(at=(len(self._closed.pieces), len(self._closed.messages))))
 

@@ -89,8 +89,9 @@ WITH RECURSIVE held(number) AS (
 )
 SELECT number FROM held WHERE number IS NOT NULL AND number NOT IN (SELECT session_no FROM sessions)
 """
-_TYPES = [int, str, int, str, str, str, str, int, str, str, bytes, bytes, bytes, bytes]
-_TYPES_WITHOUT_KEY = [*_TYPES[:9], type(None), *_TYPES[10:]]
+_TYPES = (int, str, int, str, str, str, str, int, str, str, bytes, bytes, bytes, bytes)
+_ROW_TYPES = frozenset((_TYPES, (*_TYPES[:9], type(None), *_TYPES[10:])))
+"""The types of the values of an entry, with a key and without."""
 
 
 def number_of(connection: apsw.Connection, session: str) -> int | None:
@@ -260,8 +261,7 @@ def _row(pos: int, e: Entry) -> tuple[int | str | bytes | None, ...]:
 
 
 def _entry(session: str, row: tuple[Any, ...]) -> Entry:
-    types = list(map(type, row))
-    if types not in (_TYPES, _TYPES_WITHOUT_KEY):  # SQLite checks types when it writes, not when it reads
+    if tuple(map(type, row)) not in _ROW_TYPES:  # SQLite checks types when it writes, not when it reads
         raise apsw.CorruptError(f"entry {row[0] & MAX_SEQ} of session '{session}' has a value of a wrong type")
     pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, digest, content = row
     return Entry(

@@ -25,15 +25,13 @@ PICTURES = Path("docs/pictures")
 SECTION = "Beside the peers"
 WIDTH = 118
 WHY = {
-    "growth": "At every turn of the user Recto searches all that was said. Plan: keep the words of what a search looks "
-    "at instead of finding them again.",
-    "dollars": "The cheaper ones send less, or let go of so much at once that the prefix changes less often; what "
-    "stands for what left is a fixed text that costs nothing to write here. Plan: weigh a lower floor, and less "
-    "recall, against what is still reached.",
+    "growth": "At every turn of the user Recto searches the whole transcript.",
+    "dollars": "The cheaper ones send less, or evict so much at once that the prefix changes less often. Their "
+    "summaries are a short fixed text here, which costs nothing to write.",
     "milliseconds": "Recto syncs every message to disk and indexes it before it answers, and searches at every turn of "
-    "the user. Plan: the same as for growth.",
+    "the user.",
 }
-"""By measure: what makes the difference, and what is going to be done about it."""
+"""By measure: what makes the difference."""
 NAMED = 3
 """Rows that are named as better, at most."""
 
@@ -108,7 +106,7 @@ MEASURES = (
     ),
     Measure(
         name="presence",
-        title="What was needed and stands in the prompt, be it a bad one",
+        title="What was needed and is in the prompt, bad prompts included",
         of=present,
         said=lambda row: percent(present(row)),
         most_is_best=True,
@@ -331,41 +329,40 @@ def page(report: dict) -> list[str]:
 def said_of(report: dict) -> list[str]:
     """What was done and what the columns mean, a paragraph each."""
     calls = sum(each["calls"] for each in report["sessions"])
-    told = (
-        f"{len(report['sessions'])} real sessions, {calls:,} calls of the model, the same for all; each peer's own "
-        "management makes the prompt at every call. Nobody's model is called: summaries are a short fixed text, "
-        "and what it costs to have them written is not in the figures. Tokens are o200k, contents only. Thinking "
-        "is left out. Where a knob counts messages or items it is the budget divided by their true mean here. "
-        "Recto runs as it is installed without extras: it recalls by words and spelling, not by meaning. "
-        f"Measured {report['at']}.",
-        "*ms* is what one turn costs: the new messages taken, the prompt made. Several peers run at a time, one "
-        "for each core: read times as ratios within this run. They are taken as above. *growth* is "
-        "the last tenth of a session's turns "
-        "over its first tenth; *when full* the same of the turns after the session outgrew the window. *unchanged "
-        "prefix* is the share of the tokens sent that stood unchanged at the beginning of the previous prompt, "
-        f"*dollars* what all of them cost as input at the cache prices of {MODEL}. Who sends little pays little: "
-        "read the dollars beside the bad prompts. *bad prompts*: over the budget, a tool result without its call "
-        "or a call without its result, no user message, nothing at all, or an error instead. Some calls in these "
-        "sessions never got a result: who sends them as they are has a *call alone*.",
-        "*evidence*: the messages that answer a question, by the labels of the sets, when it is asked; *its "
-        "lines* is the share of their lines that stand in the prompt. *files*: whenever an agent takes up a file "
-        "again that it had read, its newest reading, in the prompt that led to it. *reached*: it stands in that "
-        "prompt and the prompt is not a bad one, which would reach no model; or it is among the first "
-        f"{MOST} that the peer's own search returns for the question or for the file's "
-        "name. *read back exactly*: of all messages of all sessions, those that the peer still has, text for "
-        "text, and *from* where: the caller's list is no store of the peer's, and gone when the process is. "
-        "*reading on*: the same with the neighbour on each side of a hit, which Recto's pointers lead to: a call with "
-        "its result. Headroom's own search is what the markers in its prompt lead to.",
+    paragraphs = (
+        f"{len(report['sessions'])} real sessions with {calls:,} model calls, the same for all. At every call the "
+        "peer's own context management builds the prompt. No model is called: summaries are a short fixed text, "
+        "and the cost of writing them is not in the figures. Tokens are counted with o200k, contents only, "
+        "without thinking. Where a peer is set in messages or items, it gets the budget divided by their mean "
+        "size in these sessions. Recto runs as installed without extras: recall searches by words, not by "
+        f"meaning. Measured {report['at']}.",
+        "*ms*: one turn, which appends the new messages and builds the prompt. Several peers run at once, one per "
+        "core, so compare times within this run only; they are taken as above. *growth*: the last tenth of a "
+        "session's turns over the first tenth; *when full*: the same for the turns after the session outgrew the "
+        "window. *unchanged prefix*: share of the tokens sent that begin the previous prompt unchanged. "
+        f"*dollars*: what all prompts cost as input at the cache prices of {MODEL}. A peer that sends little pays "
+        "little, so read the dollars beside the bad prompts. *bad prompts*: over the budget, a tool result "
+        "without its call, a call without its result, no user message, an empty prompt, or an error. Some calls "
+        "in these sessions never got a result; a peer that sends them unchanged has a *call alone*.",
+        "*evidence*: the messages that answer a question, by the labels of the data sets, at the moment it is "
+        "asked; *its lines*: the share of their lines that is in the prompt. *files*: when an agent returns to a "
+        "file that it had read, the newest output of reading it, in the prompt that led there. *reached*: it is "
+        f"in that prompt and the prompt is not bad, or it is among the first {MOST} hits of the peer's own search "
+        "for the question or for the name of the file. *reading on*: the same with the neighbour on each side of "
+        "a hit, such as a call with its result; Recto's pointers lead there. *read back exactly*: the share of "
+        "all messages that the peer still has, character by character, and *from* where. The caller's own list "
+        "does not count as a store: it is gone when the process ends. Headroom's own search is what the markers "
+        "in its prompt lead to.",
         "Not run: search by meaning, which needs a model (LlamaIndex's vector memory, Letta's server, other "
-        "memory services of ADK); the search for one substring in what users said (OpenAI Agents); Strands' "
-        "offloading of tool results, which works only where it runs the tools; checkpointers and session files of "
+        "memory services of ADK); the substring search in user messages of OpenAI Agents; Strands' offloading of "
+        "tool results, which works only where Strands runs the tools; checkpointers and session files of "
         "frameworks whose scripts here keep a list.",
-        f"The sessions: of the coding agents' sessions from {peers_sessions.LONG:,} tokens on, longest first, one "
-        f"in {peers_sessions.EVERY_AGENT}; of BEAM's conversations one in {peers_sessions.EVERY_TALK}; of "
-        f"LongMemEval's questions one in {peers_sessions.EVERY_CHAT}, with all the chats of its haystack. "
-        "Questions are asked one after the other at the end.",
+        f"The sessions: one in {peers_sessions.EVERY_AGENT} of the coding agents' sessions with "
+        f"{peers_sessions.LONG:,} tokens or more, longest first; one in {peers_sessions.EVERY_TALK} of BEAM's "
+        f"conversations; one in {peers_sessions.EVERY_CHAT} of LongMemEval's questions, with all chats of its "
+        "haystack. Questions are asked one after the other at the end.",
     )
-    return "\n\n".join(fill(paragraph, WIDTH, break_on_hyphens=False) for paragraph in told).splitlines()
+    return "\n\n".join(fill(paragraph, WIDTH, break_on_hyphens=False) for paragraph in paragraphs).splitlines()
 
 
 def excerpt(report: dict, command: str) -> str:

@@ -185,8 +185,9 @@ class Readers:
     def lend(self) -> tuple[apsw.Connection, bool, int]:
         """Hand out a connection, with what `take_back` needs; waits while all of them are in use."""
         self._permits.get()
+        age = self._age  # read first: a connection to a file that is replaced meanwhile is not kept
         try:
-            return *self._take(), self._age
+            return *self._take(), age
         except BaseException:
             self._permits.put(None)
             raise

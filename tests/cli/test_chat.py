@@ -303,3 +303,11 @@ def test_the_screens_packages_are_named_where_they_are_missing(reached, tmp_path
     monkeypatch.setattr(_common, "find_spec", lambda name: None)
     for command in ("chat", "tui"):
         assert "pip install 'recto-ai[screens,gateway]'" in called_at(tmp_path, command, code=2)
+
+
+def test_without_any_model_it_says_how_to_get_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shown = called_at(tmp_path, "chat", code=2, typed="hello\n")
+    assert "no provider is configured" in shown
+    assert "recto models get smollm2" in shown
+    assert "compress.model" not in shown

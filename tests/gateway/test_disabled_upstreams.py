@@ -10,6 +10,11 @@ import pytest
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
+from recto.config.loader import load
+from recto.errors import SettingsError, UpstreamsWrong
+from recto.gateway.api_keys import Key
+from recto.gateway.upstreams.http import make_upstreams
+
 VARIABLE = "RECTO_TEST_UPSTREAM_KEY"
 
 
@@ -85,3 +90,39 @@ def test_an_upstream_whose_variable_is_set_is_asked_with_its_key(tmp_path, up, m
         assert ask(gw, "claude-sonnet-5-5").status_code == 200
     assert up.asked[-1].headers["authorization"] == "Bearer sk-from-the-environment"
     assert warnings_in(caplog) == []
+
+
+def without_weights():
+    raise SettingsError("gateway.upstreams", "no provider is configured")
+
+
+def test_a_gateway_without_any_model_starts_and_says_how_to_get_one(tmp_path, caplog):
+    settings = load(environ={}, arguments={"store": str(tmp_path / "a.db")})
+    upstreams = make_upstreams(settings, without_weights)
+    assert ["no provider is configured" in line for line in warnings_in(caplog)] == [True]
+    with pytest.raises(UpstreamsWrong, match="no provider is configured"):
+        upstreams.for_model("gpt-4o", Key(name="any"))
+    assert not upstreams.example_model("gpt-4o")
+
+
+def test_a_gateway_whose_settings_name_an_embedded_model_does_not_start_without_it(tmp_path):
+    embedded = {"model": {"use": "embedded", "path": str(tmp_path / "missing.gguf")}}
+    settings = load(environ={}, arguments={"store": str(tmp_path / "a.db"), "compress": embedded})
+    with pytest.raises(SettingsError):
+        make_upstreams(settings, without_weights)
+
+
+@pytest.mark.parametrize(
+    ("models", "preferred", "example"),
+    [
+        (["gpt-*", "tiny"], "", "tiny"),
+        (["gpt-*", "tiny"], "gpt-4o", "gpt-4o"),
+        (["gpt-*", "tiny"], "claude-opus-5", "tiny"),
+        (["gpt-*"], "", ""),
+    ],
+)
+def test_the_requests_to_try_name_a_model_that_is_served(tmp_path, monkeypatch, models, preferred, example):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    made = upstreams("http://127.0.0.1:9", own={"models": models})
+    settings = load(environ={}, arguments={"store": str(tmp_path / "a.db"), "gateway": made})
+    assert make_upstreams(settings, without_weights).example_model(preferred) == example

@@ -184,5 +184,3 @@ def test_a_gateway_for_this_machine_starts_without_the_embedded_model_and_says_s
     upstreams = make_upstreams(settings, missing)
     with pytest.raises(UpstreamsWrong, match="the weights are not here"):
         upstreams.for_model("gpt-4o", Key(name="any"))
-    with pytest.raises(SettingsError):
-        make_upstreams(replace(settings, gateway=replace(settings.gateway, local=False)), missing)

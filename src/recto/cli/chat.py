@@ -19,6 +19,7 @@ from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, 
 from recto.cli.completion import complete_models
 from recto.cli.console import err, out, print_json, safe
 from recto.config import Settings
+from recto.config.factory import make_embedded_model
 from recto.errors import RectoError
 from recto.transcript.entries import session_key
 
@@ -57,6 +58,8 @@ def chat_command(settings: Settings, session: str | None, model: str | None, url
     )
     from recto.gateway.client import connect_gateway  # noqa: PLC0415  # the packages are optional
 
+    if not url and not settings.gateway.upstreams:
+        make_embedded_model(settings)  # raises, with the cure, where it is not installed
     settings = replace(settings, session=session_key(session or settings.session))
     named_session = "" if url and not session else settings.session
     with connect_gateway(settings, url, key, name="recto chat") as reached:

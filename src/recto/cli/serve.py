@@ -84,7 +84,7 @@ def serve_command(
 ) -> None:
     """Starts the gateway: point a client's base_url at it, and its prompts stay within the window.
 
-    Without upstreams in the settings, the embedded model answers. Every request needs a key: `recto keys add NAME`.
+    Without upstreams in the settings, the embedded model answers, if it is installed. Every request needs a key: `recto keys add NAME`.
 
     \b
     Examples:
@@ -123,7 +123,7 @@ def serve_command(
             if options.local:
                 _print_lines(*(line.format(url=address) for line in _LOCAL))
             if secret:
-                _print_examples(address, secret, next(iter(gateway.upstreams.by_name), "MODEL"))
+                _print_examples(address, secret, gateway.upstreams.example_model(settings.model))
             out.file.flush()
             if open_page and page:
                 _open_browser(page)
@@ -169,7 +169,9 @@ def _page(address: str, secret: str, session: str) -> str:
 
 def _print_examples(address: str, secret: str, model: str) -> None:
     _print_lines(f"Key: {secret}", "", f"Point a client at it: base_url = {address}/v1, and the key. Or try:")
-    _print_lines(*("  " + line.format(url=address, key=secret, model=model) for line in _TRY))
+    _print_lines(*("  " + line.format(url=address, key=secret, model=model or "MODEL") for line in _TRY))
+    if not model:
+        _print_lines("Replace MODEL with the name of a model that your provider serves.")
 
 
 def _print_lines(*lines: str) -> None:

@@ -79,6 +79,10 @@ _P = ParamSpec("_P")
 _SETTINGS_SUFFIXES = (".yaml", ".yml", ".json")
 _EMBEDDED_INPUT_TOKENS = 3_000
 """Maximum input of an embedded model: a laptop processes this many tokens in half a minute."""
+_NO_MODEL = (
+    "no provider is configured, and the local model cannot be used: {reason}. Or add a provider to ~/.recto/recto.yaml "
+    "(docs/gateway.md, Upstreams); 'recto run' also uses the agent's own key, such as OPENAI_API_KEY"
+)
 
 
 def open(
@@ -676,7 +680,11 @@ def make_chat_model(settings: Settings) -> ChatModel | None:
 
 
 def make_embedded_model(settings: Settings) -> EmbeddedModel:
-    """Build the embedded model, which answers when no upstream is configured. Raises `SettingsError`."""
+    """Build the embedded model, which answers when no upstream is configured.
+
+    Raises:
+        SettingsError: It is not installed, or not as the settings say; the message says what to do.
+    """
     from recto.models.chat import ChatChoice, embedded_model_for  # noqa: PLC0415
 
     model_settings = settings.compress.model
@@ -684,7 +692,12 @@ def make_embedded_model(settings: Settings) -> EmbeddedModel:
     choice = ChatChoice(
         use="embedded", model=own.model, path=own.path, context=own.context, seconds=settings.gateway.upstream_seconds
     )
-    return embedded_model_for(choice)
+    try:
+        return embedded_model_for(choice)
+    except SettingsError as error:
+        if model_settings.use == "embedded":
+            raise
+        raise SettingsError("gateway.upstreams", _NO_MODEL.format(reason=error.reason)) from error
 
 
 def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:

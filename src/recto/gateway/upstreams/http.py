@@ -56,6 +56,7 @@ _NOT_FORWARDED: Final = frozenset(
     }
 )
 _VERSION = lazy_re(r"/v1(?:alpha|beta)?$")
+_WILDCARD = lazy_re(r"[*?\[]")
 _VERSIONED: Final = tuple(f"{root}/" for root in PASSED_ROOTS)
 _MAX_TARGETS: Final = 256
 """Different addresses that clients may name."""
@@ -303,6 +304,17 @@ class Upstreams:
         known = ", ".join(sorted({pattern for pattern, _ in self.patterns})[:20])
         raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
 
+    def example_model(self, preferred: str) -> str:
+        """Return the name of a model that is served: the preferred one if it is, else one that is configured by its
+        name, else the embedded one; empty if only patterns are configured.
+        """
+        served = [pattern for pattern, name in self.patterns if name in self.by_name]
+        if preferred and any(fnmatch.fnmatchcase(preferred, pattern) for pattern in served):
+            return preferred
+        by_name = [pattern for pattern in served if not _WILDCARD.search(pattern)]
+        own = [upstream.counting_model("") for upstream in self.by_name.values()]
+        return next(filter(None, by_name + own), "")
+
     def open_target(self, url: str, public_only: bool) -> str:
         """Return the name of the upstream at an address that a client named. Raises `RequestRefused`."""
         name = url.partition("://")[2]
@@ -326,15 +338,22 @@ class Upstreams:
 
 
 def make_upstreams(settings: Settings, embedded: Callable[[], Upstream]) -> Upstreams:
-    """Build the upstreams of the settings; without any, the model in this process. A gateway for this machine alone
-    needs none: its clients name addresses."""
+    """Build the upstreams of the settings; without any, the model in this process.
+
+    A gateway without any model starts too: stored sessions can be read, and clients of a local gateway name addresses.
+
+    Raises:
+        SettingsError: An upstream is misconfigured, or the settings name an embedded model that cannot be used.
+    """
     configured = settings.gateway.upstreams
     if not configured:
         try:
             only = embedded()
         except SettingsError as error:
-            if not settings.gateway.local:
+            if settings.compress.model.use == "embedded" and not settings.gateway.local:
                 raise
+            if not settings.gateway.local:
+                _log.warning("%s Until then, requests for a model are refused.", error)
             return Upstreams(by_name={}, patterns=[("*", "embedded")], disabled={"embedded": str(error)})
         return Upstreams(by_name={only.name: only}, patterns=[("*", only.name)])
     by_name: dict[str, Upstream] = {}

@@ -37,8 +37,7 @@ from recto.context.window.cache_cost import CACHE_LIFETIMES, call_price, stable_
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.session_files import read_file
-from recto.lab.action_support import COMMAND, referents, strings_in
-from recto.lab.moments import newest_within
+from recto.lab.moments import COMMAND, newest_within, referents, strings_in
 from recto.testing import FakeClock
 from recto.tokens.model_card import ModelCard
 

@@ -26,11 +26,10 @@ from bench.recall_data import Turn
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Embedder, Lexicon
 from recto.recall.search import Searcher
-from recto.recall.stemmer import PorterLexicon
+from recto.recall.stemmer import BY_SCRIPT, CHINESE, ENGLISH, FUNCTION_WORDS, JAPANESE, PorterLexicon, languages_of
 from recto.recall.types import Query
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.text.analyzer import UNSPACED_SCRIPTS, chunk_counts, words_of
-from recto.text.languages import BY_SCRIPT, CHINESE, ENGLISH, FUNCTION_WORDS, JAPANESE, languages_of
 from recto.text.lazy_re import lazy_re
 
 QUESTIONS = Path(__file__).with_name("languages.json")

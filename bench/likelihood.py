@@ -28,7 +28,7 @@ import recto
 from bench import provenance
 from bench.action_support import DATA, MODES, TRIAL
 from bench.measure import figures
-from recto.lab.action_support import COMMAND, REFERENT
+from recto.lab.moments import COMMAND, REFERENT
 
 KEPT = Path(__file__).with_suffix(".json")
 WINDOWS = (16_000, 8_000)

@@ -28,7 +28,7 @@ from bench.recall_data import DATA, chat_questions, chats, conversations, recall
 from recto.formats import entry_text
 from recto.formats.session_files import read_file
 from recto.formats.session_files.types import SourceEntry
-from recto.lab.action_support import referents
+from recto.lab.moments import referents
 from recto.recall import _selection, ranking, search, vector_worker
 from recto.recall._selection import MessageReader, Selection
 from recto.recall.documents import is_repetition

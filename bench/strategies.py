@@ -22,11 +22,8 @@ from recto.context.compaction.fidelity import measure_fidelity, salient_entities
 from recto.context.compaction.protocols import Cancelled, ChatModel, ModelReply, ModelRequest
 from recto.context.facts.extraction import extract_facts
 from recto.context.facts.types import message_views
-from recto.context.policies.progressive import Progressive
-from recto.context.policies.prune import Prune
-from recto.context.policies.summarize_results import SummarizeResults
-from recto.context.policies.tool_units import ToolUnitsOnly
-from recto.context.policies.trim import TrimResults
+from recto.context.policies.edits import SummarizeResults, TrimResults
+from recto.context.policies.eviction import Progressive, Prune, ToolUnitsOnly
 from recto.context.window.state import Protection
 from recto.engine.session import Session
 from recto.formats import read

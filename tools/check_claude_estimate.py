@@ -18,9 +18,8 @@ from typing import Any
 
 from recto.formats.message import Message, Part
 from recto.tokens.calibration import Calibration, prompt_tokens
-from recto.tokens.estimates import CLAUDE, CLAUDE_4_7, ClaudeFormula
 from recto.tokens.meter import Meter, frame_of
-from recto.tokens.tokenizers import counter_named
+from recto.tokens.tokenizers import CLAUDE, CLAUDE_4_7, ClaudeFormula, counter_named
 
 Row = tuple[int, int]
 

@@ -37,7 +37,7 @@ ALLOWED = {
     "docs/benchmarks-peers.md": "measured rows keep their names until they are measured again",
     "docs/prompts.md": "real prompts of recorded sessions",
     "docs/requirements.md": "names of tests",
-    "src/recto/context/compaction/loss_report.py": "a field of stored events",
+    "src/recto/context/compaction/fidelity.py": "a field of stored events",
     "src/recto/context/facts/_grammars.py": "words of users that are recognized",
     "src/recto/context/facts/statements.py": "words of users that are recognized",
     "src/recto/continuity/memory/consolidation.py": "a field of the operation log",

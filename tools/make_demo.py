@@ -33,7 +33,7 @@ _CELL, _LINE, _PAD, _BAR = 7.8, 19, 18, 34
 """Width and height of a character cell, the margin, and the height of the title bar, in pixels."""
 _STEP, _HEADING, _HOLD = 0.55, 1.6, 9.0
 """Seconds before a line, before a heading, and at the end."""
-_PROGRAM = f"from recto.cli._demo_week import play_week; play_week({NOW})"
+_PROGRAM = f"from recto.cli.demo import play_week; play_week({NOW})"
 THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {
         "paper": "#ffffff", "bar": "#eceef2", "edge": "#c9ced8", "ink": "#1f2430", "muted": "#5b6270",

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS
+from recto.gateway.inspection.routes import description
 
 FILE = Path(__file__).parent.parent / "web" / "src" / "answers.ts"
 _HEAD = "// What the inspection API answers. Made of its description by tools/make_web_types.py; do not edit.\n"

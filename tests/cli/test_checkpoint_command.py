@@ -10,7 +10,7 @@ import pytest
 from tests.cli.calling import called, own_file
 
 import recto
-from recto.engine.checkpoint_files import session_folder
+from recto.engine.checkpoints import session_folder
 
 KEY = "agent:me:main"
 

@@ -7,9 +7,8 @@ import os
 import pytest
 
 import recto
-from recto.continuity.memory import documents
-from recto.continuity.memory.documents import FolderDocuments, sections_of
-from recto.continuity.memory.files import MemoryFolder
+from recto.continuity.memory import files
+from recto.continuity.memory.files import FolderDocuments, MemoryFolder, sections_of
 from recto.recall.quoting import HEADER
 
 KEY = "agent:books:main"
@@ -84,8 +83,8 @@ def test_links_pages_lists_and_other_kinds_of_files_are_left_out(tmp_path, folde
 
 @pytest.mark.requirement("recall.files")
 def test_files_are_bounded_in_number_and_size(folder, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_FILES", 3)
-    monkeypatch.setattr(documents, "MAX_FILE_BYTES", 400)
+    monkeypatch.setattr(files, "MAX_FILES", 3)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 400)
     for number in range(6):
         (folder / f"{number}.md").write_text(f"# {number}\n" + "word " * 400 + f"\n# End {number}\nlast words")
         os.utime(folder / f"{number}.md", ns=(number, 10**18 + number))

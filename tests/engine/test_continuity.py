@@ -20,11 +20,9 @@ from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import extract_facts, missing_facts
 from recto.context.facts.types import MessageViewReader
 from recto.context.facts.user_text import own_lines
-from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask
-from recto.continuity.checkpoints.drift import drift_of
-from recto.continuity.checkpoints.handoff import FOOTER, resume_page
-from recto.continuity.checkpoints.schema import checkpoint_from
-from recto.engine.checkpoint_files import safe_name, session_folder
+from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask, checkpoint_from
+from recto.continuity.checkpoints.handoff import FOOTER, drift_of, resume_page
+from recto.engine.checkpoints import safe_name, session_folder
 from recto.engine.context_window_manager import ContextWindowManager
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.fork import fork

@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from recto.engine.doctor_checks import (
+from recto.engine.doctor import (
     Address,
     CheckFinding,
     check_clock,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import recto
 from recto.config import load
 from recto.config.factory import make_meter
+from recto.context.policies.eviction import Prune
 from recto.context.policies.planner import ReliefRules, plan_relief
-from recto.context.policies.prune import Prune
 from recto.context.window.state import Protection, WindowState
 from recto.engine import fit
 from recto.engine.fit import fit_messages

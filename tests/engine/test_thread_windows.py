@@ -8,7 +8,7 @@ import pytest
 
 import recto
 from recto.engine.note_files import NOTE_FILE, read_files, read_text, write_file
-from recto.engine.thread_windows import MAX_HINT_BYTES, Thread, thread_hint, windows_of
+from recto.engine.threads import MAX_HINT_BYTES, Thread, thread_hint, windows_of
 from recto.errors import NotHeld
 
 

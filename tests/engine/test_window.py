@@ -11,7 +11,7 @@ import pytest
 import recto
 from recto.config import load
 from recto.config.factory import SystemClock, open_session
-from recto.context.policies.prune import Prune
+from recto.context.policies.eviction import Prune
 from recto.context.policies.scorers import SCORERS
 from recto.context.window.state import seqs_in
 from recto.engine import projection

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from recto.context.policies.evict import Evict
+from recto.context.policies.edits import TrimResults
+from recto.context.policies.eviction import Evict, Prune
 from recto.context.policies.planner import ReliefRules, plan_relief
-from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
-from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras

@@ -16,11 +16,10 @@ import pytest
 from witness import Child, findings
 
 import recto
-from recto.continuity.checkpoints.checkpoint import Changes
+from recto.continuity.checkpoints.checkpoint import Changes, checkpoint_from
 from recto.continuity.checkpoints.handoff import FOOTER, HEADER
-from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine import checkpoints as saving
-from recto.engine.checkpoint_files import session_folder, write_atomically
+from recto.engine.checkpoints import session_folder, write_atomically
 from recto.engine.continuity import read_checkpoint
 from recto.errors import CheckpointRefused
 from recto.stores.sqlite import SqliteStore

@@ -24,7 +24,7 @@ from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 from recto.formats import format_at
-from recto.formats.sse import SseReader
+from recto.formats.streaming import SseReader
 from recto.gateway.lineage import Lineage
 from recto.gateway.request import retry_key
 from recto.gateway.retries import Attempt, Retries

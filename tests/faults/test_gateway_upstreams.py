@@ -40,7 +40,7 @@ from recto.engine.verification import verify
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.sse import SseReader
+from recto.formats.streaming import SseReader
 from recto.gateway import responses
 from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.http import HttpUpstream

@@ -19,7 +19,7 @@ from recto.formats.openai_chat import CHAT
 from recto.formats.openai_chat.convert import ChatEvents
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.openai_responses.convert import ResponsesEvents
-from recto.formats.sse import sse
+from recto.formats.streaming import sse
 
 _Read = tuple[str, dict[str, Json]]
 _ORDER: Final = {"reasoning_content": 0, "reasoning": 0, "reasoning_details": 0, "content": 1, "tool_calls": 3}

@@ -17,7 +17,7 @@ from recto.errors import CannotCross, InputError
 from recto.formats import canonical, format_named, open_body, problems, read_reply
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
 from recto.formats.convert.types import ResponseIds
-from recto.formats.sse import SseReader, sse
+from recto.formats.streaming import SseReader, sse
 
 WIRES = [CHAT, RESPONSES, ANTHROPIC]
 ROADS = [(source, target) for source in WIRES for target in WIRES if source != target]

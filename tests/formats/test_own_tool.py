@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recto.formats import FORMATS
-from recto.formats.sse import SseEvent, SseReader, sse
+from recto.formats.streaming import SseEvent, SseReader, sse
 from recto.formats.tools import OwnTool, added_usage, may_choose, tool_names
 
 TOOL = OwnTool(name="recall", description="Looks up.", schema={"type": "object", "properties": {}})

@@ -13,7 +13,7 @@ from recto.formats import errors, format_named
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.sse import SseReader, sse
+from recto.formats.streaming import SseReader, sse
 
 WIRES = [CHAT, RESPONSES, ANTHROPIC]
 EVENTS = "text/event-stream"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
 from recto.errors import MalformedMessage
-from recto.formats.sse import SseReader, sse
+from recto.formats.streaming import SseReader, sse
 
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 LINES = st.sampled_from(

@@ -14,7 +14,7 @@ from tests.formats.replies_as_streams import as_stream
 from recto.formats import FORMATS, canonical, format_named, problems, read_reply
 from recto.formats.json_spans import text_of
 from recto.formats.response import Usage
-from recto.formats.sse import SseEvent, SseReader, sse
+from recto.formats.streaming import SseEvent, SseReader, sse
 
 ASKED = {"role": "user", "content": "go"}
 

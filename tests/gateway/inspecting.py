@@ -16,10 +16,9 @@ from starlette.testclient import TestClient
 from recto.config import Settings, load
 from recto.config.factory import SystemClock, make_indexer, open_store
 from recto.gateway.api_keys import Key, Keys
-from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES, Operation
 from recto.gateway.inspection.queries import Inspection
-from recto.gateway.inspection.routes import Sources, routes
+from recto.gateway.inspection.routes import Sources, description, routes
 from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
 from recto.gateway.session_pool import SessionPool
 

@@ -26,9 +26,9 @@ from recto.gateway.scheduler import FairScheduler
 from recto.health.exporters._active_sessions import ActiveSessions
 from recto.health.metrics import Alert
 from recto.recall import indexer as indexing
-from recto.recall._embedder_guard import GuardedEmbedder
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
+from recto.recall.vector_worker import GuardedEmbedder
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.sqlite import SqliteStore, heads_file
 from recto.testing import FakeClock

@@ -26,7 +26,7 @@ from recto.engine.audit import audit
 from recto.engine.projection import TOOLS_LEFT_OUT
 from recto.engine.report import report
 from recto.formats import format_named, open_body, read
-from recto.formats.sse import SseReader
+from recto.formats.streaming import SseReader
 from recto.formats.tool_calls import NewToolResult
 from recto.formats.tools import ListedTool, tool_definitions, without_tools
 from recto.gateway._lazy_tools import plan_left_out

@@ -26,8 +26,8 @@ from tests.gateway.inspecting import MAIN, example, named, world
 
 from recto.engine.views.codec import json_schemas, to_builtins, to_json
 from recto.engine.views.models import ErrorResponse
-from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES
+from recto.gateway.inspection.routes import description
 from recto.gateway.middleware.auth import TABLE, AccessPolicy
 
 CHECKS = [

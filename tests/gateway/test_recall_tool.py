@@ -19,7 +19,7 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 from recto.formats import FORMATS as BY_NAME
 from recto.formats.openai_chat import CHAT
-from recto.formats.sse import SseReader, sse
+from recto.formats.streaming import SseReader, sse
 from recto.formats.tool_calls import NewToolResult
 from recto.gateway._own_tool_rounds import StreamedRounds
 from recto.gateway.api_keys import Key

@@ -13,8 +13,7 @@ from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.engine.note_files import MAX_FILE_BYTES
-from recto.engine.thread_calls import CALLS
-from recto.engine.thread_windows import MAX_HINT_BYTES
+from recto.engine.threads import CALLS, MAX_HINT_BYTES
 
 THREAD = "01a1eb29-786d-7292-bdce-9bd164c5664c"
 FIRST, SECOND = "window-aaaa-1111", "window-bbbb-2222"

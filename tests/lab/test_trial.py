@@ -10,8 +10,20 @@ import pytest
 import recto
 from recto.config import Settings
 from recto.formats.message import Message, Part
-from recto.lab.action_support import action_text, referents, used_referents
-from recto.lab.moments import EQUAL, SEARCH, WHOLE, Choice, RecordedRun, evenly, moments_of, newest_within, search
+from recto.lab.moments import (
+    EQUAL,
+    SEARCH,
+    WHOLE,
+    Choice,
+    RecordedRun,
+    action_text,
+    evenly,
+    moments_of,
+    newest_within,
+    referents,
+    search,
+    used_referents,
+)
 from recto.lab.trial import Support, TrialTask, summarize_trial, try_run
 from recto.lab.variants import MODES
 from recto.stores.memory import MemoryStore

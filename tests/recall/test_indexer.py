@@ -14,14 +14,13 @@ import pytest
 from tests.spelling import SpellingEmbedder
 
 from recto.errors import EmbedderFailed
-from recto.recall._embedder_guard import GuardedEmbedder
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.indexer import OLD_LANES, Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.term_rows import with_row
 from recto.recall.types import USED, Query
-from recto.recall.vector_worker import EmbeddingRules
+from recto.recall.vector_worker import EmbeddingRules, GuardedEmbedder
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex

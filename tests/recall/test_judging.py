@@ -12,7 +12,7 @@ from recto.engine.prompt_diff import prompt_after
 from recto.engine.window_view import window_view
 from recto.errors import InputError
 from recto.recall.quoting import Excerpt, render_quotation, split_quotation
-from recto.recall.reasons import reasons_in_words
+from recto.recall.types import reasons_in_words
 
 QUESTION = "Which port does the staging server listen on?"
 SETTINGS = {"model": "gpt-4o", "models": SMALL, "recall": {"embedder": {"use": "none"}, "background": False}}

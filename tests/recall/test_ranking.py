@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from recto.context.facts.types import Mark
 from recto.models.embedders import ARCTIC_WEIGHT
-from recto.recall._message_rows import shared_terms, similarities
 from recto.recall.ranking import (
     ASSISTANT_WEIGHT,
     CALIBRATIONS,
@@ -28,7 +27,7 @@ from recto.recall.ranking import (
     score_candidates,
     standardized,
 )
-from recto.recall.term_rows import ROLES
+from recto.recall.term_rows import ROLES, shared_terms, similarities
 
 NOW = 1_750_000_000_000_000
 DAY = 86_400_000_000

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.text.truncation import clamp
-from recto.tokens.estimates import byte_bound, plain_estimate
-from recto.tokens.tokenizers import counter_named
+from recto.tokens.tokenizers import byte_bound, counter_named, plain_estimate
 
 POINTER = "recto://agent:default:main/57"
 LEAST = clamp("x " * 10_000, 0, byte_bound, POINTER)

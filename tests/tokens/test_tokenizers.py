@@ -18,11 +18,18 @@ from hypothesis import strategies as st
 from recto.errors import SettingsError
 from recto.formats.message import Message, Part
 from recto.tokens import tokenizers
-from recto.tokens.estimates import byte_bound
 from recto.tokens.meter import FRAMES, MAX_FRAME
 from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry
-from recto.tokens.tokenizers import FAMILIES, PIECE_CHARS, SafeCounter, Tokenizers, counter_from_file, counter_named
+from recto.tokens.tokenizers import (
+    FAMILIES,
+    PIECE_CHARS,
+    SafeCounter,
+    Tokenizers,
+    byte_bound,
+    counter_from_file,
+    counter_named,
+)
 
 REFERENCE = json.loads(Path(__file__).with_name("reference_counts.json").read_text())
 """Counts made with the vendors' own vocabularies by another tokenizer."""

@@ -73,7 +73,7 @@ def test_what_forms_keys_for_every_tenant_is_used_by_operators_alone():
         "tenant_key": {"cli/grep.py", "cli/memory.py", "cli/recall.py"},
         "TenantStore": {
             *("config/factory.py", "gateway/session_pool.py", "mcp/stdio.py", "adapters/coding_agents.py"),
-            "adapters/_prompt_recall.py",
+            "adapters/coding_agents.py",
             *("cli/checkpoint.py", "cli/keys.py", "cli/memory.py"),
         },
     }

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from recto.engine.thread_calls import CALLS
+from recto.engine.threads import CALLS
 from recto.engine.views.models import ErrorResponse
 from recto.gateway.endpoints.mcp import RULES as MCP_RULES
-from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
+from recto.gateway.inspection.routes import description
 from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATHS, TABLE, thread_path
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
 from reference.reading import attribute_texts

@@ -69,7 +69,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.context.compaction.protocols.ModelReply",
         "recto.context.compaction.protocols.ChatModel",
         "recto.recall.protocols.Embedder",
-        "recto.tokens.protocols.TokenCounter",
+        "recto.tokens.tokenizers.TokenCounter",
         "recto.transcript.protocols.Clock",
     ],
     "Telemetry": [

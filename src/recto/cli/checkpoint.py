@@ -17,7 +17,7 @@ from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.config.factory import make_checkpoint_rules, make_meter, open_session, open_store
 from recto.continuity.checkpoints.checkpoint import Checkpoint
-from recto.engine.checkpoint_files import session_folder
+from recto.engine.checkpoints import session_folder
 from recto.engine.projection import checkpoint_key
 from recto.engine.views.codec import to_builtins
 from recto.errors import InputError, StoreError, UnknownSession

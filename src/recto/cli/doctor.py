@@ -28,7 +28,7 @@ from recto.config.factory import (
 )
 from recto.config.loader import parse_settings
 from recto.config.modes import make_budget, make_relief_rules
-from recto.engine.doctor_checks import (
+from recto.engine.doctor import (
     Address,
     CheckFinding,
     accessible_to_others,

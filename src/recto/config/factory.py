@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from recto.context.policies.features import Scorer
     from recto.context.window.budget import Budget
     from recto.context.window.plan import Policy
-    from recto.continuity.memory.authority import MemoryAuthority
+    from recto.continuity.memory.authority import CriticalMemory, MemoryAuthority, MemoryDigest
     from recto.continuity.memory.consolidation import Consolidator
-    from recto.continuity.memory.digest import CriticalMemory, MemoryDigest
-    from recto.continuity.memory.documents import FileSection
-    from recto.continuity.memory.files import MemoryFolder
+    from recto.continuity.memory.files import FileSection, MemoryFolder
     from recto.continuity.memory.manager import Memories
     from recto.continuity.memory.model import Memory
     from recto.engine.async_session import AsyncSession
@@ -400,7 +398,7 @@ class _WindowParts:
 
         @cache
         def critical() -> CriticalMemory:
-            from recto.continuity.memory.digest import CriticalMemory  # noqa: PLC0415
+            from recto.continuity.memory.authority import CriticalMemory  # noqa: PLC0415
 
             return CriticalMemory(self._authority, memory_session(self.key), count=self.meter.count, most=most)
 
@@ -626,7 +624,7 @@ def grant_role(settings: Settings, role: str, *, new_key: bool = False) -> str:
 
 def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
     """Yield the folders derived from sessions, or from everything of a tenant: checkpoints and memory pages."""
-    from recto.engine.checkpoint_files import session_folder  # noqa: PLC0415
+    from recto.engine.checkpoints import session_folder  # noqa: PLC0415
 
     if tenant and (tenant_root := memory_root(settings, store, tenant)):
         yield tenant_root

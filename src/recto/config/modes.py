@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
-from recto.context.policies.clear_thinking import ClearThinking
-from recto.context.policies.compact import Compact
-from recto.context.policies.evict import Evict
+from recto.context.policies.edits import ClearThinking, SummarizeResults, TrimResults
+from recto.context.policies.eviction import Compact, Evict, Progressive, Prune, ToolUnitsOnly
 from recto.context.policies.features import Scorer
 from recto.context.policies.planner import ComponentRules, ReliefRules
-from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
-from recto.context.policies.trim import TrimResults
 from recto.context.window.budget import Budget, Component
 from recto.context.window.plan import Policy
 from recto.context.window.pressure import Thresholds
@@ -24,7 +21,7 @@ from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
 
 if TYPE_CHECKING:
-    from recto.context.policies.summarize_results import SummarizeResults
+    from recto.context.policies.edits import SummarizeResults
 
 _DELEGATE: Literal["delegate"] = "delegate"
 """The name of the policy that lets a sub-agent summarise what is evicted."""
@@ -174,8 +171,6 @@ def _component_rules(
 
     Recall keeps memory within its limit.
     """
-    from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415  # only for the full cascade
-
     trim = replace(TrimResults(**asdict(window.trim)), clear_at_least=0, keep_share=0.0)
     summaries = [replace(policy, chosen=trim) for policy in rules.policies if isinstance(policy, SummarizeResults)]
     evicts = [
@@ -204,8 +199,6 @@ def _arrivals(settings: Settings, input_budget: int) -> SummarizeResults | None:
     compress = settings.compress
     if not compress.on_arrival_tokens:
         return None
-    from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415  # start-up
-
     trim = _trim(settings.window, input_budget)
     return SummarizeResults(above=compress.on_arrival_tokens, share=compress.result_share, chosen=trim)
 
@@ -235,10 +228,6 @@ def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
 
 def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> ReliefRules:
     """Policies in order of cost: the cheapest per freed token first; the most expensive and most lossy last."""
-    from recto.context.policies.progressive import Progressive  # noqa: PLC0415  # only for the full cascade
-    from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415
-    from recto.context.policies.tool_units import ToolUnitsOnly  # noqa: PLC0415
-
     compress, window, thresholds = settings.compress, settings.window, rules.thresholds
     trim = _trim(window, rules.input_budget)
     policies: Mapping[str, Policy] = {

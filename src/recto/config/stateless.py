@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card
-from recto.context.window.budget_warnings import read_warning
+from recto.context.window.budget import read_warning
 from recto.context.window.pressure import (
     Pressure,
     PressureReading,

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from recto.context.policies.eviction import describe_units
 from recto.context.policies.planner import Relief, ReliefRules, plan_arrivals, plan_relief
-from recto.context.policies.prune import describe_units
 from recto.context.record import WorkingRecord, extend_record, render_record
 from recto.context.window.cache_cost import CacheAge
 from recto.context.window.plan import Plan

@@ -17,6 +17,8 @@ from recto.context.compaction.extractive import extract_sentences
 from recto.context.compaction.fidelity import (
     FIDELITY_GATE,
     Fidelity,
+    Losses,
+    find_losses,
     measure_fidelity,
     merge_evidence,
     salient_entities,
@@ -34,12 +36,11 @@ from recto.context.compaction.layout import (
     said_lines,
 )
 from recto.context.compaction.levels import level_for, render_level
-from recto.context.compaction.loss_report import Losses, find_losses
 from recto.context.compaction.writer import EXTRACTIVE, SummaryWriter, WriterAttempt, WrittenSummary
 from recto.context.facts.extraction import extract_facts, lasting_sentences, missing_facts
 from recto.context.facts.files import track_files
 from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, message_views
-from recto.context.policies.summarize_results import frame_summary
+from recto.context.policies.edits import frame_summary
 from recto.context.window.plan import Plan, ShortenedResult, TextRequest
 from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, SummaryPart

@@ -26,7 +26,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from recto.context.policies.compact import Compact
+from recto.context.policies.eviction import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import DecisionSummary, Report

@@ -16,16 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recto.context.compaction.layout import CountText
-from recto.context.policies.compact import Compact
+from recto.context.policies.eviction import Compact, Prune
 from recto.context.policies.planner import ReliefRules
-from recto.context.policies.prune import Prune
 from recto.context.window.notes import Note
 from recto.context.window.state import WindowState
-from recto.continuity.checkpoints.checkpoint import CONTINUED, Changes, Checkpoint, Environment, TaskStatement
-from recto.continuity.checkpoints.drift import Drift, drift_of
-from recto.continuity.checkpoints.handoff import HandoffPage, resume_page, with_missing_tools
+from recto.continuity.checkpoints.checkpoint import (
+    CONTINUED,
+    LARGEST,
+    Changes,
+    Checkpoint,
+    Environment,
+    TaskStatement,
+    checkpoint_from,
+)
+from recto.continuity.checkpoints.handoff import Drift, HandoffPage, drift_of, resume_page, with_missing_tools
 from recto.continuity.checkpoints.rules import CheckpointRules
-from recto.continuity.checkpoints.schema import LARGEST, checkpoint_from
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import (
     ANNOUNCED,

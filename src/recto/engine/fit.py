@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
+from recto.context.policies.eviction import Prune
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
-from recto.context.policies.prune import Prune
 from recto.context.window.plan import Policy
 from recto.context.window.state import Protection, WindowState
 from recto.context.window.units import WindowMessage

@@ -7,6 +7,9 @@ overwritten. A list whose beginning was dropped by its owner continues where it 
 Leading system text belongs to the framework, which often rebuilds it for each call: it is passed alongside the
 messages, counted, and recorded when it changes. Messages are in OpenAI Chat format unless another is named. Framework
 objects are returned unchanged wherever their messages were not changed.
+
+Messages that a client sends again are recognised by fingerprints: assistant messages by their content, because clients
+drop thinking, ids and vendor fields; other messages in canonical form.
 """
 
 from __future__ import annotations
@@ -14,22 +17,99 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import Any, TypeAlias, TypeVar
 
 from recto.engine.context_window_manager import shrink_input_budget
-from recto.engine.fingerprints import Fingerprints
 from recto.engine.prompt_builder import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict
-from recto.formats import DEFAULT_FORMAT
+from recto.formats import DEFAULT_FORMAT, canonical, read
+from recto.formats.message import Message, Part
 from recto.formats.response import usage_in
 from recto.text.secrets import mask_secrets
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import MESSAGE, Entry, content_as_sent, is_hidden
 from recto.transcript.events import to_json
 from recto.transcript.session_keys import session_in
+
+_CACHE_SIZE = 50_000
+"""Messages whose fingerprint is cached: a history is resent with each request."""
+
+
+@dataclass(slots=True)
+class Fingerprints:
+    """Cached fingerprints of messages. Thread-safe."""
+
+    cache_size: int = _CACHE_SIZE
+    _cache: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, raw: bytes, wire: str) -> bytes:
+        """Return the fingerprint of a message; empty for one without content, which does not affect a history."""
+        return self.all([raw], wire)[0]
+
+    def chain(self, seed: bytes, messages: Sequence[bytes], wire: str) -> list[bytes]:
+        """Return, for each message, the hash of the history up to and including it."""
+        chain: list[bytes] = []
+        last = seed
+        for fingerprint in self.all(messages, wire):
+            last = hashlib.sha256(last + fingerprint).digest() if fingerprint else last
+            chain.append(last)
+        return chain
+
+    def all(self, messages: Sequence[bytes], wire: str) -> list[bytes]:
+        """Return the fingerprints of messages. Nearly all are cached and looked up together."""
+        person = wire.encode()[:16]
+        keys = [hashlib.blake2b(raw, digest_size=16, person=person).digest() for raw in messages]
+        cache = self._cache
+        with self._lock:
+            cached = [cache.get(key) for key in keys]
+            for key, fingerprint in zip(keys, cached, strict=True):
+                if fingerprint is not None:
+                    cache.move_to_end(key)
+        computed = [
+            _fingerprint(raw, wire) if fingerprint is None else fingerprint
+            for raw, fingerprint in zip(messages, cached, strict=True)
+        ]
+        with self._lock:
+            for key, fingerprint, before in zip(keys, computed, cached, strict=True):
+                if before is None:
+                    cache[key] = fingerprint
+            while len(cache) > self.cache_size:
+                cache.popitem(last=False)
+        return computed
+
+
+def _fingerprint(raw: bytes, wire: str) -> bytes:
+    message = read(raw, wire)
+    if message.role != "assistant":
+        return hashlib.sha256(canonical(raw, wire)).digest()
+    content = _content(message)
+    if not content:
+        return b""
+    return hashlib.sha256(json.dumps(content).encode()).digest()
+
+
+def _content(message: Message) -> list[list[str]]:
+    words = " ".join(" ".join(part.text.split()) for part in message.parts if part.kind == "text").strip()
+    content = [["text", words]] if words else []
+    content += [["call", part.name, _arguments(part), part.call_id] for part in message.calls]
+    content += [[part.kind, part.text, str(part.weight)] for part in message.parts if part.kind in ("image", "media")]
+    # Parts without text are members that the format does not know; clients add and drop their own.
+    content += [["other", part.text, str(part.weight)] for part in message.parts if part.kind == "other" and part.text]
+    return content
+
+
+def _arguments(call: Part) -> str:
+    try:
+        return json.dumps(json.loads(call.text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return call.text
+
 
 SYSTEM_TEXT = "system_told"
 """The event that records the host's own system text from there on."""

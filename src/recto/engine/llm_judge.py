@@ -18,8 +18,8 @@ from recto.context.compaction.fidelity import (
     parse_verdict,
     salient_entities,
 )
-from recto.context.compaction.prompts import quote_lines
 from recto.context.compaction.protocols import ChatModel, ModelRequest
+from recto.context.compaction.writer import quote_lines
 from recto.engine.report import ledger
 from recto.errors import ModelFailed
 from recto.formats import read

@@ -14,10 +14,9 @@ from functools import lru_cache, partial
 from itertools import compress, count, islice
 from typing import Any, Literal, NamedTuple
 
-from recto.context.facts.text_protocol import command_in, looks_like_output
-from recto.context.facts.types import MessageView, MessageViewReader
+from recto.context.facts.types import MessageView, MessageViewReader, command_in, looks_like_output
 from recto.context.facts.user_text import own_lines
-from recto.context.window.budget_warnings import BudgetWarning, may_warn, read_warning
+from recto.context.window.budget import BudgetWarning, may_warn, read_warning
 from recto.context.window.notes import MAX_NOTES_CHARS, new_notes, render_notes
 from recto.context.window.plan import EntryVectors, PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading

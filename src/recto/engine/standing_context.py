@@ -4,7 +4,7 @@ It opens every prompt.
 
 A file is read again only when it changes. A file that is missing or cannot be read is reported and skipped; text that
 is too long is cut. The text is system text with the authority of the operator, so only files that the settings name
-are read. The critical memory of the agent follows them (`recto.continuity.memory.digest`).
+are read. The critical memory of the agent follows them (`recto.continuity.memory.authority`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recto.text.secrets import mask_secrets
 from recto.text.truncation import clamp
 
 if TYPE_CHECKING:
-    from recto.continuity.memory.digest import MemoryDigest
+    from recto.continuity.memory.authority import MemoryDigest
 
 STANDING = "standing_changed"
 """The event that records the standing text from there on."""

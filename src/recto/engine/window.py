@@ -24,7 +24,7 @@ from functools import partial, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from recto.context.policies.compact import Compact
+from recto.context.policies.eviction import Compact
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import CacheAge, requested_lifetime

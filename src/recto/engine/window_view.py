@@ -31,8 +31,7 @@ from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.arrangement import SyntheticResult
 from recto.recall.quoting import split_quotation
-from recto.recall.reasons import reasons_in_words
-from recto.recall.types import Verdict, verdict_of
+from recto.recall.types import Verdict, reasons_in_words, verdict_of
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import parse_pointer
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from recto.formats.json_spans import Json, JsonSpan, TextEdit, apply_edits, elements, elements_of, members, removals
 from recto.formats.message import object_in, text_in
-from recto.formats.sse import SseEvent
+from recto.formats.streaming import SseEvent
 from recto.text.lazy_re import lazy_re
 
 MCP_SERVER: Final = "recto"

@@ -18,7 +18,7 @@ from recto.errors import InputError, RectoError
 from recto.formats import Format, ProviderReply, read_reply
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of
-from recto.formats.sse import DONE, SseEvent, SseReader
+from recto.formats.streaming import DONE, SseEvent, SseReader
 from recto.formats.tools import StreamRounds
 from recto.gateway.own_tools import own_calls
 from recto.gateway.responses import StreamConverter, close_response, run_to_completion

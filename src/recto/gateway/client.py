@@ -20,7 +20,7 @@ from recto.config import Settings
 from recto.config.factory import open_store
 from recto.engine.views.codec import from_builtins
 from recto.errors import RequestRefused
-from recto.formats.sse import DONE, SseReader
+from recto.formats.streaming import DONE, SseReader
 from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
 from recto.gateway.request import OWN_HEADER

@@ -20,8 +20,7 @@ from recto.engine.async_session import RunningCall, on_a_thread
 from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
 from recto.formats import Format
 from recto.formats.errors import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED
-from recto.formats.sse import DONE, SseEvent, SseReader
-from recto.formats.streaming import Capture
+from recto.formats.streaming import DONE, Capture, SseEvent, SseReader
 from recto.gateway.scheduler import FairScheduler
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable

@@ -19,7 +19,7 @@ from recto.formats import Format, read
 from recto.formats.convert.types import ResponseIds
 from recto.formats.json_spans import Json, apply_edits, member_at, set_member, text_of
 from recto.formats.message import fields_of, text_in
-from recto.formats.sse import SseEvent, sse
+from recto.formats.streaming import SseEvent, sse
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import compaction_in
 from recto.gateway.item_references import has_references

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
-from recto.engine.fingerprints import Fingerprints
 from recto.engine.fork import BRANCH, fork
+from recto.engine.history_sync import Fingerprints
 from recto.engine.projection import REFUSED, RETRIED
 from recto.errors import IdempotencyKeyReused, InputError, NotHeld
 from recto.formats import read

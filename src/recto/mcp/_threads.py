@@ -25,8 +25,7 @@ from mcp_types import (
 )
 
 from recto.engine.async_session import on_a_thread
-from recto.engine.thread_calls import CALLS, Namespace, ThreadCall, call_thread, parameters_schema
-from recto.engine.thread_windows import Thread
+from recto.engine.threads import CALLS, Namespace, Thread, ThreadCall, call_thread, parameters_schema
 from recto.errors import RectoError
 from recto.mcp.server import FAILED, SdkRequest, error_message
 from recto.version import __version__

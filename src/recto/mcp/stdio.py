@@ -19,8 +19,7 @@ from mcp.server.stdio import stdio_server
 from recto.config import Settings
 from recto.config.factory import make_importer, make_indexer, open_session, open_store
 from recto.engine.session import Session
-from recto.engine.thread_calls import Namespace
-from recto.engine.thread_windows import Thread
+from recto.engine.threads import Namespace, Thread
 from recto.mcp._threads import make_thread_server
 from recto.mcp.context import SURFACE, McpContext
 from recto.mcp.server import make_server

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from recto.concurrency import CpuBudget, Deadline, FifoLock
 from recto.errors import IndexCorrupt, StoreError
-from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange
@@ -22,7 +21,7 @@ from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
 from recto.recall.term_rows import entry_row, is_document, is_row_of, row_version
 from recto.recall.types import Confirmation
-from recto.recall.vector_worker import BackgroundWorker, EmbeddingRules, VectorWriter
+from recto.recall.vector_worker import DEFAULT_TIMEOUT, BackgroundWorker, EmbeddingRules, GuardedEmbedder, VectorWriter
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
 

@@ -21,7 +21,7 @@ from recto.context.window.notes import Note, limit_notes, render_notes
 from recto.context.window.summary import Summary, SummaryPart
 from recto.continuity.checkpoints.builder import checkpoint_of
 from recto.continuity.checkpoints.handoff import handoff_of
-from recto.tokens.estimates import plain_estimate as count
+from recto.tokens.tokenizers import plain_estimate as count
 
 POINTER = "recto://agent:default:main/N"
 TEXT = st.text(max_size=300)

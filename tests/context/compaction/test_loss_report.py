@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recto.context.compaction.loss_report import Loss, find_losses
+from recto.context.compaction.fidelity import Loss, find_losses
 from recto.context.facts.types import MessageView, ToolCall
 
 

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.compaction._output_checks import rejection_reason, strip_instructions
-from recto.context.compaction.prompts import compaction_request, quote_lines, result_request
 from recto.context.compaction.protocols import ModelRequest
+from recto.context.compaction.writer import (
+    compaction_request,
+    quote_lines,
+    rejection_reason,
+    result_request,
+    strip_instructions,
+)
 from recto.context.facts.types import MessageView
 
 SOURCE = [

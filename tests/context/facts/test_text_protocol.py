@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recto.context.facts.text_protocol import command_in, exit_status, looks_like_output, shortened_output
-from recto.context.facts.types import MessageViewReader
+from recto.context.facts.types import MessageViewReader, command_in, exit_status, looks_like_output, shortened_output
 from recto.formats.message import Message, Part
 
 

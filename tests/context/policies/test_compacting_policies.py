@@ -6,13 +6,9 @@ import pytest
 from hypothesis import given
 from tests.context.policies.policy_views import conversation, view_of, views
 
-from recto.context.policies.compact import Compact
-from recto.context.policies.progressive import Progressive
-from recto.context.policies.prune import Prune
-from recto.context.policies.summarize_results import SummarizeResults
-from recto.context.policies.tool_units import ToolUnitsOnly
-from recto.context.policies.trim import TrimResults
-from recto.tokens.estimates import plain_estimate
+from recto.context.policies.edits import SummarizeResults, TrimResults
+from recto.context.policies.eviction import Compact, Progressive, Prune, ToolUnitsOnly
+from recto.tokens.tokenizers import plain_estimate
 
 
 def talk(exchanges, tokens=400):

@@ -10,7 +10,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 from tests.context.policies.policy_views import LEAVING, POLICIES, SHRINKING, freed_by, real_views, view_of, views
 
-from recto.context.policies.evict import Evict
+from recto.context.policies.eviction import Evict
 from recto.context.policies.features import TOTAL
 from recto.context.window.plan import Plan, Policy, PolicyView
 from recto.context.window.units import WindowMessage

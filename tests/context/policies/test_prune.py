@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.context.policies.policy_views import conversation, view_of
 
-from recto.context.policies.prune import Prune
+from recto.context.policies.eviction import Prune
 
 
 def test_the_oldest_leave_first_and_only_as_many_as_it_takes():

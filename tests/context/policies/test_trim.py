@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from tests.context.policies.policy_views import conversation, real_views, view_of, views
 
-from recto.context.policies.trim import TrimResults, placeholder
+from recto.context.policies.edits import TrimResults, placeholder
 from recto.context.window.plan import ToolResult
 from recto.tokens.tokenizers import counter_named
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import recto
-from recto.context.window.budget_warnings import BudgetWarning, read_warning
+from recto.context.window.budget import BudgetWarning, read_warning
 
 USAGE = "<system_warning>Token usage: {used}/{window}; {left} remaining</system_warning>"
 

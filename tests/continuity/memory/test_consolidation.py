@@ -12,8 +12,7 @@ from recto.config import load
 from recto.config.factory import make_consolidator, make_importer, make_indexer, open_memory
 from recto.continuity.memory import consolidation
 from recto.continuity.memory._extraction import finished
-from recto.continuity.memory._recall_probe import RecallHealth, held_out
-from recto.continuity.memory.consolidation import Consolidator
+from recto.continuity.memory.consolidation import Consolidator, RecallHealth, held_out
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE
 from recto.errors import ModelFailed, ProposalRefused
 from recto.stores.memory import MemoryStore

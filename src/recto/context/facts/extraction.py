@@ -4,22 +4,26 @@ A fold over messages, by rule and verbatim: each message adds facts or settles e
 can forbid, prefer or allow; a tool output can only produce errors, whatever it says. Of a user's sentences every one is
 kept that is not shown to be a question, a reaction, a report or a request of the moment. The rules know grammar and
 typical wordings, not meaning. The result is bounded, and the state from which the fold goes on.
+
+Two kinds of facts have parsers of their own here: the agent's to-do lists, and short answers of the user, which are
+kept with the question they answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recto.context.facts import patterns
-from recto.context.facts._answers import answer_to, options_in
-from recto.context.facts._todo_lists import TodoItem, todo_changes, todo_list_in
 from recto.context.facts.claims import fold_words
 from recto.context.facts.patterns import Wording
 from recto.context.facts.statements import (
     STANDING,
+    is_momentary,
     is_negative,
     is_passing,
     mentions_code,
@@ -32,6 +36,177 @@ from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
+
+_MAX_ANSWER_CHARS = 80
+"""Length of a sentence that is an answer rather than a statement of its own."""
+_MAX_OWN_WORDS = 5
+"""Words up to which even a statement with a kind of its own is understood only together with the question."""
+_MAX_QUESTION_CHARS = 160
+"""Characters quoted of the questions."""
+_OPTION_CHARS = 90
+_MAX_OPTIONS = 8
+_MAX_READ_CHARS = 3_000
+"""Characters at the end of a message that are searched for options."""
+_OPTION = lazy_re(
+    r"^\s{0,6}(?:[-*•]\s{1,3})?\**(?:[Oo]ption\s)?(\d{1,2}|[A-Fa-f])\s?[.):]\**\s{1,3}(\S[^\n]{2,})$", re.MULTILINE
+)
+_LABELS = lazy_re(
+    r"(?:(?:i think|let's|go with|do|use|option|options|variant|plan|number|no|nr|take|and|und|et|y|or|both|yes|ok"
+    r"|the)\b|[\s,+&/.#()!和与]|(?P<label>(?:\d{1,2}|[a-f])(?!\w))){1,24}",
+    re.IGNORECASE,
+)
+_LABEL = lazy_re(r"(?<![\w.])(\d{1,2}|[A-Fa-f])(?![\w%])")
+_AGREES = lazy_re(
+    r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay|great|perfect|sounds good|looks good|lgtm|fine|works for me|agreed|"
+    r"correct|exactly|absolutely|definitely|of course|please do|do it|go|all good|ja|jo|klar|genau|gerne?|oui|ouais|"
+    r"bien sûr|d'accord|sí|si|vale|claro|de acuerdo|sim|да|نعم|好|是|可以|对|行|嗯|はい|네)(?!\w)(?!\s{0,2}but\b)",
+    re.IGNORECASE,
+)
+
+
+def answer_to(questions: Sequence[Fact], sentence: str, kind: FactKind | None) -> tuple[FactKind, str] | None:
+    """The kind and the text of a sentence that answers open questions; None if it is complete on its own."""
+    if len(sentence) > _MAX_ANSWER_CHARS or sentence.endswith(("?", "？", "؟", ":", "]")):
+        return None
+    lowered = sentence.lower().replace("’", "'")
+    agrees = _AGREES.match(lowered) is not None
+    refuses = patterns.NEGATIVE_START.match(lowered) is not None
+    labels = _labels_of(lowered)
+    if not (agrees or refuses or labels):
+        if kind is not None and len(sentence.split()) > _MAX_OWN_WORDS:
+            return None
+        if kind is None and is_momentary(sentence):
+            return None
+    answer_kind: FactKind = "constraint" if refuses and kind not in ("approval", "deferral") else kind or "decision"
+    if agrees and kind in (None, "decision", "instruction", "circumstance"):
+        answer_kind = "approval"
+    return answer_kind, f"{_quoted(questions, labels)} — {sentence}"
+
+
+def options_in(text: str) -> str:
+    """The labelled options at the end of an assistant's message, one per line; empty if there are none."""
+    options: list[str] = []
+    for label, option in _OPTION.findall(text[-_MAX_READ_CHARS:]):
+        if label.upper() in ("1", "A"):
+            options.clear()
+        options.append(f"{label}. {' '.join(option.replace('*', '').split())[:_OPTION_CHARS]}")
+    return "\n".join(options[:_MAX_OPTIONS]) if len(options) > 1 else ""
+
+
+def _labels_of(lowered: str) -> frozenset[str]:
+    """The labels of options, if an answer consists of them."""
+    return frozenset(_LABEL.findall(lowered)) if _LABELS.fullmatch(lowered) else frozenset()
+
+
+def _quoted(questions: Sequence[Fact], labels: frozenset[str]) -> str:
+    question = " ".join(fact.text for fact in questions)
+    if len(question) > _MAX_QUESTION_CHARS:
+        question = f"… {question[-_MAX_QUESTION_CHARS:].partition(' ')[2]}"
+    options = questions[-1].about.splitlines() if labels else []
+    chosen = [option for option in options if option.partition(".")[0].lower() in labels]
+    return f"{question} [{'; '.join(chosen)}]" if chosen else question
+
+
+_LIST_KEYS = ("todos", "tasks", "plan", "steps", "items")
+_TEXT_KEYS = ("content", "step", "subject", "title", "text", "description", "task", "name")
+_STATUS_KEYS = ("status", "state")
+_CHECKBOX = lazy_re(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s{1,4}(\S[^\n]{0,600})$", re.MULTILINE)
+_MAX_ITEMS = 100
+_MAX_ARGUMENT_CHARS = 200_000
+"""Characters of arguments that are read."""
+_MAX_ITEM_CHARS = 8_000
+"""Characters of arguments whose list is remembered."""
+_DONE = frozenset(
+    ("completed", "complete", "done", "finished", "cancelled", "canceled", "deleted", "skipped", "closed")
+)
+_STARTED = frozenset(("in_progress", "in progress", "inprogress", "active", "doing", "started", "running"))
+
+
+@dataclass(frozen=True, slots=True)
+class TodoItem:
+    """Something to do, in the agent's words."""
+
+    text: str
+    status: str
+    """`pending`, `in_progress` or `completed`."""
+
+
+def todo_list_in(message: MessageView) -> Sequence[TodoItem] | None:
+    """The list a message writes, which replaces the previous one; None if it writes none."""
+    if message.role == "assistant":
+        for call in reversed(message.calls):
+            read = _read_short_items if len(call.arguments) <= _MAX_ITEM_CHARS else _read_items
+            if (items := read(call.arguments)) is not None:
+                return items
+    if message.role in ("assistant", "user") and "[" in message.text:
+        boxes = _CHECKBOX.findall(message.text[:_MAX_ARGUMENT_CHARS])
+        if len(boxes) >= 2:
+            return [
+                TodoItem(text.strip(), "completed" if box in "xX✓✔" else "in_progress" if box == "~" else "pending")
+                for box, text in boxes[:_MAX_ITEMS]
+            ]
+    return None
+
+
+def todo_changes(message: MessageView) -> list[tuple[int | None, TodoItem]]:
+    """Tasks created or updated individually; updated ones with their index in the list."""
+    changes: list[tuple[int | None, TodoItem]] = []
+    for call in message.calls if message.role == "assistant" else ():
+        name = call.tool.lower().replace("_", "")
+        if name not in ("taskcreate", "taskupdate"):
+            continue
+        arguments = _parse_arguments(call.arguments)
+        if name == "taskcreate" and (text := _text(arguments)):
+            changes.append((None, TodoItem(text, _status(arguments))))
+        elif name == "taskupdate":
+            number = str(arguments.get("taskId", arguments.get("task_id", arguments.get("id", ""))))
+            if number.isascii() and number.isdigit() and 0 < len(number) < 5 and "status" in arguments:
+                changes.append((int(number) - 1, TodoItem("", _status(arguments))))
+    return changes
+
+
+def _parse_arguments(arguments: str) -> Mapping[str, Any]:
+    if len(arguments) > _MAX_ARGUMENT_CHARS:
+        return {}
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _read_items(arguments: str) -> Sequence[TodoItem] | None:
+    parsed = _parse_arguments(arguments)
+    for name in _LIST_KEYS:
+        items = parsed.get(name)
+        if not isinstance(items, list) or not items:
+            continue
+        tasks = [
+            TodoItem(text, _status(item))
+            for item in items[:_MAX_ITEMS]
+            if isinstance(item, dict) and _has_status(item) and (text := _text(item))
+        ]
+        if tasks:
+            return tasks
+    return None
+
+
+_read_short_items = lru_cache(1024)(_read_items)
+"""A call is read again with every eviction before its own."""
+
+
+def _text(item: Mapping[str, Any]) -> str:
+    return next((value for name in _TEXT_KEYS if isinstance(value := item.get(name), str) and value.strip()), "")
+
+
+def _has_status(item: Mapping[str, Any]) -> bool:
+    return any(isinstance(item.get(name), str) for name in _STATUS_KEYS)
+
+
+def _status(item: Mapping[str, Any]) -> str:
+    status = next((value.lower() for name in _STATUS_KEYS if isinstance(value := item.get(name), str)), "")
+    return "completed" if status in _DONE else "in_progress" if status in _STARTED else "pending"
+
 
 MAX_FACTS = 400
 """Number of facts that are kept."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from recto.context.facts.text_protocol import exit_status
-from recto.context.facts.types import MessageView, ToolCall
+from recto.context.facts.types import MessageView, ToolCall, exit_status
 from recto.context.facts.user_text import cut_words
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re

@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from recto.context.policies.compact import Compact
-from recto.context.policies.prune import Prune
-from recto.context.policies.trim import TrimResults
+from recto.context.policies.edits import TrimResults
+from recto.context.policies.eviction import Compact, Prune
 from recto.context.window.budget import Component
 from recto.context.window.cache_cost import CacheAge, PromptEdit, remaining_steps, weigh_edit
 from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
@@ -26,7 +25,7 @@ from recto.context.window.state import Protection, WindowState, component_of, in
 from recto.tokens.model_card import ModelCard
 
 if TYPE_CHECKING:  # start-up: most windows summarise nothing
-    from recto.context.policies.summarize_results import SummarizeResults
+    from recto.context.policies.edits import SummarizeResults
 
 CLAMP = "clamp"
 """Policy name under which tool results in flight are cut to head and tail."""

@@ -3,6 +3,8 @@
 Limits are tracked for six components and enforced for the prompt as a whole; per component only if configured. A
 component that is enforced has a floor too, to which relief takes it. A budget says how much, never what to evict.
 Counting happens elsewhere.
+
+Budget warnings are what a provider or a harness lets a context-aware model know about its own window.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from recto.context.window import Enforced
 from recto.context.window.pressure import VELOCITY_TURNS, Growth, turns_until
+from recto.text.lazy_re import lazy_re
 from recto.tokens.model_card import ModelCard
 
 Component = Literal["system", "tools", "history", "results", "memory", "reserve"]
@@ -276,3 +279,40 @@ def _output_reserve(card: ModelCard, share: float, requested: int | None) -> int
     least = min(MIN_RESERVE, max(1, card.window // MIN_RESERVE_DIVISOR))
     reserve = int(card.window * share + ROUNDING) if requested is None else requested
     return min(max(reserve, least), card.max_output, card.window)
+
+
+_USAGE = lazy_re(
+    r"<(system_warning|system-reminder)>\s*Token usage: ([\d,]{1,15})/([\d,]{1,15})(?:; [\d,]{1,15} remaining)?\s*</\1>"
+)
+_WINDOW = lazy_re(r"<budget:token_budget>\s*([\d,]{1,15})\s*</budget:token_budget>")
+
+
+class BudgetWarning(NamedTuple):
+    """What a message says about the model's window."""
+
+    used: int
+    """Tokens of the prompt up to the message; 0 if it does not say."""
+    window: int
+    """Tokens of the whole window."""
+
+
+def may_warn(raw: bytes) -> bool:
+    """Whether the bytes of a message can contain a warning. Most cannot, and their text need not be searched."""
+    return b"Token usage: " in raw or b"token_budget" in raw
+
+
+def read_warning(text: str) -> BudgetWarning | None:
+    """The last warning in a text; None if there is none, or if it contradicts itself."""
+    usage = None
+    for usage in _USAGE.finditer(text):  # noqa: B007  # the last one counts
+        pass
+    if usage is not None:
+        used, window = _number(usage[2]), _number(usage[3])
+        return BudgetWarning(used, window) if 0 < used <= window else None
+    found = _WINDOW.findall(text)
+    window = _number(found[-1]) if found else 0
+    return BudgetWarning(0, window) if window else None
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", "") or 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from recto.context.window.units import Unit
-from recto.tokens.estimates import byte_bound
+from recto.tokens.tokenizers import byte_bound
 
 if TYPE_CHECKING:
     import numpy as np

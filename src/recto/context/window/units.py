@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recto.context.window.budget_warnings import BudgetWarning
+from recto.context.window.budget import BudgetWarning
 from recto.transcript.entries import Role
 
 LONG_EXCHANGE = 12

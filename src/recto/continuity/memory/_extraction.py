@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from recto.context.compaction.prompts import quote_lines
 from recto.context.compaction.protocols import ChatModel, ModelRequest
+from recto.context.compaction.writer import quote_lines
 from recto.context.facts.classifier import classify
 from recto.context.facts.extraction import by_priority, extract_facts
 from recto.context.facts.types import Fact, FactKind, Mark, MessageView, MessageViewReader

@@ -2,20 +2,25 @@
 
 Authority needs both the approval in the transcript and the page in the folder. A message that is only in a memory
 session has none; retired memory and memory without a page is not recalled at all.
+
+The digest of critical memory is a short text in every prompt of the agent. It is made by rule from approvals and does
+not depend on use, age or the question, so its bytes stay the same until critical memory is approved, edited or retired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
-from recto.continuity.memory.documents import FileSection, FolderDocuments
 from recto.continuity.memory.events import Approval, MemoryDecisions, brought_up
-from recto.continuity.memory.files import MemoryFolder, StoredPage
+from recto.continuity.memory.files import FileSection, FolderDocuments, MemoryFolder, StoredPage
 from recto.continuity.memory.manager import is_edited
 from recto.continuity.memory.model import Memory
 from recto.errors import KeyReused
 from recto.recall.quoting import format_day
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import prompt_safe
 from recto.transcript.entries import Draft
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_memory_session
@@ -134,3 +139,83 @@ def _describe(approval: Approval, *, edited: bool) -> str:
     if memory.sources:
         text += f", from {', '.join(memory.sources[:_MAX_SOURCES])}"
     return f"{text}; its page was changed since" if edited else text
+
+
+_LENGTHS = (400, 200, 100)
+"""Characters of each memory, tried in this order until all of them fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDigest:
+    """Critical memory as a prompt contains it."""
+
+    text: str = ""
+    """Empty if there is none."""
+    tokens: int = 0
+    complete: frozenset[int] = frozenset()
+    """Messages of the memory session whose whole text is in it: recall need not quote them."""
+
+
+class CriticalMemory:
+    """The critical memory of one agent, read again when its pages change."""
+
+    def __init__(self, authority: MemoryAuthority, home: str, *, count: Callable[[str], int], most: int) -> None:
+        """Prepare the digest of a memory session, within `most` tokens."""
+        self._authority = authority
+        self._home = home
+        self._count = count
+        self._most = most
+        self._critical: Mapping[int, Approval] = {}
+        self._seen: tuple[object, ...] = ()
+        self._digest = MemoryDigest()
+
+    def read(self) -> MemoryDigest:
+        """Return the digest as of now."""
+        if not self._seen or self._authority.status(self._home, self._memories) != self._seen:
+            before = self._authority.status(self._home)
+            self._critical = self._authority.critical(self._home) if before else {}
+            after = self._authority.status(self._home, self._memories)
+            # Where a page was written meanwhile, it is read again next time.
+            self._seen = after if after[: len(before)] == before else ()
+            self._digest = self._make()
+        return self._digest
+
+    @property
+    def _memories(self) -> list[Memory]:
+        return [approval.memory for approval in self._critical.values()]
+
+    def _make(self) -> MemoryDigest:
+        """All of them, each as long as possible; if they do not fit even when short, the newest that do."""
+        texts = {seq: _one_line(approval.memory.text) for seq, approval in sorted(self._critical.items())}
+        for length in _LENGTHS:
+            if self._count(self._render(texts, length)) <= self._most:
+                return self._digest_of(texts, length)
+        while texts:
+            texts.pop(min(texts))
+            if self._count(self._render(texts, _LENGTHS[-1])) <= self._most:
+                return self._digest_of(texts, _LENGTHS[-1])
+        return MemoryDigest()
+
+    def _digest_of(self, texts: Mapping[int, str], length: int) -> MemoryDigest:
+        text = self._render(texts, length)
+        complete = frozenset(seq for seq, one in texts.items() if len(one) <= length)
+        return MemoryDigest(text=text, tokens=self._count(text) if text else 0, complete=complete)
+
+    def _render(self, texts: Mapping[int, str], length: int) -> str:
+        if not texts:
+            return ""
+        left_out = len(self._critical) - len(texts)
+        more = f" {left_out} older ones are left out." if left_out else ""
+        heading = (
+            "[Critical memory of this agent, approved and quoted for reference. A number in parentheses is an entry of "
+            f"recto://{self._home}.{more}]"
+        )
+        return "\n".join([heading, *(f"- {_cut(text, length)} ({seq})" for seq, text in texts.items())])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(mask_secrets(prompt_safe(text)).split())
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

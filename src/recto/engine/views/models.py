@@ -23,8 +23,7 @@ from recto.continuity.memory.model import Memory, strength
 from recto.continuity.memory.proposals import Proposal
 from recto.formats import entry_text
 from recto.recall.quoting import format_minute
-from recto.recall.reasons import reasons_in_words
-from recto.recall.types import Hit, SearchResult, Verdict, verdict_of
+from recto.recall.types import Hit, SearchResult, Verdict, reasons_in_words, verdict_of
 from recto.transcript.audit import AuditLine
 from recto.transcript.entries import Entry, SessionSummary
 from recto.transcript.session_keys import Scope, is_memory_session, pointer_to, session_in

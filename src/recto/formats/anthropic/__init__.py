@@ -12,7 +12,7 @@ from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
 
 if TYPE_CHECKING:
-    from recto.formats.protocols import ContextManagementFormat, Converter
+    from recto.formats.format import ContextManagementFormat, Converter
     from recto.formats.tools import OwnToolFormat
 
 ANTHROPIC: Final = "anthropic.messages"

@@ -33,8 +33,7 @@ from recto.formats.json_spans import (
     text_of,
 )
 from recto.formats.message import THINKING, content_blocks, fields_of, json_of, object_in, text_in, without_blocks
-from recto.formats.sse import SseEvent, sse
-from recto.formats.streaming import event_object
+from recto.formats.streaming import SseEvent, event_object, sse
 
 BETAS: Final = frozenset({"context-management-2025-06-27", "compact-2026-01-12"})
 """Values of `anthropic-beta` that announce what is served here."""

@@ -9,7 +9,6 @@ from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.anthropic.request import stream_error
-from recto.formats.convert.thoughts import seal, unseal
 from recto.formats.convert.types import (
     CallDelta,
     CallEnd,
@@ -47,12 +46,13 @@ from recto.formats.convert.types import (
     number,
     object_list,
     objects_in,
+    seal,
     text_chunks,
+    unseal,
 )
 from recto.formats.json_spans import Json
 from recto.formats.message import CACHE_MARKS, THINKING, json_of, object_in, text_in, value_in
-from recto.formats.sse import SseEvent, sse
-from recto.formats.streaming import error_in, event_object, index_of
+from recto.formats.streaming import SseEvent, error_in, event_object, index_of, sse
 from recto.text.lazy_re import lazy_re
 
 STOP_REASONS: Final[Mapping[Stop, str]] = {

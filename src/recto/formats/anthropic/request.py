@@ -12,7 +12,7 @@ from recto.formats.errors import OVERFLOW, OVERLOADED, THREAD_UNSUPPORTED, usual
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
 from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
-from recto.formats.sse import sse
+from recto.formats.streaming import sse
 from recto.text.lazy_re import lazy_re
 
 _SESSION_SUFFIX = lazy_re(r"_session_([0-9a-fA-F-]{8,64})$", re.ASCII)

@@ -43,7 +43,7 @@ from recto.formats.convert.types import (
 from recto.formats.errors import CANNOT_CROSS, UPSTREAM_FAILED
 from recto.formats.message import fields_of, json_of
 from recto.formats.registry import format_named
-from recto.formats.sse import SseEvent
+from recto.formats.streaming import SseEvent
 
 
 def convert_request(body: bytes, source: str, target: str, *, max_tokens: int = 8192) -> bytes:

@@ -12,7 +12,7 @@ from recto.formats.gemini.stream import GeminiCapture
 from recto.formats.json_spans import Json
 
 if TYPE_CHECKING:
-    from recto.formats.protocols import Converter
+    from recto.formats.format import Converter
     from recto.formats.tools import OwnToolFormat
 
 

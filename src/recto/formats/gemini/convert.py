@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
-from recto.formats.convert.thoughts import SIGNATURE, seal, unseal
 from recto.formats.convert.types import (
+    SIGNATURE,
     CallDelta,
     CallEnd,
     CallPart,
@@ -49,16 +49,17 @@ from recto.formats.convert.types import (
     number,
     object_list,
     objects_in,
+    seal,
     stop_for,
     tokens,
+    unseal,
 )
 from recto.formats.gemini.message import UNSIGNED, named, output_text
 from recto.formats.gemini.request import stream_error
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in, value_in
 from recto.formats.response import usage_in
-from recto.formats.sse import SseEvent, sse
-from recto.formats.streaming import error_in, event_object
+from recto.formats.streaming import SseEvent, error_in, event_object, sse
 from recto.text.lazy_re import lazy_re
 
 _SEALED: Final = "blocks"

@@ -29,7 +29,7 @@ from recto.formats.json_spans import (
 )
 from recto.formats.message import is_object, json_of, object_in, text_in, value_in
 from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
-from recto.formats.sse import sse
+from recto.formats.streaming import sse
 from recto.text.lazy_re import lazy_re
 
 ROOT: Final = "/v1beta"

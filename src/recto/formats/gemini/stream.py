@@ -25,7 +25,7 @@ from recto.formats.streaming import (
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
     from recto.formats.response import Usage
-    from recto.formats.sse import SseEvent
+    from recto.formats.streaming import SseEvent
 
 
 class _Text:

@@ -10,7 +10,7 @@ from recto.formats.openai_chat.request import read_response
 from recto.formats.openai_chat.stream import ChatCapture
 
 if TYPE_CHECKING:
-    from recto.formats.protocols import Converter
+    from recto.formats.format import Converter
     from recto.formats.tools import OwnToolFormat
 
 CHAT: Final = "openai.chat"

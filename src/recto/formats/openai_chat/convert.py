@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from recto.errors import MalformedMessage
-from recto.formats.convert.thoughts import read_detail, signs_earlier_text, write_detail
 from recto.formats.convert.types import (
     FAILED,
     SHARED_HINTS,
@@ -47,16 +46,18 @@ from recto.formats.convert.types import (
     number,
     object_list,
     objects_in,
+    read_detail,
     read_output_schema,
+    signs_earlier_text,
     split_url,
     stop_for,
     write_content,
+    write_detail,
 )
 from recto.formats.json_spans import Json
 from recto.formats.message import CACHE_MARKS, json_of, object_in, text_in
 from recto.formats.openai_chat.request import stream_error
-from recto.formats.sse import DONE, SseEvent, sse
-from recto.formats.streaming import error_in, event_object, index_of
+from recto.formats.streaming import DONE, SseEvent, error_in, event_object, index_of, sse
 
 FINISH: Final[Mapping[Stop, str]] = {
     "ended": "stop",

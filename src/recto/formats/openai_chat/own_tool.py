@@ -8,8 +8,7 @@ from typing import Final
 
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
-from recto.formats.sse import SseEvent, sse
-from recto.formats.streaming import event_object, index_of
+from recto.formats.streaming import SseEvent, event_object, index_of, sse
 from recto.formats.tools import OwnTool, added_usage
 
 no_calls: Final[Mapping[str, Json]] = {"tool_choice": "none"}

@@ -9,7 +9,7 @@ from recto.formats.errors import openai_error_body, openai_overflow, usual_statu
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
 from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
-from recto.formats.sse import sse
+from recto.formats.streaming import sse
 
 
 def session_id(fields: Mapping[str, Json]) -> str:

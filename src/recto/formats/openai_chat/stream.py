@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from recto.formats.message import is_object, json_of, object_in, text_in
 from recto.formats.response import ProviderReply, usage_in
-from recto.formats.sse import DONE
 from recto.formats.streaming import (
+    DONE,
     MAX_CAPTURED_BYTES,
     RepeatedEvent,
     TextBuffer,
@@ -25,7 +25,7 @@ from recto.formats.streaming import (
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
     from recto.formats.response import Usage
-    from recto.formats.sse import SseEvent
+    from recto.formats.streaming import SseEvent
 
 _Growing: TypeAlias = "bool | int | float | str | list[Json] | TextBuffer | _GrowingList | dict[str, _Growing] | None"
 

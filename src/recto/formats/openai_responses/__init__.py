@@ -11,7 +11,7 @@ from recto.formats.openai_responses.request import read_response
 from recto.formats.openai_responses.stream import ResponsesCapture
 
 if TYPE_CHECKING:
-    from recto.formats.protocols import ContextManagementFormat, Converter
+    from recto.formats.format import ContextManagementFormat, Converter
     from recto.formats.tools import OwnToolFormat
 
 RESPONSES: Final = "openai.responses"

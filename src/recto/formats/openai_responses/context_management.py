@@ -17,8 +17,7 @@ from recto.formats.convert.types import Ending, ResponseIds
 from recto.formats.json_spans import Json, apply_edits, elements_of, member_at, set_member, text_of
 from recto.formats.message import fields_of, json_of, object_in, text_in
 from recto.formats.openai_responses.convert import envelope, finished
-from recto.formats.sse import SseEvent, sse
-from recto.formats.streaming import event_object
+from recto.formats.streaming import SseEvent, event_object, sse
 
 BETAS: Final[frozenset[str]] = frozenset()
 _STARTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})

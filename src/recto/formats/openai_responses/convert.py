@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from recto.errors import InputError, MalformedMessage
-from recto.formats.convert.thoughts import seal, sealed_in
 from recto.formats.convert.types import (
     FAILED,
     SHARED_HINTS,
@@ -49,6 +48,8 @@ from recto.formats.convert.types import (
     object_list,
     objects_in,
     read_output_schema,
+    seal,
+    sealed_in,
     split_url,
     stop_for,
     text_chunks,
@@ -57,8 +58,7 @@ from recto.formats.convert.types import (
 from recto.formats.json_spans import Json
 from recto.formats.message import CACHE_MARKS, fields_of, json_of, object_in, text_in
 from recto.formats.openai_responses.request import stream_error
-from recto.formats.sse import DONE, SseEvent, sse
-from recto.formats.streaming import error_in, event_object, index_of
+from recto.formats.streaming import DONE, SseEvent, error_in, event_object, index_of, sse
 
 _KNOWN: Final = SHARED_HINTS | {
     "input",

@@ -10,7 +10,7 @@ from recto.formats.errors import MALFORMED, openai_error_body, openai_overflow, 
 from recto.formats.json_spans import Json, elements
 from recto.formats.message import json_of, object_in, text_in
 from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
-from recto.formats.sse import DONE, sse
+from recto.formats.streaming import DONE, sse
 
 STORED_HISTORY: Final = frozenset({"previous_response_id", "conversation"})
 """Members that name history on the server."""

@@ -18,7 +18,7 @@ from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, code_in, err
 if TYPE_CHECKING:
     from recto.formats.json_spans import Json
     from recto.formats.response import Usage
-    from recto.formats.sse import SseEvent
+    from recto.formats.streaming import SseEvent
 
 _LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _DELTAS: Final = {

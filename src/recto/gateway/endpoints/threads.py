@@ -17,8 +17,7 @@ from starlette.routing import Route
 from recto.engine.async_session import on_a_thread
 from recto.engine.runs import last_model
 from recto.engine.session import Session
-from recto.engine.thread_calls import CALLS, ThreadCall, call_thread
-from recto.engine.thread_windows import Thread
+from recto.engine.threads import CALLS, Thread, ThreadCall, call_thread
 from recto.errors import InputError, RectoError
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.registry import FORMATS

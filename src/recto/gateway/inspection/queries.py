@@ -17,8 +17,7 @@ from recto.config.loader import Layer
 from recto.config.sources import all_settings, one_line_yaml
 from recto.context.window.report import Report
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
-from recto.continuity.checkpoints.checkpoint import Checkpoint
-from recto.continuity.checkpoints.schema import checkpoint_from
+from recto.continuity.checkpoints.checkpoint import Checkpoint, checkpoint_from
 from recto.continuity.memory.manager import Memories
 from recto.engine.audit import audit_page
 from recto.engine.decision_view import DecisionView, decision_view

@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recto.config.settings import GatewaySettings
-from recto.engine.thread_calls import CALLS, ThreadCall
+from recto.engine.threads import CALLS, ThreadCall
 from recto.errors import RequestRefused, StoreError
 from recto.formats import FORMATS, Format, address_at, format_at
 from recto.formats.address import RequestAddress

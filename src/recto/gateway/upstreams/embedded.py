@@ -12,7 +12,7 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import ModelFailed
 from recto.formats import Format
 from recto.formats.openai_chat import OPENAI_CHAT
-from recto.formats.sse import SseReader, sse
+from recto.formats.streaming import SseReader, sse
 from recto.gateway.context_management import ContextManagement
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 from recto.models.chat.llama_cpp import EmbeddedModel

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import called
+from tests.cli.calling import called, called_at
 
 from recto.cli.console import out
 from recto.cli.main import COMMANDS
@@ -254,3 +254,43 @@ def test_every_command_can_be_listed_without_optional_packages():
     listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert listed.returncode == 0, listed.stderr
     assert "chat" in listed.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [("session", "show", "--json", "--last", "1000"), ("session", "show", "--last", "1000")]
+)
+def test_a_closed_pipe_is_no_finding(tmp_path, command):
+    messages = [{"role": "user", "content": f"number {number} " + "x" * 400} for number in range(400)]
+    (tmp_path / "long.json").write_text(json.dumps(messages))
+    called_at(tmp_path, "import", "long.json", "--session", "agent:default:main")
+    with subprocess.Popen(
+        [RECTO, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.read(1)
+        program.stdout.close()
+        assert (program.stderr.read(), program.wait()) == (b"", 0)
+
+
+def test_an_unknown_model_is_one_line_without_a_place_in_the_code(tmp_path):
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hello"}]')
+    command = [RECTO, "import", "chat.json", "--model", "gtp-4o"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}, check=True
+    )
+    assert done.stderr.startswith("recto: model 'gtp-4o' is not known")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_home_that_does_not_exist_is_reported_with_the_cure(tmp_path, monkeypatch):
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hello"}]')
+    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
+    refused = called("import", str(tmp_path / "chat.json"))
+    assert refused.returncode == 4
+    assert "cannot be created" in refused.stderr
+    assert "RECTO_STORE" in refused.stderr

@@ -10,6 +10,10 @@ from typing import Any
 import click
 
 
+class ReaderGone(Exception):  # named for what happened
+    """Nobody reads standard output any more, as after `recto session ls | head -1`."""
+
+
 class LazyGroup(click.Group):
     """Commands by the module that defines them, listed in sections, with a suggestion for a wrong name."""
 
@@ -39,6 +43,17 @@ class LazyGroup(click.Group):
         module = import_module(self._modules[cmd_name][0])
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  # as click's
+        """Runs a command.
+
+        Raises:
+            ReaderGone: Standard output is a pipe that was closed. Click would end the program with the code 1 there.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

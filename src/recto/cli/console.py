@@ -20,8 +20,16 @@ from recto.text.unicode import one_line, safe
 
 __all__ = ["Advance", "err", "format_time", "one_line", "out", "print_json", "progress", "safe"]
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class _Console(Console):
+    """A console that leaves a closed pipe to `main`; the original ends the program with the code of a finding."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+out = _Console(highlight=False)
+err = _Console(stderr=True, highlight=False)
 
 
 def format_time(microseconds: int) -> str:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TextIO
 
 import click
 
-from recto.cli._lazy_group import LazyGroup
+from recto.cli._lazy_group import LazyGroup, ReaderGone
 from recto.errors import InputError, RectoError, RequestRefused, SettingsError, StoreError, StoreMissing, UnknownSession
 from recto.version import __version__
 
@@ -146,8 +150,17 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
 
 def main() -> None:
     """Runs the command line."""
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_show_warning, warnings.showwarning)
+        sys.exit(_run())
+
+
+def _run() -> int:
+    """Runs a command and returns the exit code of the program."""
     try:
-        code = recto.main(standalone_mode=False)
+        ended = recto.main(standalone_mode=False)
+        sys.stdout.flush()
+        code = ended if isinstance(ended, int) else 0
     except click.exceptions.Abort:
         click.echo("stopped", err=True)
         code = 130
@@ -157,13 +170,31 @@ def main() -> None:
         error.message = safe(error.message)  # type: ignore[misc]  # it may quote user input
         error.show()
         code = error.exit_code
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGone):
         # The reader of the pipe is gone; without this Python reports it again at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except RectoError as error:
         code = _report(error)
-    sys.exit(code)
+    return code
+
+
+def _show_warning(
+    otherwise: Callable[..., None],
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning of this package as one line, without the place in the code that raised it."""
+    if category.__module__.partition(".")[0] != __package__.partition(".")[0]:
+        otherwise(message, category, filename, lineno, file, line)
+        return
+    from recto.cli.console import err, safe  # noqa: PLC0415  # start-up
+
+    err.print(safe(f"recto: {message}"), markup=False, soft_wrap=True)
 
 
 def _report(error: RectoError) -> int:

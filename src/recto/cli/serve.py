@@ -84,7 +84,8 @@ def serve_command(
 ) -> None:
     """Starts the gateway: point a client's base_url at it, and its prompts stay within the window.
 
-    Without upstreams in the settings, the embedded model answers, if it is installed. Every request needs a key: `recto keys add NAME`.
+    Without upstreams in the settings, the embedded model answers, if it is installed. Every request needs a key:
+    `recto keys add NAME`.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.folders import PAGES, folder_name
 from recto.engine.session import Session
-from recto.errors import IndexFailed, ProposalRefused, SettingsError
+from recto.errors import IndexFailed, ProposalRefused, SettingsError, StoreUnavailable
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
 from recto.transcript.sources import SessionSources
@@ -559,8 +559,18 @@ def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
 
     path = Path(settings.store).expanduser()
     if create and settings.store == Settings().store:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        _make_default_folder(path)
     return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
+
+
+def _make_default_folder(store: Path) -> None:
+    """Create the folder of the default store, below the home folder."""
+    try:
+        store.parent.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        cause = f"its folder cannot be created: {(error.strerror or str(error)).lower()}"
+        cure = "name another place with --store or RECTO_STORE, or set HOME to a folder that can be written"
+        raise StoreUnavailable(str(store), f"{cause}; {cure}") from error
 
 
 def open_replica(settings: Settings, store: TranscriptStore) -> Replica | None:

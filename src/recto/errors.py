@@ -286,9 +286,11 @@ class RequestRefused(RectoError):
 class UnknownSession(RectoError):
     """Nothing is stored under that key."""
 
-    def __init__(self, session: str, nearest: str | None = None) -> None:
+    def __init__(self, session: str, nearest: str | None = None, *, newest: str | None = None) -> None:
         self.session = session
         hint = f" Did you mean '{nearest}'?" if nearest else " 'recto session ls' lists what is stored."
+        if newest:
+            hint = f" Name one with --session; the newest is '{newest}', and 'recto session ls' lists all."
         super().__init__(f"no session '{session}' in this store.{hint}")
 
 

@@ -172,6 +172,11 @@ def test_entries_are_listed_by_range_with_their_sizes(client):
     assert newest[0]["seq"] > newest[1]["seq"]
 
 
+def test_a_search_without_hits_says_how_to_search_all_sessions(client):
+    assert "with scope 'tenant' all sessions are" in client.tool("recall", query="zzqqxx").content[0].text
+    assert "scope" not in client.tool("recall", query="zzqqxx", scope="tenant").content[0].text
+
+
 def test_lines_are_searched_with_context_and_regular_expressions(client):
     found = client.told("grep", pattern="line 77 of", context=1)
     assert [match["seq"] for match in found["matches"]] == [3]

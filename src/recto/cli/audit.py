@@ -19,7 +19,7 @@ from rich.text import Text
 from recto.cli._common import open_for_reading, session_option
 from recto.cli.console import format_time, one_line, out, progress, safe
 from recto.cli.import_export import write_out
-from recto.cli.sessions import resolve_session
+from recto.cli.sessions import session_to_read
 from recto.config import Settings
 from recto.config.factory import open_store
 from recto.engine.erasure import ERASED
@@ -151,7 +151,7 @@ def _keys(store: TranscriptStore, settings: Settings, session: str | None, all_s
         if session is not None:
             raise click.UsageError("use either --session or --all, not both")
         return list(tenant_sessions(store, key))
-    return [resolve_session(store, key)]
+    return [session_to_read(store, settings, session)]
 
 
 def _rows(

@@ -134,7 +134,7 @@ def _print_resume(state: ResumeState, as_json: bool) -> None:
 
 
 def _from_store(settings: Settings, session: str | None) -> tuple[Checkpoint, str]:
-    with open_existing_session(settings, session) as opened:
+    with open_existing_session(settings, session, to_read=True) as opened:
         checkpoint = opened.window.continuity.newest()
         entry = opened.store.find(opened.key, checkpoint_key(checkpoint.version)) if checkpoint else None
         if checkpoint is None or entry is None:

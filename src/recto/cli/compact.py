@@ -15,7 +15,7 @@ from rich.text import Text
 from recto.cli._common import session_option
 from recto.cli.completion import complete_models
 from recto.cli.console import err, one_line, out, print_json, safe
-from recto.cli.sessions import resolve_session
+from recto.cli.sessions import session_to_change, session_to_read
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
 from recto.context.window.notes import NOTE_KINDS, NOTE_LEVELS, NoteKind, NoteLevel, render_notes
@@ -26,7 +26,6 @@ from recto.engine.session import Session
 from recto.engine.views.models import stored_event
 from recto.tokens.model_registry import UnknownModelWarning
 from recto.transcript.session_keys import session_in, tenant_of
-from recto.transcript.tenancy import operator_key
 
 _model_option = click.option(
     "--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it."
@@ -35,10 +34,15 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON ob
 
 
 @contextmanager
-def open_existing_session(settings: Settings, session: str | None, model: str | None = None) -> Iterator[Session]:
-    """Opens an existing session for changes: as the named model sees it, else as the one that was used last."""
+def open_existing_session(
+    settings: Settings, session: str | None, model: str | None = None, *, to_read: bool = False
+) -> Iterator[Session]:
+    """Opens an existing session as the named model sees it, else as the one that was used last.
+
+    `to_read` is for commands that change nothing: where no session is named, they show the newest one.
+    """
     with closing(open_store(settings, create=False)) as store:
-        key = resolve_session(store, operator_key(session or settings.session, settings.tenant))
+        key = (session_to_read if to_read else session_to_change)(store, settings, session)
         used_last = "" if model else last_model(store, key)
         seen_by = model or used_last or settings.model
         given = replace(settings, session=session_in(key), tenant=tenant_of(key), model=seen_by)
@@ -101,7 +105,7 @@ def facts_command(settings: Settings, session: str | None, include_closed: bool,
       recto facts --all --json | jq -r .text
     """
     table = Table("kind", Column("entry", justify="right"), "who", "what", "")
-    with open_existing_session(settings, session) as opened:
+    with open_existing_session(settings, session, to_read=True) as opened:
         for fact in opened.facts():
             if not (fact.open or include_closed):
                 continue
@@ -166,7 +170,7 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
     Examples:
       recto note list
     """
-    with open_existing_session(settings, session) as opened:
+    with open_existing_session(settings, session, to_read=True) as opened:
         notes = opened.notes
         if as_json:
             for note in notes:

@@ -75,7 +75,7 @@ def detail_command(settings: Settings, session: str | None, model: str | None, r
 def _show(
     settings: Settings, session: str | None, model: str | None, run: int | None, as_json: bool, *, detail: bool
 ) -> None:
-    with open_existing_session(settings, session, model) as opened:
+    with open_existing_session(settings, session, model, to_read=True) as opened:
         report = opened.report(run=run)
         if as_json:
             print_json(report)

@@ -9,13 +9,12 @@ from rich.text import Text
 
 from recto.cli._common import session_option
 from recto.cli.console import format_time, out, print_json, safe
-from recto.cli.sessions import resolve_session
+from recto.cli.sessions import session_to_read
 from recto.config import Settings
 from recto.config.factory import open_store
 from recto.engine.transcript_search import MAX_CONTEXT, grep
 from recto.engine.views.models import GrepMatch, GrepPage
 from recto.text.line_pattern import LinePattern
-from recto.transcript.tenancy import tenant_key
 
 
 @click.command("grep")
@@ -55,7 +54,7 @@ def grep_command(  # noqa: PLR0913, PLR0917  # one parameter for each option
     """
     compiled = LinePattern(pattern, regex=regex, case=case)
     with closing(open_store(settings, create=False)) as store:
-        key = resolve_session(store, tenant_key(session or settings.session, settings.tenant))
+        key = session_to_read(store, settings, session)
         page = grep(store, key, compiled, start, context=context, limit=most)
     if as_json:
         print_json(page)

@@ -38,7 +38,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
       recto health --session agent:default:main
       recto health --turns 100 --json | jq .alerts
     """
-    with open_existing_session(settings, session) as opened:
+    with open_existing_session(settings, session, to_read=True) as opened:
         report = build_health_report(settings, opened.store, opened.key, turns)
         report = report.now(current_reading(opened.window))
     if as_json:

@@ -18,7 +18,7 @@ from recto.adapters.agent_files import AgentFiles, AgentImport, FileOutcome, fin
 from recto.cli._common import session_option
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
-from recto.cli.sessions import resolve_session
+from recto.cli.sessions import resolve_session, session_to_read
 from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
@@ -234,7 +234,9 @@ def export_command(
     if output and output.exists() and not force:
         raise click.UsageError(f"'{output}' exists; replace it with --force")
     with closing(open_store(settings, create=False)) as store:
-        keys = [resolve_session(store, name) for name in sessions or (() if all_sessions else (settings.session,))]
+        keys = [resolve_session(store, name) for name in sessions]
+        if not sessions and not all_sessions:
+            keys = [session_to_read(store, settings, None)]
         if all_sessions:
             keys = [summary.session for summary in list_sessions(store)]
         if len(keys) != 1 and form != "recto":

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from recto.cli._common import session_option
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
-from recto.cli.sessions import print_entry, resolve_session
+from recto.cli.sessions import newest_instead_of_default, print_entry, resolve_session, session_to_read
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store, session_sources
 from recto.context.work import WorkHistory
@@ -29,6 +29,7 @@ from recto.recall.gate import relevant_hits
 from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult
+from recto.transcript.entries import DEFAULT_SESSION
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import Scope, list_sessions, parse_pointer, reach_of, session_in, tenant_of
 from recto.transcript.sources import SessionSource, source_of
@@ -136,7 +137,7 @@ _PIECES = 200
 """Passages of a long text among which the best line is chosen."""
 _INDENT = 6
 _MAX_WIDTH = 160
-_SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agent", "tenant": "this tenant"}
+_SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agent", "tenant": "all sessions"}
 
 
 @click.command("recall")
@@ -191,7 +192,7 @@ def recall_command(  # noqa: PLR0913, PLR0917  # an argument for each option
                 "--scope, --project, --agent and --explain are for questions: what was done is searched in one session"
             )
         with closing(open_store(settings, create=False)) as store:
-            evidence = SessionWork(store, _resolve(store, settings, session or settings.session))
+            evidence = SessionWork(store, session_to_read(store, settings, session))
             history: WorkHistory = getattr(evidence, asked[0][0])(asked[0][1], limit=most, before=before)
         if as_json:
             print_json(history)
@@ -216,6 +217,11 @@ class SearchPlace:
     scope: Scope | None
     source: SessionSource | None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the caller did not say where to look."""
+        return self.session is None and self.scope is None and self.source is None
+
 
 def _search(
     settings: Settings,
@@ -229,6 +235,8 @@ def _search(
     if not settings.recall.enabled:
         raise SettingsError("recall.enabled", "recall is switched off, so nothing is indexed and nothing can be found")
     with closing(open_store(settings, create=False)) as store:
+        if where.is_open and newest_instead_of_default(store, settings, None):
+            where = replace(where, scope="tenant")
         key = _search_from(store, settings, where)
         with closing(make_indexer(settings, store)) as indexer:
             indexer.with_repair(lambda: _index_words(indexer, key))
@@ -247,6 +255,9 @@ def _search(
                 print_json(payload, threshold=settings.recall.threshold)
             else:
                 print_results(result, settings.recall.threshold, indexer.lexicon, explain=explain)
+                is_guess = where.is_open and result.scope == "session" and settings.session == DEFAULT_SESSION
+                if is_guess and len(list_sessions(store, limit=2)) > 1:
+                    out.print("There are other sessions: --scope tenant searches all of them.", soft_wrap=True)
 
 
 @click.command("read")
@@ -316,8 +327,8 @@ def _resolve(store: TranscriptStore, settings: Settings, name: str) -> str:
 
 
 def _search_from(store: TranscriptStore, settings: Settings, where: SearchPlace) -> str:
-    """Returns the session whose scope is searched: where none is named and the default one does not exist, the newest
-    one that the scope reaches; of a project or an agent, the newest of theirs."""
+    """Returns the session whose scope is searched: where none is named and the default one is empty, the newest one
+    that the scope reaches; of a project or an agent, the newest of theirs."""
     name, scope = where.session, where.scope
     if name is None and where.source is not None:
         wanted = session_sources(settings, store).matching(where.source)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from recto.cli._common import open_for_reading, session_option
 from recto.cli.completion import complete_sessions
-from recto.cli.console import format_time, one_line, out, print_json, progress, safe
+from recto.cli.console import err, format_time, one_line, out, print_json, progress, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store, session_sources
 from recto.engine.fork import fork
@@ -24,9 +24,9 @@ from recto.engine.verification import Verification, verify
 from recto.engine.views.models import SessionListItem, full_entry, session_item
 from recto.errors import MalformedFile, StoreError, UnknownSession
 from recto.formats import entry_text
-from recto.transcript.entries import Entry, Head, session_key
+from recto.transcript.entries import DEFAULT_SESSION, Entry, Head, session_key
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_internal, list_sessions
+from recto.transcript.session_keys import is_internal, list_sessions, tenant_of
 from recto.transcript.tenancy import operator_key
 
 _TITLE_WIDTH = 62
@@ -86,7 +86,7 @@ def show_command(
       recto session show agent:default:main --json | jq -r .text
     """
     with open_for_reading(settings) as store:
-        key = resolve_session(store, session or settings.session)
+        key = session_to_read(store, settings, session)
         is_range = start is not None or stop is not None
         entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))
         for entry in entries:
@@ -196,6 +196,44 @@ def resolve_session(store: TranscriptStore, name: str) -> str:
         nearest = get_close_matches(key, [summary.session for summary in list_sessions(store, limit=10_000)], n=1)
         raise UnknownSession(key, nearest[0] if nearest else None)
     return key
+
+
+def session_to_read(store: TranscriptStore, settings: Settings, name: str | None) -> str:
+    """Returns the key of a session to read: the named one; without a name the default one or, if that is empty, the
+    newest, with a note on standard error.
+
+    Raises:
+        UnknownSession: There is none.
+    """
+    if newest := newest_instead_of_default(store, settings, name):
+        note = f"This is the newest session, '{newest}': none is named. 'recto session ls' lists the others."
+        err.print(safe(note), markup=False, highlight=False, soft_wrap=True)
+        return newest
+    return resolve_session(store, operator_key(name or settings.session, settings.tenant))
+
+
+def session_to_change(store: TranscriptStore, settings: Settings, name: str | None) -> str:
+    """Returns the key of a session to change: the named one or the default one.
+
+    Raises:
+        UnknownSession: There is none. If none was named, the message names the newest one, which is never changed on a
+            guess.
+    """
+    if newest := newest_instead_of_default(store, settings, name):
+        raise UnknownSession(settings.session, newest=newest)
+    return resolve_session(store, operator_key(name or settings.session, settings.tenant))
+
+
+def newest_instead_of_default(store: TranscriptStore, settings: Settings, name: str | None) -> str:
+    """Returns the tenant's newest session, if neither a name nor the settings say which one is meant and nothing is
+    stored in the default one; else an empty text.
+    """
+    if name is not None or settings.session != DEFAULT_SESSION:
+        return ""
+    if store.head(operator_key(settings.session, settings.tenant)).seq:
+        return ""
+    own = [summary for summary in list_sessions(store) if tenant_of(summary.session) == settings.tenant]
+    return max(own, key=lambda summary: summary.last_ts).session if own else ""
 
 
 class PrintableEntry(Protocol):

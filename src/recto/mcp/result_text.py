@@ -61,6 +61,8 @@ def render(result: ToolResult) -> str:
             return f"Checkpoint {result.version} is written: {where}. The tool 'resume' shows the state of the work."
         case QuotedRecall():
             found = result.quotation if result.hits else f"Nothing was found among {result.searched:,} entries."
+            if not result.hits and result.scope == "session":
+                found += " Only this session was searched; with scope 'tenant' all sessions are."
             return "\n".join((found, *map(clean, result.notes)))
         case SessionPage():
             return "\n".join(_session_lines(result))

@@ -376,10 +376,10 @@ class Compactor:
     def _goal(self, state: WindowState) -> str:
         return self._messages.goal_of(state)[:_GOAL]
 
-    def _readable(self, plan: Plan, state: WindowState, text: str) -> str:
-        """All text that is still in the prompt."""
+    def _readable(self, plan: Plan, state: WindowState, text: str) -> list[str]:
+        """All texts that are still in the prompt."""
         evicted = {seq for unit in plan.evicts for seq in unit.seqs}
-        return "\n".join((text, *(self._messages.text_of(seq) for seq in state.messages if seq not in evicted)))
+        return [text, *(self._messages.text_of(seq) for seq in state.messages if seq not in evicted)]
 
     def _record(
         self,
@@ -392,7 +392,8 @@ class Compactor:
     ) -> dict[str, Any]:
         before = sum(state.cost(seq) for unit in plan.evicts for seq in unit.seqs)
         text = "\n".join(written.lines)
-        kept = [fact for fact in summary.facts if fact.open and fact not in missing_facts(summary.facts, summary.text)]
+        missing = frozenset(missing_facts(summary.facts, summary.text))
+        kept = [fact for fact in summary.facts if fact.open and fact not in missing]
         return {
             "style": plan.writes.style if plan.writes else "",
             "engine": written.engine,

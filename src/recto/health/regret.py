@@ -105,7 +105,7 @@ class RegretTracker:
                 previous prompt cost nothing.
             recalled: The messages that are quoted there.
         """
-        self._other_texts = {text: self._other_texts.get(text) or EntityIndex(text) for text in other_texts if text}
+        self._other_texts = {text: self._other_texts.get(text) or EntityIndex([text]) for text in other_texts if text}
         repeated = self._repeated_calls(answer)
         names = self._names_in(answer)
         self._judged = answer, names

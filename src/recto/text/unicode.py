@@ -139,6 +139,7 @@ _LOOKALIKES = str.maketrans(
     }
 )
 _LOOKALIKE_CHARS = frozenset(map(chr, _LOOKALIKES))
+_LOOKALIKE = lazy_re(f"[{re.escape(''.join(sorted(_LOOKALIKE_CHARS)))}]")
 _DOT_LOOKALIKES = frozenset("。｡·∙⋅•・ᐧ")
 _DOTS = lazy_re(rf"(?<=[0-9A-Za-z])[{''.join(sorted(_DOT_LOOKALIKES))}](?=[0-9A-Za-z])")
 """Dots between ASCII letters or digits: they are dots of a name or a number."""
@@ -194,20 +195,27 @@ def _fold_once(text: str) -> str:
 
 def _fold_lookalikes(text: str) -> str:
     if not unicodedata.is_normalized("NFKC", text):
-        text = unicodedata.normalize("NFKC", _STACKED.sub(r"\1", text.translate(_LOOKALIKES)))
+        text = unicodedata.normalize("NFKC", _STACKED.sub(r"\1", _replace_lookalikes(text)))
     chars = frozenset(text)
     if any("\ud800" <= char <= "\udfff" for char in chars):
         text = _SURROGATES.sub("\ufffd", text)
     if "\u200c" in chars or "\u200d" in chars:
         text = _JOINERS.sub("", text)
     if chars & _LOOKALIKE_CHARS:
-        text = text.translate(_LOOKALIKES)
+        text = _replace_lookalikes(text)
     if chars & _DOT_LOOKALIKES:
         text = _DOTS.sub(".", text)
     if any(unicodedata.category(char)[0] == "M" for char in chars):
         text = _OVERLAYS.sub("", text)
-    digits = {char for char in chars if char.isdecimal() and not char.isascii()}
-    return text.translate({ord(char): str(unicodedata.decimal(char)) for char in digits}) if digits else text
+    for char in chars:
+        if char.isdecimal() and not char.isascii():
+            text = text.replace(char, str(unicodedata.decimal(char)))
+    return text
+
+
+def _replace_lookalikes(text: str) -> str:
+    """The text with ASCII in place of look-alikes. Few texts have any, and `translate` looks up each character."""
+    return _LOOKALIKE.sub(lambda match: _LOOKALIKES[ord(match[0])], text)
 
 
 def _strip_comments(text: str) -> str:

@@ -11,13 +11,21 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import MAX_FACTS, extract_facts, lasting_sentences, standing_statements
-from recto.context.facts.statements import detect_language, statement_kind
-from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
+from recto.context.facts.statements import (
+    STANDING,
+    detect_language,
+    is_negative,
+    may_take_back,
+    statement_kind,
+    subject_of,
+    takes_back,
+)
+from recto.context.facts.types import Fact, MessageView, MessageViewReader, ToolCall
 from recto.context.window.summary import Summary
 from recto.formats import read
 from recto.testing import scripted_session
@@ -285,6 +293,39 @@ def test_only_a_user_s_words_are_a_user_s_statement(said):
     by_seq = {view.seq: view for view in views}
     assert all(by_seq[fact.seq].role == "user" for fact in held)
     assert all(fact.text.rpartition(" — ")[2] in by_seq[fact.seq].text for fact in held)
+
+
+_WORDS = st.sampled_from(("never", "always", "tabs", "spaces", "parser", "linter", "tests", "forget", "npm", "yarn"))
+_SENTENCES = st.lists(_WORDS, min_size=1, max_size=7, unique=True).map(" ".join)
+_FACTS = st.lists(st.tuples(st.sampled_from(sorted(STANDING)), _SENTENCES), max_size=25).map(
+    lambda said: [Fact(kind=kind, text=text, seq=seq, role="user") for seq, (kind, text) in enumerate(said, 1)]
+)
+
+
+def _says_the_same(fact, other):
+    one, two = subject_of(fact.text), subject_of(other.text)
+    same_force = is_negative(fact.text) == is_negative(other.text)
+    same_force = same_force and (fact.kind == "approval") == (other.kind == "approval")
+    return same_force and len(one & two) > 1 and len(one & two) >= 0.8 * len(one | two)
+
+
+@given(_FACTS)
+@example([Fact(kind="decision", text=f"parser linter schema cache {more}", seq=1, role="user") for more in ("", "npm")])
+def test_no_two_standing_statements_say_the_same_and_none_is_left_out_without_one_that_does(facts):
+    held = standing_statements(facts)
+    for place, fact in enumerate(held):
+        assert not any(_says_the_same(fact, other) for other in held[:place])
+    for fact in facts:
+        assert fact in held or any(_says_the_same(fact, other) for other in held)
+
+
+@given(_FACTS, _SENTENCES, st.sampled_from(sorted(STANDING)))
+@example(
+    [Fact(kind="constraint", text="Never touch the parser.", seq=1, role="user")], "Forget the parser.", "decision"
+)
+@example([Fact(kind="preference", text="Indent with tabs.", seq=1, role="user")], "Indent with spaces.", "preference")
+def test_what_takes_a_statement_back_may_take_one_back(facts, later, kind):
+    assert may_take_back(later, kind) or not any(takes_back(later, kind, fact) for fact in facts)
 
 
 def test_the_state_is_bounded_and_divides_where_it_is_full():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log2
 from typing import Any, Literal
@@ -150,7 +150,7 @@ def measure_fidelity(
     open_facts = [fact for fact in facts if fact.open]
     lost = missing_facts(open_facts, text)
     fact_share = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in open_facts))
-    index = EntityIndex(text)
+    index = EntityIndex(text.splitlines())
     absent = [name for name in entities if not index.has(name, _kind(name))]
     entity_share = _share(sum(entities[name] for name in absent), sum(entities.values()))
     words = f" {fold_words(text)} "
@@ -303,12 +303,12 @@ class Losses:
             reported[loss.kind] += 1
         return {
             "counts": {kind: reported[kind] + self.more.get(kind, 0) for kind in _SHARES},
-            "told": [asdict(loss) for loss in self.all],
+            "told": [{"kind": loss.kind, "text": loss.text, "seq": loss.seq} for loss in self.all],
         }
 
 
-def find_losses(messages: Sequence[MessageView], remaining: str, max_losses: int = 200) -> Losses:
-    """What the evicted messages contain and the remaining text does not; at most `max_losses` are reported."""
+def find_losses(messages: Sequence[MessageView], remaining: Sequence[str], max_losses: int = 200) -> Losses:
+    """What the evicted messages contain and the remaining texts do not; at most `max_losses` are reported."""
     index = EntityIndex(remaining)
     weighed: dict[LossKind, list[tuple[float, Loss]]] = {kind: [] for kind in _SHARES}
     end = len(messages) or 1
@@ -317,7 +317,8 @@ def find_losses(messages: Sequence[MessageView], remaining: str, max_losses: int
             weighed[use.kind].append((_lost_weight(name, use, use.position / end), Loss(use.kind, name, use.last)))
     decisions = (fact for fact in extract_facts(messages) if fact.kind == "decision")
     weighed["decision"] += (
-        (float(fact.seq), Loss("decision", fact.text, fact.seq)) for fact in missing_facts(decisions, remaining)
+        (float(fact.seq), Loss("decision", fact.text, fact.seq))
+        for fact in missing_facts(decisions, "\n".join(remaining))
     )
     ranked = {kind: _rank_losses(losses) for kind, losses in weighed.items()}
     slots = _allocate({kind: len(losses) for kind, losses in ranked.items()}, max(max_losses, 0))

@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 from recto.context.facts.claims import (
     MAX_TOKEN_CHARS,
@@ -33,6 +34,9 @@ EntityKind = Literal["path", "number", "id"]
 _MAX_OUTPUT_CHARS = 20_000
 """Characters of a tool output that are read."""
 _MAX_TEXT_CHARS = 200_000
+_MAX_LINE_CHARS = 2_000
+_MAX_REMEMBERED_CHARS = 60_000
+"""Characters of texts whose names are remembered: many short ones, some longer ones."""
 _EDITS = lazy_re(r"edit|write|patch|replace|create|insert|update|apply|rename|move|delete|notebook", re.IGNORECASE)
 _ESCAPES = lazy_re(r"\\+(?:[nrt]|[\"'])")
 
@@ -108,9 +112,36 @@ def _record_use(uses: dict[str, EntityUse], name: str, kind: EntityKind, seq: in
     return use
 
 
-def find_names(text: str, max_chars: int = _MAX_TEXT_CHARS) -> Iterator[tuple[str, EntityKind]]:
+class _TextReading(NamedTuple):
+    """What a text names, and its words."""
+
+    names: tuple[tuple[str, EntityKind], ...]
+    """Its paths, numbers and ids, each once."""
+    words: str
+
+
+def find_names(text: str, max_chars: int = _MAX_TEXT_CHARS) -> tuple[tuple[str, EntityKind], ...]:
     """The paths, numbers and ids of one text, each once."""
-    visible = visible_text(clip_middle(text, max_chars))
+    return _read_text(clip_middle(text, max_chars)).names
+
+
+def _read_text(text: str) -> _TextReading:
+    """Messages are read again with every relief until they are evicted, and lines with every text that has them."""
+    if len(text) <= _MAX_LINE_CHARS:
+        return _read_line(text)
+    return _read_message(text) if len(text) <= _MAX_REMEMBERED_CHARS else _read(text)
+
+
+def _read(text: str) -> _TextReading:
+    visible = visible_text(text)
+    return _TextReading(tuple(_names_in(visible)), fold_words(visible))
+
+
+_read_line = lru_cache(4096)(_read)
+_read_message = lru_cache(256)(_read)
+
+
+def _names_in(visible: str) -> Iterator[tuple[str, EntityKind]]:
     for start, end, _ in reversed(find_secrets(visible)):
         visible = f"{visible[:start]} {visible[end:]}"
     seen: set[str] = set()
@@ -137,15 +168,16 @@ def _short_form(core: str, kind: str) -> str:
 
 
 class EntityIndex:
-    """The entities of a text, for lookup by name."""
+    """The entities of some texts, for lookup by name."""
 
-    def __init__(self, text: str) -> None:
-        self._names = {name for name, _ in find_names(text, len(text))}
+    def __init__(self, texts: Iterable[str]) -> None:
+        readings = [_read_text(text) for text in texts]
+        self._names = {name for reading in readings for name, _ in reading.names}
         self._file_names = {name.rpartition("/")[2] for name in self._names}
-        self._words = f" {fold_words(visible_text(text))} "
+        self._words = f" {' '.join(reading.words for reading in readings if reading.words)} "
 
     def has(self, name: str, kind: EntityKind) -> bool:
-        """Whether the text contains it; a file also by its name alone."""
+        """Whether the texts contain it; a file also by its name alone."""
         if name in self._names:
             return True
         if kind == "path":

@@ -26,6 +26,7 @@ from recto.context.facts.statements import (
     is_momentary,
     is_negative,
     is_passing,
+    may_take_back,
     mentions_code,
     statement_kind,
     subject_of,
@@ -210,6 +211,8 @@ def _status(item: Mapping[str, Any]) -> str:
 
 MAX_FACTS = 400
 """Number of facts that are kept."""
+_REMEMBERED = 4096
+"""Sentences whose words are remembered. A relief reads the facts of several folds over the same messages."""
 _MAX_COMPARED = 120
 """Number of user statements that a correction is compared with, newest first."""
 _MAX_PER_MESSAGE = 24
@@ -290,7 +293,7 @@ def by_priority(facts: Iterable[Fact]) -> list[Fact]:
 def missing_facts(facts: Iterable[Fact], text: str) -> tuple[Fact, ...]:
     """The facts whose words are not in a text; ignoring white space, case and punctuation."""
     text_words = f" {fold_words(text)} "
-    return tuple(fact for fact in facts if f" {fold_words(fact.text)} " not in text_words)
+    return tuple(fact for fact in facts if f" {_key(fact.text)} " not in text_words)
 
 
 def standing_statements(facts: Iterable[Fact]) -> list[Fact]:
@@ -301,11 +304,8 @@ def standing_statements(facts: Iterable[Fact]) -> list[Fact]:
     """
     held = [fact for fact in facts if fact.open and fact.role == "user" and fact.kind in _STANDING_RANKS]
     held.sort(key=lambda fact: (_standing_rank(fact), -fact.seq))
-    chosen: list[Fact] = []
-    for fact in held:
-        if not any(_says_the_same(fact, other) for other in chosen):
-            chosen.append(fact)
-    return chosen
+    known = _KnownStatements()
+    return [fact for fact in held if known.add(fact)]
 
 
 def _standing_rank(fact: Fact) -> int:
@@ -315,15 +315,29 @@ def _standing_rank(fact: Fact) -> int:
     return _STANDING_RANKS[fact.kind]
 
 
-def _says_the_same(fact: Fact, other: Fact) -> bool:
-    one, two = subject_of(fact.text), subject_of(other.text)
-    shared = len(one & two)
-    return (
-        shared > 1
-        and shared >= _MIN_SAME_SUBJECT * len(one | two)
-        and is_negative(fact.text) == is_negative(other.text)
-        and (fact.kind == "approval") == (other.kind == "approval")
-    )
+class _KnownStatements:
+    """Statements by force and by the number of words in their subject, so that few pairs have to be compared.
+
+    Two statements say the same if they share most words of their subjects. Then neither subject is much longer.
+    """
+
+    def __init__(self) -> None:
+        self._subjects: dict[tuple[bool, bool], dict[int, list[frozenset[str]]]] = {}
+
+    def add(self, fact: Fact) -> bool:
+        """Add a statement, unless one that says the same is known."""
+        subject = subject_of(fact.text)
+        size = len(subject)
+        by_size = self._subjects.setdefault((is_negative(fact.text), fact.kind == "approval"), {})
+        for other_size, others in by_size.items():
+            if min(size, other_size) < _MIN_SAME_SUBJECT * max(size, other_size):
+                continue
+            for other in others:
+                shared = len(subject & other)
+                if shared > 1 and shared >= _MIN_SAME_SUBJECT * (size + other_size - shared):
+                    return False
+        by_size.setdefault(size, []).append(subject)
+        return True
 
 
 _RANKS: dict[FactKind, int] = {
@@ -352,12 +366,12 @@ def _retention(fact: Fact) -> tuple[bool, int]:
     return fact.open, 0 if not fact.open else 6 if is_user_decision else _RETENTION[fact.kind]
 
 
-@lru_cache(2 * MAX_FACTS)
+@lru_cache(_REMEMBERED)
 def _key(text: str) -> str:
     return fold_words(text)
 
 
-@lru_cache(2 * MAX_FACTS)
+@lru_cache(_REMEMBERED)
 def _clean(sentence: str) -> str:
     """A sentence as it is kept: cut, and without secrets."""
     return mask_secrets(cut_words(sentence))
@@ -564,6 +578,8 @@ class _Ledger:
         self.facts[place : place + 1] = () if closed is None else (closed,)
 
     def _take_back(self, statement: str, kind: FactKind, seq: int) -> None:
+        if not may_take_back(statement, kind):
+            return
         candidates = [
             fact
             for fact in self.facts

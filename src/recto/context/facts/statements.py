@@ -328,6 +328,15 @@ _TOKEN = lazy_re(r"[^\W_]+(?:['_-][^\W_]+)*|[\u3400-\u9fff]+")
 _HAN_RUN = lazy_re(r"[\u3400-\u9fff]{2,}")
 
 
+def may_take_back(later: str, kind: FactKind) -> bool:
+    """Whether a user's statement of a kind could take any statement back; few can, and this is quicker to tell."""
+    return (
+        kind in ("approval", "constraint", "correction")
+        or _is_withdrawal(later)
+        or not subject_of(later).isdisjoint(_ALL_CHOICES)
+    )
+
+
 def takes_back(later: str, kind: FactKind, earlier: Fact) -> bool:
     """Whether a user's statement of a kind takes an earlier one back."""
     if earlier.kind not in STANDING:

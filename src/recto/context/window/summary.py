@@ -7,7 +7,7 @@ range. It is never derived from another summary: facts and files are quoted, par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recto.context.facts.types import Fact, Level, WorkedFile
@@ -56,9 +56,9 @@ class Summary:
         return {
             "text": self.text,
             "known": self.covered_until,
-            "parts": [asdict(part) for part in self.parts],
-            "facts": [asdict(fact) for fact in self.facts],
-            "touched": [asdict(file) for file in self.files],
+            "parts": [_to_payload(part) for part in self.parts],
+            "facts": [_to_payload(fact) for fact in self.facts],
+            "touched": [_to_payload(file) for file in self.files],
             "said": [list(sentence) for sentence in self.said],
             "evidence": dict(self.evidence),
         }
@@ -86,6 +86,11 @@ class ExecutedPlan:
     summary: Summary | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
     """How the text was written, what was checked, and what was lost."""
+
+
+def _to_payload(value: SummaryPart | Fact | WorkedFile) -> dict[str, Any]:
+    """The fields of a flat value. `asdict` would copy each of them deeply."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _from_payload(kind: type[Any], payload: Mapping[str, Any]) -> Any:  # noqa: ANN401  # one of three values

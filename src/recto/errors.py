@@ -308,8 +308,9 @@ class WindowOverflow(RectoError):
         kept_by: str = "",
         *,
         fixed: int = 0,
-        stored: bool = True,
+        stored: bool | None = True,
     ) -> None:
+        """`stored` is None where there is no store: the caller's own list of messages does not fit."""
         self.tokens = tokens
         self.kept_by = kept_by
         """Why unprotected messages cannot be evicted: messages that could not be recalled stay in the prompt."""
@@ -324,19 +325,21 @@ class WindowOverflow(RectoError):
             if kept_by
             else "all of them protected."
         )
-        kept = "Everything is stored" if stored else "Nothing was stored"
+        kept = {True: "Everything is stored. ", False: "Nothing was stored. ", None: ""}[stored]
+        shorten = (
+            "Shorten" if stored is None else "Repair the index, or unpin or shorten" if kept_by else "Unpin or shorten"
+        )
         cure = (
             # "is longer than the model's context length" are words at which clients give up instead of trying again
             f"Without any message it needs {fixed:,}, which is longer than the model's context length, so a shorter "
             "conversation does not help: offer fewer tools, shorten the system text, allow a shorter answer, or use a "
             "model with a larger window."
             if self.needs_larger_window
-            else f"{'Repair the index, or unpin' if kept_by else 'Unpin'} or shorten what is largest, offer fewer "
-            "tools, or use a model with a larger window."
+            else f"{shorten} what is largest, offer fewer tools, or use a model with a larger window."
         )
         super().__init__(
             f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, {why} "
-            f"Largest: {largest}. {kept}. {cure}"
+            f"Largest: {largest}. {kept}{cure}"
         )
 
 

@@ -22,7 +22,7 @@ from recto.context.window.state import Protection, WindowState
 from recto.engine import fit
 from recto.engine.fit import fit_messages
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
-from recto.errors import MalformedMessage, RectoError
+from recto.errors import MalformedMessage, RectoError, WindowOverflow
 from recto.formats import detect
 from recto.formats.session_files import read_file
 from recto.tokens.meter import Meter
@@ -60,7 +60,7 @@ def reference(
     )
     relief = plan_relief(state, rules, builder)
     if relief.after > max_tokens:
-        raise builder.overflow(relief.state, max_tokens)
+        raise builder.overflow(relief.state, max_tokens, stored=None)
     built = builder.build(relief.state)
     as_bytes = bool(messages) and isinstance(messages[0], bytes)
     prompt = (*built.system, *built.messages)
@@ -262,3 +262,10 @@ def test_what_is_no_message_is_refused_wherever_it_is():
     messages[5] = {"content": "no role"}
     with pytest.raises(MalformedMessage):
         recto.fit(messages, 2_000, model="gpt-4o")
+
+
+def test_what_does_not_fit_is_not_said_to_be_stored():
+    with pytest.raises(WindowOverflow, match="Shorten what is largest") as refused:
+        recto.fit([{"role": "user", "content": "word " * 5_000}], 1_000, model="gpt-4o")
+    assert "stored" not in str(refused.value)
+    assert "npin" not in str(refused.value)

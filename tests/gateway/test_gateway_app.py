@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
+import threading
 import warnings
 from collections import Counter
 from contextlib import ExitStack
@@ -165,12 +167,36 @@ def test_models_are_asked_where_they_are(tmp_path):
         )
 
 
+def test_an_upstream_that_hangs_up_is_not_reported_as_unreachable(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        own = {"main": {"url": url, "speaks": "chat", "auth": "client"}}  # without a key its models are not listed
+        with gateway(tmp_path, gateway={"upstreams": own}) as gw:
+            answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=bearer(gw.secret))
+        thread.join()
+    assert answer.status_code == 502
+    assert "could not be reached" not in answer.text
+    assert "closed the connection" in answer.json()["error"]["message"]
+
+
 def test_an_upstream_that_cannot_be_reached_is_told_as_such_and_the_message_is_kept(tmp_path):
     named = {"main": {"url": "http://127.0.0.1:1/v1", "speaks": "chat"}}
     with gateway(tmp_path, gateway={"upstreams": named}) as gw:
         answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=bearer(gw.secret))
         assert answer.status_code == 502
         assert answer.json()["error"]["code"] == "upstream_failed"
+        assert answer.json()["error"]["message"] == (
+            "upstream 'main' could not be reached: there is no connection to its address. "
+            "The messages of this request are stored; send the request again."
+        )
         kinds = [entry.kind for entry in gw.store.read(answer.headers["x-recto-session-id"])]
         assert kinds[0] == "message"
         assert "upstream_failed" in kinds

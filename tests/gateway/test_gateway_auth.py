@@ -302,6 +302,15 @@ def test_refusals_have_the_shape_of_what_is_spoken(gate):
     assert gate.ask(headers=[HOST]).headers["www-authenticate"] == "Bearer"
 
 
+def test_a_missing_key_and_a_wrong_one_are_refused_in_different_words_and_with_the_cure(gate):
+    missing = gate.ask("POST", "/v1/chat/completions", [HOST]).json["error"]["message"]
+    wrong = gate.ask("POST", "/v1/chat/completions", [HOST, ("authorization", "Bearer sk-x")]).json["error"]["message"]
+    assert missing.startswith("no key was sent")
+    assert wrong.startswith("this is not a key of this gateway")
+    assert "recto keys add NAME" in missing
+    assert "recto keys add NAME" in wrong
+
+
 def test_every_answer_says_how_it_may_be_used_and_not_what_made_it(gate):
     for path in ("/healthz", "/v1/models", "/nothing"):
         headers = gate.ask(path=path, headers=[HOST, gate.bearer]).headers

@@ -47,3 +47,9 @@ def test_tools_and_system_text_that_do_not_fit_are_no_overflow_because_clients_w
 def test_tools_and_system_text_that_fit_leave_it_an_overflow(fixed):
     long = WindowOverflow(20_000, 12_000, [("entry 1 (user)", 20_000)], fixed=fixed)
     assert "context_length_exceeded" in error_response(long, format_named(CHAT), "req_1").body.decode()
+
+
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC])
+def test_an_overflow_reads_as_whole_sentences(wire):
+    answer = error_response(WindowOverflow(20_000, 12_000, [("entry 1 (user)", 20_000)]), format_named(wire), "req_1")
+    assert ". The prompt needs 20,000 tokens" in answer.body.decode()

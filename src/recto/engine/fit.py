@@ -97,7 +97,7 @@ def fit_messages(
         builder = _builder(read, meter, tools, card, marker_of)
         relief = _relieve(state, builder, max_tokens, threshold, read.recent(keep_turns))
         if relief.after > max_tokens:
-            raise builder.overflow(relief.state, max_tokens)
+            raise builder.overflow(relief.state, max_tokens, stored=None)
         fitted = _fitted(sent, read, builder, relief.state, unread)
     finally:
         _MEMO.keep(read)

@@ -905,7 +905,9 @@ class PromptBuilder:
         }
         return frozenset(seq for seq in state.messages if seq not in omitted or seq in kept)
 
-    def overflow(self, state: WindowState, input_budget: int, kept_by: str = "") -> WindowOverflow:
+    def overflow(
+        self, state: WindowState, input_budget: int, kept_by: str = "", *, stored: bool | None = True
+    ) -> WindowOverflow:
         """The error for a prompt that is too long: by how much, what holds the space, and why it was not evicted."""
         extras = self.extras
         holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.messages.items()]
@@ -914,7 +916,8 @@ class PromptBuilder:
         holders.append(("the answer", extras.answer))
         holders = [holder for holder in holders if holder[1]]
         holders.sort(key=lambda holder: -holder[1])
-        return WindowOverflow(self.prompt_tokens(state), input_budget, holders, kept_by, fixed=extras.fixed)
+        tokens = self.prompt_tokens(state)
+        return WindowOverflow(tokens, input_budget, holders, kept_by, fixed=extras.fixed, stored=stored)
 
     def lines(self, state: WindowState) -> PromptLines:
         """The lines of a prompt, with the marker where the gap is. Valid until the state changes."""

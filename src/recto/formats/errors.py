@@ -76,11 +76,16 @@ def openai_error_body(
     return json_of({"error": error}).encode()
 
 
+def sentence(text: str) -> str:
+    """Returns a text with a capital letter at its beginning, to follow another sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def openai_overflow(tokens: int, limit: int, *, param: str, detail: str = "") -> tuple[int, bytes]:
     """Returns the status and body for a prompt that is too long, in the words that OpenAI's clients look for."""
     message = (
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} "
         "tokens. Please reduce the length of the messages."
     )
-    message = f"{message} {detail}" if detail else message
+    message = f"{message} {sentence(detail)}" if detail else message
     return 400, openai_error_body(400, OVERFLOW, message, param=param)

@@ -84,6 +84,7 @@ _LEARNED_FROM: Final = frozenset({400, 413})
 """Statuses of errors from which a model's limits are learned."""
 REFUSES_REQUEST: Final = frozenset({400, 406, 411, 412, 413, 414, 415, 416, 417, 418, 422, 431, 451})
 """Statuses that blame the request itself. Others are about keys, models, limits or the provider's state."""
+_STORED: Final = "The messages of this request are stored; send the request again."
 _NO_REPLY: Final = ProviderReply(messages=(), stop_reason="", usage=None)
 """The stored part of a response that never began."""
 _LARGE_REQUEST: Final = 256 * 1024
@@ -355,7 +356,7 @@ class Proxy:
             code = TIMED_OUT if error.late else UPSTREAM_FAILED
             record.settle("upstream_error", code)
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
-            return coded_response(self._format, code, str(error), id, turn.headers)
+            return coded_response(self._format, code, f"{error}. {_STORED}", id, turn.headers)
         except RectoError as error:
             record.settle("refused", error_code(error))
             await run_to_completion(on_a_thread(self._turns.end, turn))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from recto.errors import MalformedMessage
-from recto.formats.errors import OVERFLOW, OVERLOADED, THREAD_UNSUPPORTED, usual_status
+from recto.formats.errors import OVERFLOW, OVERLOADED, THREAD_UNSUPPORTED, sentence, usual_status
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
 from recto.formats.response import ProviderReply, provider_error, source_at, usage_in
@@ -89,7 +89,7 @@ def error_body(
 def overflow(tokens: int, limit: int, *, detail: str = "", request_id: str = "") -> tuple[int, bytes]:
     """Returns the status and body for a prompt that is too long."""
     message = f"prompt is too long: {tokens} tokens > {limit} maximum"
-    message = f"{message} {detail}" if detail else message
+    message = f"{message}. {sentence(detail)}" if detail else message
     return 400, error_body(400, OVERFLOW, message, request_id=request_id)
 
 

@@ -157,6 +157,12 @@ _DRAIN_SECONDS = 1.0
 """How long the rest of a refused body is read and discarded, so that its sender gets to read the error."""
 _KEY_PARAMETERS = frozenset(format.api.key_parameter for format in FORMATS.values()) - {""}
 _CREDENTIALS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"x-recto-key")
+_HOW_TO_SEND_A_KEY = (
+    "'recto keys add NAME' makes one; send it as 'Authorization: Bearer rk-…' or as 'x-api-key'. The keys of providers "
+    "stay in the gateway's settings"
+)
+_NO_KEY = f"no key was sent, and this gateway needs one of its own: {_HOW_TO_SEND_A_KEY}"
+_WRONG_KEY = f"this is not a key of this gateway, or it was revoked or has expired: {_HOW_TO_SEND_A_KEY}"
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -297,8 +303,8 @@ class Guard:
         if found is None and not secret and self._targets:
             return self._targets.key
         if found is None:
-            text = "no key, or one that opens nothing: bring one as 'Authorization: Bearer rk-…' or as 'x-api-key'"
-            raise RequestRefused(401, UNAUTHORISED, text)
+            sent = any(headers.get(name) for name in _CREDENTIALS)
+            raise RequestRefused(401, UNAUTHORISED, _WRONG_KEY if sent else _NO_KEY)
         return found
 
     def _unknown(self, path: str) -> RequestRefused:

@@ -335,7 +335,7 @@ class _Connection:
     async def _more(self) -> bytes:
         data = await self.receive()
         if not data:
-            raise ProtocolViolated("the upstream closed the connection")
+            raise ProtocolViolated("it closed the connection")
         return data
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -170,10 +172,9 @@ class HttpUpstream:
         try:
             answer, release = await self._pool().send(method, url, encoded, body)
         except UpstreamTimedOut:
-            raise UpstreamUnreachable(f"upstream '{self.name}' did not answer in time", late=True) from None
+            raise UpstreamUnreachable(f"upstream '{self.name}' did not respond in time", late=True) from None
         except NETWORK_ERRORS as error:
-            reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
-            raise UpstreamUnreachable(reason) from None
+            raise UpstreamUnreachable(f"upstream '{self.name}' {_failure(error)}") from None
         # Latin-1, so that any bytes pass through.
         decoded = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
         if answer.status < 400 and any(name == "content-encoding" and value != "identity" for name, value in decoded):
@@ -254,10 +255,27 @@ class _ResponseBody:
         from recto.gateway.upstreams._connections import NETWORK_ERRORS, UpstreamTimedOut  # noqa: PLC0415
 
         if isinstance(error, UpstreamTimedOut):
-            return UpstreamUnreachable(f"upstream '{self._upstream}' fell silent", late=True)
+            return UpstreamUnreachable(f"upstream '{self._upstream}' stopped in the middle of its response", late=True)
         if isinstance(error, NETWORK_ERRORS):
-            return UpstreamUnreachable(f"upstream '{self._upstream}' broke off ({type(error).__name__})")
+            reason = f"upstream '{self._upstream}' closed the connection in the middle of its response"
+            return UpstreamUnreachable(reason)
         return error
+
+
+def _failure(error: Exception) -> str:
+    """Return what went wrong before a response began, in words that name no address: clients may not know it."""
+    from recto.gateway.upstreams._connections import ConnectFailed, ReadFailed  # noqa: PLC0415
+
+    if isinstance(error, ReadFailed):
+        return "closed the connection before it responded"
+    if not isinstance(error, ConnectFailed):
+        return f"sent no valid response: {error}"
+    cause = error.__cause__
+    if isinstance(cause, socket.gaierror):
+        return "could not be reached: the name of its host cannot be resolved"
+    if isinstance(cause, ssl.SSLError):
+        return "could not be reached: the TLS handshake failed"
+    return "could not be reached: there is no connection to its address"
 
 
 @dataclass(slots=True, kw_only=True)

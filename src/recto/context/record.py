@@ -259,7 +259,7 @@ def _with_names(lines: list[str], names: Iterator[str], max_tokens: int, count: 
 
 
 def _is_file(name: str) -> bool:
-    return ("." in name or "/" in name or "\\" in name) and find_paths(name, bare=True) == [name]
+    return ("." in name or "/" in name or "\\" in name) and find_paths(name, bare=True) == (name,)
 
 
 def _bullet(fact: Fact) -> str:

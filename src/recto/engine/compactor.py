@@ -35,7 +35,7 @@ from recto.context.compaction.layout import (
     only_facts,
     said_lines,
 )
-from recto.context.compaction.levels import level_for, render_level
+from recto.context.compaction.levels import level_for, render_level, title_by_request
 from recto.context.compaction.writer import EXTRACTIVE, SummaryWriter, WriterAttempt, WrittenSummary
 from recto.context.facts.extraction import extract_facts, lasting_sentences, missing_facts
 from recto.context.facts.files import track_files
@@ -54,6 +54,8 @@ _GOAL = 2_000
 """Characters of the task that a writer gets."""
 _READ_AGAIN = 2_000
 """Entries of an older range that are read again when it becomes shorter."""
+_TITLE_REACH = 24
+"""Entries at the beginning of an older range that are read first."""
 _FACT_REACH = 5_000
 """Entries that are read for facts at most, where much was evicted without a summary."""
 _MAX_SAID = 400
@@ -339,11 +341,17 @@ class Compactor:
     def _aged(self, parts: Sequence[SummaryPart], turn: int) -> tuple[SummaryPart, ...]:
         """Older ranges at the level for their age; a range that becomes shorter is rewritten from its messages."""
         aged = [self._shorter(part, turn) for part in parts]
-        while len(aged) > _MAX_PARTS:
-            first, second = aged[0], aged[1]
-            joined = self._views(first.first, second.last)
-            aged[:2] = [_part(first.first, second.last, "title", second.turn, self._at(joined, "title"))]
+        if len(aged) > _MAX_PARTS:
+            joined = aged[: len(aged) - _MAX_PARTS + 1]
+            first, last = joined[0].first, joined[-1].last
+            text = self._title(first, last)
+            aged[: len(joined)] = [_part(first, last, "title", joined[-1].turn, text)]
         return tuple(aged)
+
+    def _title(self, first: int, last: int) -> str:
+        """The title of a range. It is mostly the first request, so that a long range need not be read whole."""
+        beginning = self._views(first, min(last, first + _TITLE_REACH - 1))
+        return title_by_request(beginning, self._count) or self._at(self._views(first, last), "title")
 
     def _shorter(self, part: SummaryPart, turn: int) -> SummaryPart:
         level = level_for(turn - part.turn)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from recto.text.lazy_re import lazy_re
@@ -114,6 +115,8 @@ _BEARER = lazy_re(
 )
 MIN_MARKED_CHARS = 20
 """Characters of the shortest word that contains a key with a mark."""
+_MAX_REMEMBERED_CHARS = 600
+"""Characters of a text that is remembered with its secrets replaced."""
 _MAX_SPLIT_CHARS = 1 << 20
 """Characters of a text that is split into words."""
 
@@ -203,11 +206,19 @@ def may_hold_secrets(text: str, chunks: str) -> bool:
 
 def mask_secrets(text: str) -> str:
     """The text with every secret replaced by a note."""
+    return _mask_short(text) if len(text) <= _MAX_REMEMBERED_CHARS else _mask(text)
+
+
+def _mask(text: str) -> str:
     parts, at = [], 0
     for start, end, name in find_secrets(text):
         parts += [text[at:start], f"[secret left out: {name}]"]
         at = end
     return "".join((*parts, text[at:])) if at else text
+
+
+_mask_short = lru_cache(4096)(_mask)
+"""Summaries and records quote the same sentences and paths again and again."""
 
 
 def _all_spans(text: str) -> list[SecretSpan]:

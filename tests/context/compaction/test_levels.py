@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.context.real_messages import count, exchanges, sessions, told_of
 
-from recto.context.compaction.levels import fit_text, level_for, render_level
+from recto.context.compaction.levels import fit_text, level_for, render_level, title_by_request
 from recto.context.facts.types import MessageView, ToolCall
 
 MOST = {"key_points": 120, "one_line": 40, "title": 12}
@@ -34,6 +34,36 @@ def test_every_level_is_bounded_and_never_above_the_one_before(told, count):
     assert all(size <= most for size, most in zip(sizes, MOST.values(), strict=True))
     assert sizes == sorted(sizes, reverse=True)
     assert render_level(told, "key_points", count) == render_level(told, "key_points", count)
+
+
+LONG_TOLD = st.lists(TOLD, min_size=1, max_size=4).map(lambda parts: [view for part in parts for view in part])
+REQUESTS = st.sampled_from(
+    [
+        "",
+        "yes",
+        "Find out why the export is empty.",
+        "Please find out why the nightly export has been empty since then.",
+    ]
+)
+
+
+@given(REQUESTS, LONG_TOLD, st.integers(1, 8), st.sampled_from([0, 400, 2_000]), st.sampled_from([count, len]))
+@settings(max_examples=150, deadline=None)
+def test_a_title_that_the_beginning_tells_is_the_title_of_all(request_text, told, beginning, padding, count):
+    views = [
+        MessageView(seq=1, role="tool", text="x " * padding),
+        MessageView(seq=2, role="user", text=request_text),
+        *told,
+    ]
+    title = title_by_request(views[:beginning], count)
+    assert title in ("", render_level(views, "title", count))
+
+
+def test_a_long_request_is_the_title_whatever_follows():
+    views = [EXCHANGE[0], MessageView(seq=2, role="tool", text="line\n" * 400), *EXCHANGE[1:]]
+    assert title_by_request(views[:2], count) == render_level(views, "title", count)
+    assert title_by_request(views[1:], count) == ""
+    assert title_by_request(EXCHANGE[:1], count) == ""
 
 
 @given(st.text(max_size=400), st.integers(0, 30))

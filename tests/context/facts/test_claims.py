@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.context.hostile_summaries import SOURCES, TRUE, hostile, reaches
 
-from recto.context.facts.claims import Claim, Evidence, find_claims, remove_ungrounded
+from recto.context.facts.claims import Claim, Evidence, FoldedText, find_claims, fold_words, remove_ungrounded
 from recto.text.unicode import visible_text
 
 
@@ -248,6 +249,25 @@ def test_a_text_is_its_own_evidence(text):
     assert [
         claim for claim in find_claims(text) if claim.kind in ("path", "identifier") and not evidence.supports(claim)
     ] == []
+
+
+_LINES = st.lists(st.sampled_from(["Grüße,", "a_b", "Ⅷ", "\\n", '\\\\"', "x\\", ":", "\n", "İ", "ΟΔΟΣ", "-", "2"]))
+
+
+@given(_LINES.map("".join) | st.text(max_size=60))
+@example('é\n\\nx\\"')
+def test_words_are_folded_alike_in_every_script(text):
+    unescaped = re.sub(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])", " ", text)
+    assert fold_words(text) == " ".join(re.sub(r"\W+", " ", unescaped).lower().split())
+
+
+@given(
+    st.lists(st.sampled_from(["Never", "push", "to", "main", "Grüße", "—", "."])).map(" ".join), st.text(max_size=20)
+)
+def test_a_text_contains_a_sentence_where_its_words_follow_each_other(text, other):
+    for sentence in (*text.split(" . "), "push to main", "main push", other):
+        contained = f" {fold_words(sentence)} " in f" {fold_words(text)} "
+        assert (sentence in FoldedText(text)) is contained
 
 
 @settings(max_examples=100)

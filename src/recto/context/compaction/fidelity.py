@@ -13,14 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import log2
 from typing import Any, Literal
 
 from recto.context.compaction.protocols import ModelRequest
-from recto.context.facts.claims import claim_kind, fold_words
+from recto.context.facts.claims import FoldedText, claim_kind
 from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, find_entities
-from recto.context.facts.extraction import by_priority, extract_facts, missing_facts
+from recto.context.facts.extraction import by_priority, extract_facts, facts_not_in, missing_facts
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.identifiers import clip_middle
@@ -148,13 +147,13 @@ def measure_fidelity(
     which no fact was made is a loss too.
     """
     open_facts = [fact for fact in facts if fact.open]
-    lost = missing_facts(open_facts, text)
+    folded = FoldedText(text)
+    lost = facts_not_in(open_facts, folded)
     fact_share = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in open_facts))
     index = EntityIndex(text.splitlines())
     absent = [name for name in entities if not index.has(name, _kind(name))]
     entity_share = _share(sum(entities[name] for name in absent), sum(entities.values()))
-    words = f" {fold_words(text)} "
-    unsaid = [sentence for sentence in said if _folded(sentence) not in words]
+    unsaid = [sentence for sentence in said if sentence not in folded]
     said_share = _share(len(unsaid), len(said))
     score = _FACT_SHARE * min(fact_share, said_share) + _ENTITY_SHARE * entity_share
     heaviest = sorted(absent, key=lambda name: (-entities[name], name))[:_MAX_MISSING_NAMES]
@@ -167,11 +166,6 @@ def measure_fidelity(
         missing_sentences=tuple(unsaid[::-1][:_MAX_MISSING_NAMES]),
         missing_entities=tuple(heaviest),
     )
-
-
-@lru_cache(1024)
-def _folded(sentence: str) -> str:
-    return f" {fold_words(sentence)} "
 
 
 def _share(lost: float, total: float) -> float:

@@ -7,11 +7,12 @@ files and commands were involved, and the outcome. Only the labels are ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 
 from recto.context.compaction.extractive import PickedSentence, extract_sentences, find_error_lines, is_filler
 from recto.context.facts.paths import file_uses, parse_arguments
-from recto.context.facts.types import Level, MessageView
+from recto.context.facts.types import Level, MessageView, ToolCall
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
@@ -44,6 +45,8 @@ _MAX_FILES = 6
 """Files named as edited, and as read."""
 _MAX_COMMAND_CHARS = 60
 """Characters of a command that are quoted."""
+_CERTAIN_TOKENS = TITLE_TOKENS + 4
+"""Tokens of a request that, whatever follows it, is longer than a title."""
 _TAG = lazy_re(r"</?[\w-]{1,40}>")
 
 
@@ -77,6 +80,21 @@ def render_level(messages: Sequence[MessageView], level: Level, count: CountText
     return rendered.text
 
 
+def title_by_request(beginning: Sequence[MessageView], count: CountText) -> str:
+    """The title of messages that begin with these; empty if it depends on how they go on.
+
+    It does not if they are long and their request alone is longer than a title.
+    """
+    if sum(len(message.text) for message in beginning) <= _SHORT_CHARS:
+        return ""
+    if not any(message.role == "user" and message.text.strip() for message in beginning):
+        return ""
+    request = find_request(beginning)
+    if len(request) < _MIN_TITLE_CHARS or count(fit_text(request, ONE_LINE_TOKENS // 2, count)) < _CERTAIN_TOKENS:
+        return ""
+    return fit_text(request, TITLE_TOKENS, count)
+
+
 def fit_text(text: str, max_tokens: int, count: CountText) -> str:
     """The beginning of a text in at most `max_tokens`, cut at a pause and marked where it was cut."""
     piece = shorten(text, max(0, 8 * max_tokens))
@@ -108,7 +126,7 @@ class _AgedExchange:
     def __init__(self, messages: Sequence[MessageView], count: CountText) -> None:
         self._messages = messages
         self._count = count
-        self._request = self._find_request()
+        self._request = find_request(messages)
         self._outcome_sentences = self._find_outcome()
 
     def key_points(self) -> str:
@@ -147,18 +165,6 @@ class _AgedExchange:
         is_named = len(self._request) >= _MIN_TITLE_CHARS or not (self._outcome_sentences or self._request)
         return self._request or self._describe_actions() if is_named else self.line()
 
-    def _find_request(self) -> str:
-        """The user's first words, or the first message's if there is no user message."""
-        messages = [message for message in self._messages if message.text.strip()]
-        for message in [message for message in messages if message.role == "user"] or messages[:1]:
-            clipped = mask_secrets(clip_middle(message.text, _MAX_CHARS))
-            sentences = split_sentences(clipped)
-            if sentences:
-                return join_sentences(sentences[:3])
-            if flat := collapse_spaces(_TAG.sub(" ", shorten(clipped, _SHORT_CHARS))):
-                return flat
-        return ""
-
     def _find_outcome(self) -> list[PickedSentence]:
         """The outcome: informative sentences of the last assistant message that has any."""
         answers = [answer for answer in reversed(self._messages) if answer.role == "assistant" and answer.text.strip()]
@@ -195,9 +201,9 @@ class _AgedExchange:
         for call in calls:
             for use in file_uses(call):
                 names[use.action][use.path.rpartition("/")[2]] = None
-            command = parse_arguments(call).get("command")
-            if isinstance(command, str) and command.strip():
-                commands[shorten(collapse_spaces(shorten(command, 400)), _MAX_COMMAND_CHARS)] = None
+            command = _short_command(call) if len(call.arguments) <= _SHORT_CHARS else _command_of(call)
+            if command is not None:
+                commands[command] = None
             else:
                 tools[collapse_spaces(call.tool[:60])] = None
         parts = [
@@ -206,6 +212,30 @@ class _AgedExchange:
             _list_names("read", [name for name in names["read"] if name not in names["edit"]]),
         ]
         return mask_secrets("; ".join(part for part in parts if part) or ", ".join(list(tools)[:_MAX_FILES]))
+
+
+def find_request(messages: Sequence[MessageView]) -> str:
+    """The user's first words, or the first message's if there is no user message."""
+    messages = [message for message in messages if message.text.strip()]
+    for message in [message for message in messages if message.role == "user"] or messages[:1]:
+        clipped = mask_secrets(clip_middle(message.text, _MAX_CHARS))
+        sentences = split_sentences(clipped)
+        if sentences:
+            return join_sentences(sentences[:3])
+        if flat := collapse_spaces(_TAG.sub(" ", shorten(clipped, _SHORT_CHARS))):
+            return flat
+    return ""
+
+
+def _command_of(call: ToolCall) -> str | None:
+    """The beginning of the shell command that a call runs; None if it runs none."""
+    command = parse_arguments(call).get("command")
+    if not isinstance(command, str) or not command.strip():
+        return None
+    return shorten(collapse_spaces(shorten(command, 400)), _MAX_COMMAND_CHARS)
+
+
+_short_command = lru_cache(4096)(_command_of)
 
 
 def _list_names(action: str, names: list[str]) -> str:

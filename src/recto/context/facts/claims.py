@@ -327,7 +327,7 @@ _FOLDED = bytes(
     for code in range(256)
 )
 """Of ASCII text: letters in lower case, and a space for punctuation."""
-_NON_WORD = lazy_re(r"[\W]+")
+_WORD = lazy_re(r"\w+")
 _ESCAPES = lazy_re(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])")
 """Line breaks and quotes as JSON escapes them."""
 _MAX_CACHED = 20_000
@@ -416,9 +416,35 @@ def _trim_url(url: str) -> str:
 def fold_words(text: str) -> str:
     """The words of a text in lower case, separated by single spaces."""
     text = _ESCAPES.sub(" ", text) if "\\" in text else text
+    if text.isascii() or "\n" not in text:
+        return _fold_line(text)
+    # Most lines are ASCII, also in a text that is not.
+    return " ".join([words for line in text.split("\n") if (words := _fold_line(line))])
+
+
+def _fold_line(text: str) -> str:
     if text.isascii():
         return b" ".join(text.encode("ascii").translate(_FOLDED).split()).decode("ascii")
-    return " ".join(_NON_WORD.sub(" ", text).lower().split())
+    return " ".join(_WORD.findall(text)).lower()
+
+
+class FoldedText:
+    """The words of a text in order, to tell which sentences it contains; ignoring white space, case and punctuation."""
+
+    def __init__(self, text: str) -> None:
+        self._folded = f" {fold_words(text)} "
+        self._words = frozenset(self._folded.split())
+
+    def __contains__(self, sentence: str) -> bool:
+        words, folded = _fold_sentence(sentence)
+        # Most sentences that are missing have a word that is missing, which is far quicker to tell.
+        return words <= self._words and folded in self._folded
+
+
+@lru_cache(2048)
+def _fold_sentence(sentence: str) -> tuple[frozenset[str], str]:
+    folded = fold_words(sentence)
+    return frozenset(folded.split()), f" {folded} "
 
 
 def _error_start(error: str) -> str:

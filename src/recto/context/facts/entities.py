@@ -37,6 +37,8 @@ _MAX_TEXT_CHARS = 200_000
 _MAX_LINE_CHARS = 2_000
 _MAX_REMEMBERED_CHARS = 60_000
 """Characters of texts whose names are remembered: many short ones, some longer ones."""
+_MAX_NAME_CHARS = 120
+"""Characters of tokens whose names are remembered."""
 _EDITS = lazy_re(r"edit|write|patch|replace|create|insert|update|apply|rename|move|delete|notebook", re.IGNORECASE)
 _ESCAPES = lazy_re(r"\\+(?:[nrt]|[\"'])")
 
@@ -145,14 +147,22 @@ def _names_in(visible: str) -> Iterator[tuple[str, EntityKind]]:
     for start, end, _ in reversed(find_secrets(visible)):
         visible = f"{visible[:start]} {visible[end:]}"
     seen: set[str] = set()
-    for core in dict.fromkeys(map(strip_punctuation, dict.fromkeys(tokenize(visible)))):
-        kind = claim_kind(core) if 1 < len(core) <= MAX_TOKEN_CHARS else None
-        if kind is None:
-            continue
-        name = _short_form(core, kind)
-        if name and name not in seen:
-            seen.add(name)
-            yield name, "path" if kind == "path" else "number" if kind == "number" else "id"
+    for token in dict.fromkeys(tokenize(visible)):
+        named = _short_name(token) if len(token) <= _MAX_NAME_CHARS else _name_in(token)
+        if named is not None and named[0] not in seen:
+            seen.add(named[0])
+            yield named
+
+
+def _name_in(token: str) -> tuple[str, EntityKind] | None:
+    """The name that a token is; None for a plain word."""
+    core = strip_punctuation(token)
+    kind = claim_kind(core) if 1 < len(core) <= MAX_TOKEN_CHARS else None
+    name = _short_form(core, kind) if kind is not None else ""
+    return (name, "path" if kind == "path" else "number" if kind == "number" else "id") if name else None
+
+
+_short_name = lru_cache(32_768)(_name_in)
 
 
 def _short_form(core: str, kind: str) -> str:

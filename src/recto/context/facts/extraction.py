@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from recto.context.facts import patterns
-from recto.context.facts.claims import fold_words
+from recto.context.facts.claims import FoldedText, fold_words
 from recto.context.facts.patterns import Wording
 from recto.context.facts.statements import (
     STANDING,
@@ -292,8 +292,12 @@ def by_priority(facts: Iterable[Fact]) -> list[Fact]:
 
 def missing_facts(facts: Iterable[Fact], text: str) -> tuple[Fact, ...]:
     """The facts whose words are not in a text; ignoring white space, case and punctuation."""
-    text_words = f" {fold_words(text)} "
-    return tuple(fact for fact in facts if f" {_key(fact.text)} " not in text_words)
+    return facts_not_in(facts, FoldedText(text))
+
+
+def facts_not_in(facts: Iterable[Fact], text: FoldedText) -> tuple[Fact, ...]:
+    """The same for a text that is folded already."""
+    return tuple(fact for fact in facts if fact.text not in text)
 
 
 def standing_statements(facts: Iterable[Fact]) -> list[Fact]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from recto.context.facts.types import ToolCall
@@ -98,19 +99,38 @@ _COPY_EFFECTS: dict[str, FileEffect] = {"mv": "delete", "git mv": "delete", "cp"
 """What a command does to its sources; its last path is written."""
 
 
-def file_uses(call: ToolCall) -> list[FileUse]:
+_MAX_LINE_CHARS = 400
+_MAX_REMEMBERED_CHARS = 10_000
+"""Characters of texts whose paths are remembered: many short ones, some longer ones."""
+
+
+def file_uses(call: ToolCall) -> Sequence[FileUse]:
     """What a call does with which files, each path once with its strongest action."""
+    return _short_uses(call) if len(call.arguments) <= _MAX_REMEMBERED_CHARS else _strongest_uses(call)
+
+
+def _strongest_uses(call: ToolCall) -> tuple[FileUse, ...]:
     strongest: dict[str, FileUse] = {}
     strength = {"edit": 2, "read": 1, "name": 0}
     for use in _all_uses(call):
         known = strongest.get(use.path)
         if known is None or strength[use.action] > strength[known.action]:
             strongest[use.path] = use
-    return list(strongest.values())
+    return tuple(strongest.values())
 
 
-def find_paths(text: str, *, bare: bool = False) -> list[str]:
+_short_uses = lru_cache(2048)(_strongest_uses)
+"""A call is read again with every relief until it is evicted, and when the text about it becomes shorter."""
+
+
+def find_paths(text: str, *, bare: bool = False) -> Sequence[str]:
     """The file paths in a text, each once, in order; with `bare`, also names without a folder."""
+    if len(text) <= _MAX_LINE_CHARS:
+        return _paths_of_line(text, bare)
+    return _paths_of_message(text, bare) if len(text) <= _MAX_REMEMBERED_CHARS else _find_paths(text, bare)
+
+
+def _find_paths(text: str, bare: bool) -> tuple[str, ...]:
     clipped = clip_middle(text, _MAX_TEXT_CHARS).replace("\\n/", "\n/")  # an escaped line break
     paths: dict[str, None] = {}
     if "/" in clipped or ":\\" in clipped:
@@ -125,7 +145,11 @@ def find_paths(text: str, *, bare: bool = False) -> list[str]:
         for name in dict.fromkeys(_BARE.findall(clipped)):
             if name.rpartition(".")[2] in _EXTENSIONS and name.lower() not in _NOT_FILES:
                 paths[name] = None
-    return list(paths)
+    return tuple(paths)
+
+
+_paths_of_line = lru_cache(8192)(_find_paths)
+_paths_of_message = lru_cache(512)(_find_paths)
 
 
 def normalize_path(text: str) -> str:

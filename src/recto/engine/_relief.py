@@ -205,9 +205,9 @@ def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecor
     visible = [after.shortened[seq].text if seq in after.shortened else messages.text_of(seq) for seq in after.messages]
     if state.summary is not None and not any(plan.writes and plan.evicts for plan in planned.relief.plans):
         visible.append(state.summary.text)
-    limit = after.planned_record_tokens - messages.meter.count(RECORD_HEADING) - 8
+    limit = after.planned_record_tokens - messages.count(RECORD_HEADING) - 8
     since = messages.views(seq for seq in after.messages if seq > after.last_evicted)
-    return replace(record, text=render_record(record, visible, limit, messages.meter.count, since))
+    return replace(record, text=render_record(record, visible, limit, messages.count, since))
 
 
 def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache) -> dict[str, Any]:

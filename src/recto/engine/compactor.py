@@ -119,7 +119,7 @@ class Compactor:
         self._session = session
         self._messages = messages
         self._delegator = delegator
-        self._count = messages.meter.count
+        self._count = messages.count
         self._refused: Set[int] = frozenset()
         """Messages that the provider refused: nothing is derived from them."""
 
@@ -204,7 +204,7 @@ class Compactor:
         shown = said_lines(source.beside)
 
         def measure(text: str) -> Fidelity:
-            return measure_fidelity(f"{text}\n{source.beside}", open_facts, source.evidence, said)
+            return measure_fidelity(text, open_facts, source.evidence, said, source.beside)
 
         first = 0.0
         best: tuple[str, Fidelity] | None = None

@@ -228,6 +228,10 @@ def _trim(raw: bytes, wire: str, text: str) -> bytes:
 _trimmed = lru_cache(maxsize=1024)(_trim)
 
 
+_MAX_LINES, _MAX_LINE_CHARS = 2048, 400
+"""Generated lines whose tokens are remembered, and the characters of each."""
+
+
 @dataclass(slots=True, kw_only=True)
 class MessageCache:
     """The messages that are in the window, by entry number, and what was derived from them."""
@@ -248,6 +252,8 @@ class MessageCache:
     media: dict[int, tuple[Media, ...]] = field(default_factory=dict)
     """Images, documents and audio of the messages that carry any."""
     _costs: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _line_costs: dict[str, int] = field(default_factory=dict)
+    """What lines of records and summaries cost. The next relief writes most of them again."""
     _placeholders: dict[int, tuple[tuple[int, ...], bytes, int]] = field(default_factory=dict)
     """For each message with media that are not sent: which, the message without them, and what it costs."""
     _trimmed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
@@ -365,6 +371,17 @@ class MessageCache:
     def message(self, seq: int) -> Message:
         """A message, parsed."""
         return read(self.raws[seq], self.wires[seq])
+
+    def count(self, text: str) -> int:
+        """Tokens of a generated text. Those of short ones are remembered."""
+        if len(text) > _MAX_LINE_CHARS:
+            return self.meter.count(text)
+        tokens = self._line_costs.get(text)
+        if tokens is None:
+            if len(self._line_costs) >= _MAX_LINES:
+                self._line_costs.clear()
+            tokens = self._line_costs[text] = self.meter.count(text)
+        return tokens
 
     def text_of(self, seq: int) -> str:
         """The text of a message."""

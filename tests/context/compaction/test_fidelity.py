@@ -218,3 +218,15 @@ def test_evidence_of_earlier_generations_counts_and_is_bounded():
     assert evidence["src/part_7_0.py"] > evidence["src/part_5_0.py"]
     found = measure_fidelity(" ".join(name for name in evidence if "part_7" in name), (), evidence)
     assert found.entities < 0.5
+
+
+def test_what_is_shown_beside_a_text_is_not_lost():
+    kept, lost = "Never push to main.", "Always sign commits."
+    facts = extract_facts([MessageView(seq=1, role="user", text=kept), MessageView(seq=2, role="user", text=lost)])
+    names = {"src/mill.py": 2.0, "4812": 1.0}
+    found = measure_fidelity(f"- {kept} (1)", facts, names, [kept, lost], f"- {lost} (2)\nFiles in them: src/mill.py")
+    assert found == measure_fidelity(
+        f"- {kept} (1)\n- {lost} (2)\nFiles in them: src/mill.py", facts, names, [kept, lost]
+    )
+    assert (found.ledger, found.said, found.missing_entities) == (1.0, 1.0, ("4812",))
+    assert measure_fidelity(f"- {kept} (1)", facts, names, [kept, lost]).missing_sentences == (lost,)

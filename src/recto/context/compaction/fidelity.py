@@ -139,18 +139,18 @@ def merge_evidence(before: Mapping[str, float], new: Mapping[str, float]) -> dic
 
 
 def measure_fidelity(
-    text: str, facts: Sequence[Fact], entities: Mapping[str, float], said: Sequence[str] = ()
+    text: str, facts: Sequence[Fact], entities: Mapping[str, float], said: Sequence[str] = (), beside: str = ""
 ) -> Fidelity:
     """Share of the open facts, of the user's sentences and of the entities that a text contains.
 
     1 if there is nothing to lose. Facts and sentences overlap, so the lower of the two shares counts: a sentence of
-    which no fact was made is a loss too.
+    which no fact was made is a loss too. What `beside` contains, a text that is shown with it, is not lost.
     """
     open_facts = [fact for fact in facts if fact.open]
-    folded = FoldedText(text)
+    folded = FoldedText(text, beside)
     lost = facts_not_in(open_facts, folded)
     fact_share = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in open_facts))
-    index = EntityIndex(text.splitlines())
+    index = EntityIndex((*text.splitlines(), *beside.splitlines()))
     absent = [name for name in entities if not index.has(name, _kind(name))]
     entity_share = _share(sum(entities[name] for name in absent), sum(entities.values()))
     unsaid = [sentence for sentence in said if sentence not in folded]

@@ -332,6 +332,8 @@ _ESCAPES = lazy_re(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])")
 """Line breaks and quotes as JSON escapes them."""
 _MAX_CACHED = 20_000
 """Claims whose result is cached: texts repeat themselves, and are checked again after each removal."""
+_MAX_REMEMBERED_CHARS = 600
+"""Characters of lines whose words are remembered: a summary is measured several times, and most of its lines stay."""
 _MAX_ROUNDS = 12
 """How often the remaining text is checked again; a text with unsupported claims after that is dropped."""
 _SENTENCE_END = lazy_re(r"[.!?](?:[\"')\]”]*)\s")
@@ -422,23 +424,34 @@ def fold_words(text: str) -> str:
     return " ".join([words for line in text.split("\n") if (words := _fold_line(line))])
 
 
-def _fold_line(text: str) -> str:
-    if text.isascii():
-        return b" ".join(text.encode("ascii").translate(_FOLDED).split()).decode("ascii")
-    return " ".join(_WORD.findall(text)).lower()
+def _fold_line(line: str) -> str:
+    if line.isascii():
+        return b" ".join(line.encode("ascii").translate(_FOLDED).split()).decode("ascii")
+    return _fold_short(line) if len(line) <= _MAX_REMEMBERED_CHARS else _fold_any_script(line)
+
+
+def _fold_any_script(line: str) -> str:
+    return " ".join(_WORD.findall(line)).lower()
+
+
+_fold_short = lru_cache(4096)(_fold_any_script)
 
 
 class FoldedText:
-    """The words of a text in order, to tell which sentences it contains; ignoring white space, case and punctuation."""
+    """The words of texts in order, to tell which sentences they contain; ignoring white space, case and punctuation."""
 
-    def __init__(self, text: str) -> None:
-        self._folded = f" {fold_words(text)} "
+    def __init__(self, *texts: str) -> None:
+        self._folded = f" {' '.join(filter(None, map(_fold_text, texts)))} "
         self._words = frozenset(self._folded.split())
 
     def __contains__(self, sentence: str) -> bool:
         words, folded = _fold_sentence(sentence)
         # Most sentences that are missing have a word that is missing, which is far quicker to tell.
         return words <= self._words and folded in self._folded
+
+
+_fold_text = lru_cache(4)(fold_words)
+"""The working record is measured with each version of the summary beside it."""
 
 
 @lru_cache(2048)

@@ -292,7 +292,8 @@ def by_priority(facts: Iterable[Fact]) -> list[Fact]:
 
 def missing_facts(facts: Iterable[Fact], text: str) -> tuple[Fact, ...]:
     """The facts whose words are not in a text; ignoring white space, case and punctuation."""
-    return facts_not_in(facts, FoldedText(text))
+    facts = tuple(facts)
+    return facts_not_in(facts, FoldedText(text)) if facts else ()
 
 
 def facts_not_in(facts: Iterable[Fact], text: FoldedText) -> tuple[Fact, ...]:

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable, StoreError
 from recto.recall.index import bm25, vectors
+from recto.recall.index._unsealed_rows import Unsealed
 from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
-from recto.recall.index.unsealed_rows import Unsealed
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
 from recto.recall.term_rows import is_document, pack_row
 from recto.stores.memory import MemoryIndex

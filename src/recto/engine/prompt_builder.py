@@ -1034,7 +1034,7 @@ class Prompt:
 
     def _repr_html_(self) -> str:
         """The prompt as a notebook draws it."""
-        from recto.engine.notebook import prompt_html  # noqa: PLC0415  # start-up
+        from recto.engine._notebook import prompt_html  # noqa: PLC0415  # start-up
 
         built = self.built
         return prompt_html(

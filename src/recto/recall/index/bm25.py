@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from recto.recall.index._unsealed_rows import TermColumns, Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.index.attributes import (
     AttributeTable,
     BlockLayout,
@@ -28,7 +29,6 @@ from recto.recall.index.attributes import (
 )
 from recto.recall.index.cache import BoundedCache, decoding
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
-from recto.recall.index.unsealed_rows import TermColumns, Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore

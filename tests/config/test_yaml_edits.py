@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recto.config.client_files import replaced_scalar, with_item, with_scalar, without_item
+from recto.config.yaml_edits import replaced_scalar, with_item, with_scalar, without_item
 from recto.errors import InputError
 
 FILE = Path("config.yaml")

@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from recto.adapters.coding_agents import CLAUDE_CODE, CODEX, hooks_for, with_hooks, without_hooks
-from recto.config.client_files import (
-    parse_json,
-    read_text,
-    refusal,
-    render_json,
-    replaced_scalar,
-    with_item,
-    with_scalar,
-    without_item,
-)
+from recto.config.client_files import parse_json, read_text, refusal, render_json
+from recto.config.yaml_edits import replaced_scalar, with_item, with_scalar, without_item
 from recto.errors import InputError
 from recto.mcp.client_config import BY_NAME, LocalServer, with_server, without_server
 from recto.version import __version__

@@ -11,7 +11,7 @@ import click
 
 
 class ReaderGone(Exception):  # named for what happened
-    """Nobody reads standard output any more, as after `recto session ls | head -1`."""
+    """Standard output was closed by its reader, as after `recto session ls | head -1`."""
 
 
 class LazyGroup(click.Group):

@@ -31,9 +31,6 @@ _FLOOR, _SMALL_FLOOR = 0.70, 0.85
 """Shares of the input budget to which relief goes in a large and in a small window. In a small one the next action uses
 each token (`python -m bench likelihood`); in a large one a deep cut costs it little and saves rewriting the cache
 (`python -m bench action_support`)."""
-_STEP_FLOOR, _STEP_CEILING = 0.95, 0.98
-"""The same between the steps of a turn in a small window, with the ceiling: nothing is quoted there, so that the prompt
-may stay nearly full."""
 _SMALL_WINDOW, _LARGE_WINDOW = 16_384, 32_000
 """Tokens up to which a window is small, and from which on it is large."""
 _RESULTS_FLOOR = 0.5
@@ -48,23 +45,9 @@ def floor_share(window: WindowSettings, size: int) -> float:
     """Return the share of the input budget to which relief goes in a window of this size."""
     if window.floor_percent:
         return window.floor_percent / 100
-    floor = _between(_SMALL_FLOOR, _FLOOR, size) if window.mode == "sliding_window" else _FLOOR
+    large = min(max((size - _SMALL_WINDOW) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
+    floor = _SMALL_FLOOR - (_SMALL_FLOOR - _FLOOR) * large if window.mode == "sliding_window" else _FLOOR
     return min(floor, 0.9 * window.ceiling_percent / 100)
-
-
-def _step_limits(window: WindowSettings, size: int) -> tuple[float, float]:
-    """Return ceiling and floor between the steps of a turn; 0 where they are the same as at its beginning."""
-    is_set = window.floor_percent or window.ceiling_percent != WindowSettings().ceiling_percent
-    if window.mode != "sliding_window" or is_set or size >= _LARGE_WINDOW:
-        return 0.0, 0.0
-    ceiling = window.ceiling_percent / 100
-    return _between(_STEP_CEILING, ceiling, size), _between(_STEP_FLOOR, floor_share(window, _LARGE_WINDOW), size)
-
-
-def _between(small: float, large: float, size: int) -> float:
-    """Return the value for a window of this size, between that of a small and that of a large window."""
-    share = min(max((size - _SMALL_WINDOW) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
-    return small - (small - large) * share
 
 
 @dataclass(slots=True)
@@ -142,13 +125,10 @@ def make_relief_rules(
         handoff_tokens=min(settings.compress.handoff_tokens, budget.input_budget // 20),
     )
     floor = floor_share(window, budget.window)
-    step_ceiling, step_floor = _step_limits(window, budget.window)
     rules = ReliefRules(
         input_budget=budget.input_budget,
         ceiling=window.ceiling_percent / 100,
         floor=floor,
-        step_ceiling=step_ceiling,
-        step_floor=step_floor,
         cold_floor=max(floor - _COLD_DEPTH, 0.1),
         protection=Protection(
             min_recent_messages=window.min_recent_messages,

@@ -59,11 +59,10 @@ class WindowSettings:
     summary. `zones`: the full cascade, cheapest policy first."""
     ceiling_percent: float = 96.0
     """Relief starts above this share of the input budget. In `auto_compact` it starts at `compact_target_percent`, in
-    `zones` where the orange zone begins. Between the steps of a turn it starts at 98 in windows up to 16 K tokens,
-    unless this or `floor_percent` is set."""
+    `zones` where the orange zone begins."""
     floor_percent: float = 0.0
-    """Relief goes down to this share in one step. 0: derived from the window size: 85 up to 16 K tokens and 95 between
-    the steps of a turn, 70 from 32 K on; in the other modes 70."""
+    """Relief goes down to this share in one step. 0: derived from the window size: 85 up to 16 K tokens, 70 from 32 K
+    on; in the other modes 70."""
     min_recent_messages: int = 24
     """This many of the newest messages stay in the prompt as long as they fit."""
     shorten_outputs: bool = True

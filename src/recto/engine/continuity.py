@@ -367,8 +367,6 @@ def at_once(rules: ReliefRules, policy: Compact, *, recent: int) -> ReliefRules:
         forced_policy=policy,
         floor=floor,
         ceiling=2 * floor,
-        step_floor=0.0,
-        step_ceiling=0.0,
         cache_aware=False,
         mandatory_from=0.0,
         protection=replace(rules.protection, min_recent_messages=recent),

@@ -716,7 +716,7 @@ class Window:
 
     def _note_postponed(self, state: WindowState, relief: Relief, rules: ReliefRules) -> None:
         """Records, once in a turn, why nothing is done although the prompt is above the ceiling."""
-        if not relief.postponed or relief.before <= rules.at(state).ceiling * rules.input_budget:
+        if not relief.postponed or relief.before <= rules.ceiling * rules.input_budget:
             return
         if self._postponed_in != state.turn:
             self._postponed_in = state.turn

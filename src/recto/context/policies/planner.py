@@ -58,10 +58,6 @@ class ReliefRules:
     cold_floor: float = 0.70
     """How far relief goes where the provider's cache is cold or about to expire: the cut rewrites nothing that would
     have been read from the cache, and a deeper one puts the next off."""
-    step_ceiling: float = 0.0
-    step_floor: float = 0.0
-    """Ceiling and floor between the steps of a turn; 0: the same as where a turn begins. They may be higher, because
-    nothing is quoted there that would need room."""
     protection: Protection = field(default_factory=Protection)
     policies: Sequence[Policy] = field(default_factory=lambda: (Prune(),))
     """The cascade, in order; each policy is applied only while tokens are still needed."""
@@ -106,16 +102,9 @@ class ReliefRules:
         if not 0 < self.floor < self.ceiling <= 1:
             raise ValueError("the floor must be below the ceiling, both between 0 and 1")
 
-    def at(self, state: WindowState) -> ReliefRules:
-        """The rules for this moment of a session: with the ceiling and the floor that hold now."""
-        if not self.step_ceiling or _turn_begins(state):
-            return self
-        return replace(self, ceiling=self.step_ceiling, floor=self.step_floor, step_ceiling=0.0, step_floor=0.0)
-
     def needs_relief(self, tokens: int, state: WindowState) -> bool:
         """Whether something may have to be evicted from a prompt of this size."""
-        ceiling = self.ceiling if not self.step_ceiling or _turn_begins(state) else self.step_ceiling
-        over = tokens > ceiling * self.input_budget
+        over = tokens > self.ceiling * self.input_budget
         return over or bool(self.component_rules) or self.growth_ahead(tokens, state) > 0
 
     @property
@@ -128,16 +117,11 @@ class ReliefRules:
 
         A prompt that is below the middle between floor and ceiling is left alone.
         """
-        begins = self.looks_ahead and _turn_begins(state)
+        begins = self.looks_ahead and state.question > state.last_assistant
         if not begins or not self.middle < tokens / max(self.input_budget, 1) <= self.ceiling:
             return 0
         expected = state.growth.over(self.velocity_turns).high_gain - state.growth.gain(state.tokens)
         return expected if tokens + expected > self.ceiling * self.input_budget else 0
-
-
-def _turn_begins(state: WindowState) -> bool:
-    """Whether the user's newest question has no answer yet."""
-    return state.question > state.last_assistant
 
 
 class PlannerInputs(Protocol):
@@ -228,7 +212,6 @@ def plan_relief(
     before = inputs.prompt_tokens(state) if used is None else used
     if not rules.needs_relief(before, state):
         return Relief(plans=(), state=state, before=before, after=before)
-    rules = rules.at(state)
     component_planner = _ReliefPlanner(state.copy(), rules, inputs)
     component_planner.bind_components()
     bound = Relief(

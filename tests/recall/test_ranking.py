@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from recto.context.facts.types import Mark
 from recto.models.embedders import ARCTIC_WEIGHT
+from recto.recall._message_rows import shared_terms, similarities
 from recto.recall.ranking import (
     ASSISTANT_WEIGHT,
     CALIBRATIONS,
@@ -27,7 +28,7 @@ from recto.recall.ranking import (
     score_candidates,
     standardized,
 )
-from recto.recall.term_rows import ROLES, shared_terms, similarities
+from recto.recall.term_rows import ROLES
 
 NOW = 1_750_000_000_000_000
 DAY = 86_400_000_000

@@ -12,9 +12,10 @@ import pytest
 import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
 from recto.formats import problems
+from recto.recall._message_rows import MessageRows
 from recto.recall.quoting import FOOTER, HEADER
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.term_rows import MessageRows, signature_of
+from recto.recall.term_rows import signature_of
 from recto.recall.types import Query
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session

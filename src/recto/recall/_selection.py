@@ -17,21 +17,10 @@ from numpy.typing import NDArray
 from recto.context.facts.classifier import RELOCATION, supersession_score
 from recto.context.facts.types import Mark
 from recto.formats import entry_text
+from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, similarities, terms_of
 from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher
-from recto.recall.term_rows import (
-    ROLES,
-    EntryKey,
-    MessageRows,
-    identity_of,
-    role_of,
-    shared_terms,
-    signature_of,
-    similarities,
-    terms_of,
-    text_signature,
-    words_hash,
-)
+from recto.recall.term_rows import ROLES, identity_of, role_of, signature_of, text_signature, words_hash
 from recto.recall.types import Hit
 from recto.text.lazy_re import lazy_re
 from recto.text.similarity import Vector, cosine, text_vector

@@ -18,6 +18,7 @@ from recto.context.facts.classifier import classify
 from recto.context.window.plan import EntryVectors
 from recto.errors import InputError, RectoError
 from recto.formats import entry_text
+from recto.recall._message_rows import EntryKey
 from recto.recall._selection import MessageReader, Selection
 from recto.recall.documents import excerpt
 from recto.recall.gate import SPARE_TOKENS, least_relevance, relevant_hits
@@ -25,7 +26,6 @@ from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
 from recto.recall.quoting import HEADER, PROJECT_HEADER, Excerpt, format_minute, frame_quotation, render_excerpt
 from recto.recall.search import Ranking, Searcher
-from recto.recall.term_rows import EntryKey
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import TermCache
 from recto.text.identifiers import find_terms as references

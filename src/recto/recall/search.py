@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
 from recto.errors import RectoError
+from recto.recall._message_rows import EntryKey, MessageRows
 from recto.recall.documents import passages
 from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import SessionView, TermStatistics, WordScores
@@ -30,7 +31,7 @@ from recto.recall.ranking import (
     score_candidates,
 )
 from recto.recall.stemmer import STOP_WORDS
-from recto.recall.term_rows import ROLES, EntryKey, MessageRows
+from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
 from recto.text.lazy_re import lazy_re

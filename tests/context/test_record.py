@@ -164,7 +164,7 @@ def test_what_an_output_repeats_comes_before_what_it_mentions_once():
 
 
 def test_a_long_path_that_was_read_comes_before_short_names_of_the_output():
-    path = "/home/ada/work/billing/services/invoices/src/main/export/monthly_report.py"
+    path = "/srv/checkouts/billing/services/invoices/src/main/export/monthly_report.py"
     output = "\n".join(f"{word}_name {word}_name {word}_name" for word in NUMBERS)
     text = render_record(extend_record(WorkingRecord(), [], step(2, f"cat {path}", output)), [], 12, words)
     assert path in text

@@ -49,7 +49,7 @@ from recto.context.work import (
     WorkStep,
 )
 
-_LINE_INDENT = " " * 6
+_INDENT = " " * 6
 _STATES = {"ok": "green", "failed": "red", "refused": "yellow", "unanswered": "dim"}
 _ERROR_STATES = {"over": "over", "open": "still open", "not_found": "never reported"}
 
@@ -77,7 +77,7 @@ def _lines(history: WorkHistory) -> Iterator[Text | str]:
         case NumberHistory():
             for found in history.numbers:
                 yield _work_title(found.number, "bold", found.ts, found.pointer)
-                yield Text(_LINE_INDENT + safe(found.line))
+                yield Text(_INDENT + safe(found.line))
             if not history.numbers:
                 yield "No number with a unit was found beside these words."
 
@@ -91,11 +91,11 @@ def _run_lines(run: CommandRun) -> Iterator[Text]:
     yield from _step_lines(run.step, "run", ", ".join(run.numbers))
     if run.failures:
         times = "failure" if run.failures == 1 else f"{run.failures} failures"
-        yield Text(f"{_LINE_INDENT}passed after {times}; changed in between:", "dim")
+        yield Text(f"{_INDENT}passed after {times}; changed in between:", "dim")
         for event in run.changed:
-            yield Text(f"{_LINE_INDENT}  {event.change:<6}  {safe(event.path)}  {safe(event.step.pointer)}")
+            yield Text(f"{_INDENT}  {event.change:<6}  {safe(event.path)}  {safe(event.step.pointer)}")
         for step in run.ran:
-            yield Text(f"{_LINE_INDENT}  ran     {safe(step.call)}  {safe(step.pointer)}")
+            yield Text(f"{_INDENT}  ran     {safe(step.call)}  {safe(step.pointer)}")
 
 
 def _error_lines(history: ErrorHistory) -> Iterator[Text]:
@@ -103,12 +103,12 @@ def _error_lines(history: ErrorHistory) -> Iterator[Text]:
     yield Text(f"{_ERROR_STATES[history.state]}{f'; it came {times}' if history.count else ''}", "bold")
     for event in history.events:
         yield _work_title("came", "red", event.ts, event.pointer)
-        yield Text(_LINE_INDENT + safe(event.line))
-        yield Text(f"{_LINE_INDENT}{f'in: {safe(event.step.call)}' if event.step else 'pasted by the user'}", "dim")
+        yield Text(_INDENT + safe(event.line))
+        yield Text(f"{_INDENT}{f'in: {safe(event.step.call)}' if event.step else 'pasted by the user'}", "dim")
     for step in history.followed:
         yield from _step_lines(step, "then")
     if history.omitted:
-        yield Text(f"{_LINE_INDENT}{history.omitted:,} earlier steps after it are not listed", "dim")
+        yield Text(f"{_INDENT}{history.omitted:,} earlier steps after it are not listed", "dim")
     if history.ended_by is not None:
         yield from _step_lines(history.ended_by, "ended by")
 
@@ -118,11 +118,11 @@ def _step_lines(step: WorkStep, label: str, about: str = "") -> Iterator[Text]:
     state = step.state if step.exit_code is None else f"{step.state} (exit {step.exit_code})"
     title.append(f"  {state}", _STATES[step.state])
     yield title.append(f"  {safe(about)}") if about else title
-    yield Text(_LINE_INDENT + safe(step.call))
+    yield Text(_INDENT + safe(step.call))
     if step.line:
-        yield Text(_LINE_INDENT + safe(step.line), "red")
+        yield Text(_INDENT + safe(step.line), "red")
     if step.why:
-        yield Text(f"{_LINE_INDENT}why: {safe(step.why)}", "dim")
+        yield Text(f"{_INDENT}why: {safe(step.why)}", "dim")
 
 
 def _work_title(label: str, style: str, ts: int, pointer: str) -> Text:
@@ -135,7 +135,6 @@ _STEP = 256
 """Entries between two moves of the progress bar."""
 _PIECES = 200
 """Passages of a long text among which the best line is chosen."""
-_INDENT = 6
 _MAX_WIDTH = 160
 _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "agent": "this agent", "tenant": "all sessions"}
 
@@ -409,13 +408,13 @@ def print_results(result: SearchResult, threshold: float | None, lexicon: Lexico
     def relevance(piece: str) -> float:
         return float(len(terms & lexicon.terms(piece).keys()))
 
-    width = min(out.width, _MAX_WIDTH) - _INDENT
+    width = min(out.width, _MAX_WIDTH) - len(_INDENT)
     relevant = None if threshold is None else relevant_hits(result, threshold, spare=True)
     for hit in result.hits:
         out.print(_title(hit, is_relevant=None if relevant is None else hit in relevant), soft_wrap=True)
-        out.print(Text(" " * _INDENT + _best_line(hit.text, relevance, width)), soft_wrap=True)
+        out.print(Text(_INDENT + _best_line(hit.text, relevance, width)), soft_wrap=True)
         if explain:
-            out.print(Text(" " * _INDENT + _reasons(hit), "dim"), soft_wrap=True)
+            out.print(Text(_INDENT + _reasons(hit), "dim"), soft_wrap=True)
     if not result.hits:
         out.print("Nothing like it was said.")
     for note in result.notes:

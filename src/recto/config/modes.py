@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
@@ -19,9 +19,6 @@ from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection
 from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
-
-if TYPE_CHECKING:
-    from recto.context.policies.edits import SummarizeResults
 
 _DELEGATE: Literal["delegate"] = "delegate"
 """The name of the policy that lets a sub-agent summarise what is evicted."""

@@ -115,8 +115,8 @@ _CHECKBOX = lazy_re(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s
 _MAX_ITEMS = 100
 _MAX_ARGUMENT_CHARS = 200_000
 """Characters of arguments that are read."""
-_MAX_ITEM_CHARS = 8_000
-"""Characters of arguments whose list is remembered."""
+_MAX_REMEMBERED_CHARS = 8_000
+"""Characters of a message or of the arguments of a call whose reading is remembered."""
 _DONE = frozenset(
     ("completed", "complete", "done", "finished", "cancelled", "canceled", "deleted", "skipped", "closed")
 )
@@ -136,7 +136,7 @@ def todo_list_in(message: MessageView) -> Sequence[TodoItem] | None:
     """The list a message writes, which replaces the previous one; None if it writes none."""
     if message.role == "assistant":
         for call in reversed(message.calls):
-            read = _read_short_items if len(call.arguments) <= _MAX_ITEM_CHARS else _read_items
+            read = _read_short_items if len(call.arguments) <= _MAX_REMEMBERED_CHARS else _read_items
             if (items := read(call.arguments)) is not None:
                 return items
     if message.role in ("assistant", "user") and "[" in message.text:
@@ -219,8 +219,6 @@ _MAX_PER_MESSAGE = 24
 """Statements kept of one message."""
 _CLOSING_CHARS = 700
 """Characters at the end of an assistant message that are searched for questions; earlier ones it answers itself."""
-_MAX_REMEMBERED_CHARS = 8_000
-"""Characters of a message whose reading is remembered."""
 _NEXT_STEP_OPENINGS = ("let me", "let's", "now", "i'll", "i will", "good", "great", "perfect")
 """How a model announces its next step."""
 _RETENTION: dict[FactKind, int] = {

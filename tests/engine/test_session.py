@@ -140,6 +140,50 @@ def test_what_is_not_a_message_is_refused_and_not_stored(session, bad):
     assert len(session) == 0
 
 
+@pytest.mark.parametrize(
+    ("bad", "missing"),
+    [
+        ({"role": "user"}, "content"),
+        ({"role": "user", "name": "ada"}, "content"),
+        ({"role": "user", "content": None}, "content"),
+        ({"type": "message", "role": "user"}, "content"),
+        ({"role": "user", "parts": None}, "parts"),
+    ],
+)
+def test_a_message_without_content_is_refused_and_not_stored(session, bad, missing):
+    with pytest.raises(MalformedMessage, match=f"it has no '{missing}'. Nothing was stored"):
+        session.append_all([USER, bad])
+    assert len(session) == 0
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": ""},
+        {"role": "system", "content": None},
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "content": []},
+        {"role": "tool", "tool_call_id": "c1", "content": ""},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": ""},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "item_reference", "id": "msg_1"},
+        {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {}}}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]},
+        {"parts": [{"text": ""}]},
+    ],
+)
+def test_a_message_that_is_complete_without_text_is_stored(session, message):
+    session.append(message)
+    assert len(session) == 1
+
+
 @pytest.mark.parametrize("bad", [{"role": "user", "content": object()}, {"role": "user", "content": float("nan")}])
 def test_a_dict_that_is_no_json_is_refused(session, bad):
     with pytest.raises(MalformedMessage):

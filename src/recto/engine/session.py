@@ -22,7 +22,7 @@ from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
 from recto.formats import FORMATS, Usage, detect, read
 from recto.formats.media import media_in
-from recto.formats.message import fields_of, role_defect
+from recto.formats.message import fields_of, missing_content, role_defect
 from recto.formats.response import usage_in
 from recto.tokens.calibration import Calibration, prompt_tokens
 from recto.transcript.entries import MESSAGE, Draft, session_key
@@ -156,6 +156,7 @@ class Session:
         stored with them.
         """
         parsed = self._linked([self._parse(message, wire) for message in messages])
+        _refuse_without_content(parsed)
         if meta is None or isinstance(meta, Mapping):
             metas, encoded = [meta or {}] * len(parsed), [to_json(meta or {})] * len(parsed)
         else:
@@ -627,6 +628,13 @@ class Session:
         if wrong := role_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
             raise MalformedMessage(f"{wrong}. Nothing was stored")
         return raw, parsed, wire
+
+
+def _refuse_without_content(parsed: Iterable[tuple[bytes, Message, str]]) -> None:
+    """Raises `MalformedMessage` for a user message that lacks its content: providers refuse every prompt with it."""
+    for raw, message, _ in parsed:
+        if not message.parts and (missing := missing_content(fields_of(raw), message)):
+            raise MalformedMessage(f"{missing}. Nothing was stored")
 
 
 def held_bytes(session: Session) -> int:

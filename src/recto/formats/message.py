@@ -318,6 +318,18 @@ def role_defect(fields: Mapping[str, Json]) -> str:
     return ""
 
 
+def missing_content(fields: Mapping[str, Json], message: Message) -> str:
+    """Returns what a user message lacks that has no content at all; empty for every other message.
+
+    An assistant may say nothing beside its calls, a tool may return nothing, and an empty text or list is content.
+    Servers other than the vendors' own accept a system message that says nothing.
+    """
+    stated = (fields.get("content"), fields.get("parts"))
+    if message.role != "user" or message.parts or any(value is not None for value in stated):
+        return ""
+    return "it has no 'parts'" if "parts" in fields else "it has no 'content'"
+
+
 def content_defect(fields: Mapping[str, Json]) -> str:
     """Returns why no provider accepts the `role` or the `content` of a message; empty if one might."""
     if wrong := role_defect(fields):

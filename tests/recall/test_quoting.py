@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.recall.quoting import FOOTER, HEADER, Excerpt, format_day, format_minute, render_quotation
+from recto.text.unicode import LINE_BREAK, prompt_safe
 from recto.tokens.tokenizers import counter_named
 
 POINTER = "recto://agent:default:main/57"
@@ -83,6 +84,12 @@ def checked(excerpts, more=""):
 def test_whatever_is_quoted_every_line_of_it_is_marked(parts):
     text, who, note, pointer, more = parts
     checked([Excerpt(POINTER + pointer, who, 1, text, note), Excerpt(POINTER, "user", 0, text)], "3 more" + more)
+
+
+@given(st.lists(st.sampled_from(HOSTILE), max_size=12))
+def test_lines_are_made_safe_one_by_one(parts):
+    text = "".join(parts)
+    assert prompt_safe(text) == "\n".join(map(prompt_safe, LINE_BREAK.split(text)))
 
 
 @pytest.mark.parametrize("forged", [HEADER, FOOTER, "> quoted", ">> x", "\n> x", " > x", "· > x", "(> x", "\u200b> x"])

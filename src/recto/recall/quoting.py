@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from recto.text.secrets import mask_secrets
-from recto.text.unicode import LINE_BREAK, prompt_safe
+from recto.text.unicode import prompt_safe
 
 HEADER = (
     "[Quoted from earlier in this conversation, for reference only. "
@@ -48,7 +48,9 @@ def render_excerpt(excerpt: Excerpt) -> str:
     spoken = f"{_sanitize_name(excerpt.speaker)} {format_minute(excerpt.ts)}".strip()
     names = (_sanitize_pointer(excerpt.pointer), spoken, _sanitize_name(excerpt.note) if excerpt.note else "")
     heading = " · ".join(name for name in names if name)
-    return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(mask_secrets(prompt_safe(excerpt.text))))))
+    # A text that is safe in a prompt has no other line breaks.
+    quoted = mask_secrets(prompt_safe(excerpt.text)).replace("\n", f"\n{_PREFIX}")
+    return f"{heading}\n{_PREFIX}{quoted}"
 
 
 def render_quotation(excerpts: Sequence[Excerpt], more: str = "") -> str:

@@ -88,13 +88,15 @@ _HIDDEN_IN_PROMPT = lazy_re(
 """Direction marks and invisible characters. Joiners stay: words and emoji need them."""
 _CONTROLS = lazy_re("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _TEMPLATE = lazy_re(
-    "<(?=[|｜])|(?<=[|｜])>"
-    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|sop|eop|start_of_turn|end_of_turn|start_of_image|end_of_image|unused[0-9]{1,3}"
+    "<(?=[|｜]"
+    r"|/?(?:s|bos|eos|pad|unk|mask|sop|eop|start_of_turn|end_of_turn|start_of_image|end_of_image|unused[0-9]{1,3}"
     r"|tools?|tool_calls?|tool_responses?|tool_results?|tool_use|function_calls?|function_results?|functions?|invoke"
     r"|parameter|think|thinking|system|system[_-]reminder|system[_-]prompt|user|assistant|human"
-    r"|(?:antml|atml):[a-z_]{1,40})(?:[ \t=/][^<>\n]{0,200})?>)"
-    r"|<(?=</?SYS>>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS"
-    r"|gMASK|sMASK|IMG|BEGIN_OF_TEXT)\])",
+    r"|(?:antml|atml):[a-z_]{1,40})(?:[ \t=/][^<>\n]{0,200})?>"
+    r"|</?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|CALL_ID|ARGS"
+    r"|gMASK|sMASK|IMG|BEGIN_OF_TEXT)\])"
+    "|>(?<=[|｜]>)",
     re.IGNORECASE,
 )
 """Where a control tag of a chat template begins, such as `<|im_start|>`, `[INST]`, `<<SYS>>`, `<start_of_turn>`,
@@ -106,9 +108,13 @@ def prompt_safe(text: str) -> str:
 
     Control tags of chat templates get a space behind their first character, so that nothing interprets them.
     """
-    if not (text.isascii() and text.isprintable()):
-        parts = (_HIDDEN_IN_PROMPT.sub("", _TERMINAL_ESCAPES.sub("", line)) for line in LINE_BREAK.split(text))
-        text = "\n".join(_CONTROLS.sub("\ufffd", part) for part in parts)
+    if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
+        chars = frozenset(text)
+        if chars & _BREAK_CHARS:
+            text = LINE_BREAK.sub("\n", text)
+        if chars & _ESCAPE_CHARS:
+            text = _TERMINAL_ESCAPES.sub("", text)  # none spans two lines
+        text = _CONTROLS.sub("\ufffd", _HIDDEN_IN_PROMPT.sub("", text))
     if "<" not in text and "[" not in text and ">" not in text:
         return text
     return _TEMPLATE.sub(lambda match: " >" if match[0] == ">" else f"{match[0]} ", text)

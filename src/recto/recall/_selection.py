@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.context.facts.classifier import RELOCATION, supersession_score
+from recto.context.facts.classifier import RELOCATION, clause_supersession_bound, supersession_score
 from recto.context.facts.types import Mark
 from recto.formats import entry_text
 from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, similarities, terms_of
@@ -419,6 +419,8 @@ def _supersedes(correction: str, hit: Hit) -> bool:
     if supersession_score(correction, hit.text) >= (_MIN_SUPERSEDES if is_brief else _MIN_SUPERSEDES_LONG):
         return True
     if hit.role == "tool" or len(hit.text) > _MAX_CLAUSES_CHARACTERS:
+        return False
+    if clause_supersession_bound(correction, hit.text) < _MIN_SUPERSEDES_CLAUSE:
         return False
     clauses = _CLAUSE_END.split(hit.text)
     return any(supersession_score(correction, clause) >= _MIN_SUPERSEDES_CLAUSE for clause in clauses)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.facts.classifier import classify, supersession_score
+from recto.context.facts.classifier import classify, clause_supersession_bound, supersession_score
 from recto.context.facts.types import Mark
 
 SAID = {
@@ -251,6 +251,20 @@ def test_each_correction_takes_back_its_own_statement_most():
     for place, (later, own) in enumerate(TAKES_BACK):
         others = [earlier for other, (_, earlier) in enumerate(TAKES_BACK) if other != place]
         assert supersession_score(later, own) > max(supersession_score(later, other) for other in others)
+
+
+CLAUSES = [earlier.strip(".?") for _, earlier in TAKES_BACK + LEAVES]
+
+
+@given(st.lists(st.sampled_from([*CLAUSES, "Timeouts are 10 long", "Budgets are $500"]), min_size=1, max_size=4))
+def test_no_clause_exceeds_the_bound_of_its_text(clauses):
+    for later, _ in TAKES_BACK:
+        bound = clause_supersession_bound(later, ", and ".join(clauses))
+        assert max(supersession_score(later, clause) for clause in clauses) <= bound
+
+
+def test_other_subjects_are_ruled_out_without_looking_at_clauses():
+    assert clause_supersession_bound("No, the meeting is on Thursday.", "I live in Munich. My port is 5432.") < 0.1
 
 
 @given(st.text(), st.text())

@@ -7,14 +7,15 @@ Wording is weak evidence, so marks that raise a message's rank are only given to
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 from recto.context.facts import patterns
 from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Mark
-from recto.text.analyzer import distinct_chunks, words_of
+from recto.text.analyzer import chunks_of, distinct_chunks, words_of
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import CASELESS_CUES, CUES, MIN_MARKED_CHARS, find_secrets, may_hold_secrets
@@ -197,7 +198,8 @@ _DATES = frozenset(
 )
 RELOCATION = frozenset(("moved", "move", "moving", "live", "lives", "living", "relocated"))
 """Someone who moved no longer lives there: the most common correction that names its subject by another word."""
-_CAPITAL = lazy_re(r"(?<=[^\s.!?:] )[A-Z][\w'-]*")
+_CAPITAL = lazy_re(r"[A-Z](?<=[^\s.!?:] [A-Z])[\w'-]*")
+"""A capital inside a sentence. What is before it is looked at last: letters are found faster than places."""
 _DENIED = lazy_re(
     r"(?:\bnot|\binstead of|\brather than|\bno longer|n't|\bfrom|\bwas|\bsaid|\bold)\s+"
     r"(?:(?:the|a|an|in|on|at|to|by|use|using)\s){0,3}([^\s,;!?]+)",
@@ -206,6 +208,10 @@ _DENIED = lazy_re(
 _MAX_COMPARED_CHARS = 2_000
 _CACHE_SIZE = 512
 """Number of texts whose words are cached: one correction is compared with many statements."""
+_MAX_WORDS = 16_384
+"""Number of words whose analysis is cached."""
+_MIN_SUBJECT_WEIGHT = 10
+"""A single short word is not a whole subject."""
 
 
 def supersession_score(correction: str, earlier: str) -> float:
@@ -215,32 +221,72 @@ def supersession_score(correction: str, earlier: str) -> float:
     date, a name, a path. A value that the later one denies by name is the strongest sign.
     """
     later, before = clip_middle(correction, _MAX_COMPARED_CHARS), clip_middle(earlier, _MAX_COMPARED_CHARS)
-    subject_later, values_later = _subject_and_values(later)
-    subject_before, values_before = _subject_and_values(before)
-    if subject_later | values_later == subject_before | values_before:
+    new, old = _statement_of(later), _statement_of(before)
+    shared = new.subject & old.subject
+    denied = _denied_words(later) & old.words
+    if not (shared or denied) or new.words == old.words:
         return 0.0
-    shared = subject_later & subject_before
-    denied = _denied_words(later) & (values_before | subject_before)
-    if not shared and not denied:
-        return 0.0
-    is_correction = _is_correction(later)
-    changed = bool(values_later - values_before) and bool(values_before - values_later)
-    replaced = changed or bool(subject_later - subject_before and subject_before - subject_later)
-    similarity = _subject_similarity(shared | denied, subject_later | denied, subject_before | denied)
-    signs = 0.45 * is_correction + 0.25 * changed + 0.1 * replaced + 0.35 * bool(denied)
+    # The share of the shorter subject that both share.
+    least = min(new.weight + _weight(denied - new.subject), old.weight + _weight(denied - old.subject))
+    similarity = _weight(shared | denied) / max(least, _MIN_SUBJECT_WEIGHT)
+    changed = not new.values <= old.values and not old.values <= new.values
+    replaced = changed or (not new.subject <= old.subject and not old.subject <= new.subject)
+    signs = _weigh_signs(_is_correction(later), changed, replaced, bool(denied))
     score = min(1.0, similarity * 1.6) * min(1.0, 0.1 + signs)
     return score * (0.3 if _is_question(before) else 1.0)
 
 
+def clause_supersession_bound(correction: str, earlier: str) -> float:
+    """A score that no clause of a text exceeds. Quicker than to compare them one by one."""
+    if not earlier.isascii() or len(earlier) > _MAX_COMPARED_CHARS:
+        return 1.0
+    later = clip_middle(correction, _MAX_COMPARED_CHARS)
+    new, old = _statement_of(later), _statement_of(earlier)
+    # Without the words before it, a value may be part of a subject.
+    words = old.words.union(map(_stem, old.values))
+    denied = _denied_words(later) & words
+    shared = new.subject & words | denied
+    changed = bool(new.values) and not old.values <= new.values
+    signs = _weigh_signs(_is_correction(later), changed, True, bool(denied)) if shared else 0.0
+    return min(1.0, _weight(shared) / _MIN_SUBJECT_WEIGHT * 1.6) * min(1.0, 0.1 + signs)
+
+
+def _weigh_signs(is_correction: bool, changed: bool, replaced: bool, denied: bool) -> float:
+    return 0.45 * is_correction + 0.25 * changed + 0.1 * replaced + 0.35 * denied
+
+
+def _weight(words: Iterable[str]) -> int:
+    """Long words weigh more."""
+    return sum([min(len(word), 8) for word in words])
+
+
+class _Statement(NamedTuple):
+    """What a text is compared by."""
+
+    subject: frozenset[str]
+    """Stems of the words that name its subject."""
+    values: frozenset[str]
+    words: frozenset[str]
+    """Both."""
+    weight: int
+    """Of the subject."""
+
+
 @lru_cache(_CACHE_SIZE)
-def _subject_and_values(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The words that name a subject, and the words that are values."""
+def _statement_of(text: str) -> _Statement:
     names = {name.lower() for name in _CAPITAL.findall(text)}
-    words = set(words_of(text)) - _COMMON
-    values = {word for word in words if word in names or word in _DATES or not word.isalpha()}
-    return frozenset(_stem(word) for word in words - values if len(word) > 1), frozenset(values)
+    words = set(chain.from_iterable(map(_words_of_chunk, set(chunks_of(text))))) - _COMMON
+    values = frozenset([word for word in words if word in names or word in _DATES or not word.isalpha()])
+    subject = frozenset([_stem(word) for word in words - values if len(word) > 1])
+    return _Statement(subject, values, subject | values, _weight(subject))
 
 
+@lru_cache(_MAX_WORDS)
+def _words_of_chunk(chunk: str) -> tuple[str, ...]:
+    return tuple(words_of(chunk))
+
+
+@lru_cache(_MAX_WORDS)
 def _stem(word: str) -> str:
     if word in RELOCATION:
         return "live"
@@ -261,16 +307,6 @@ def _denied_words(text: str) -> frozenset[str]:
 def _is_correction(text: str) -> bool:
     prose = _prose(text).lower().replace("’", "'")
     return any(_matches(prose, wording) for wording in patterns.CORRECTIONS)
-
-
-def _subject_similarity(shared: frozenset[str], left: frozenset[str], right: frozenset[str]) -> float:
-    """The share of the shorter subject that both share; long words weigh more, and a single short word weighs
-    little."""
-    weight = sum(min(len(word), 8) for word in shared)
-    least = min(sum(min(len(word), 8) for word in words) for words in (left, right))
-    if not weight:
-        return 0.0
-    return weight / max(least, 10)
 
 
 def _is_question(text: str) -> bool:

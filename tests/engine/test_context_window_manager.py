@@ -448,6 +448,24 @@ def test_a_policy_is_changed_by_the_name_of_the_settings_file():
         assert manager.session.window.rules == rules
 
 
+@pytest.mark.parametrize("limit", [4_000, 8_000, 40_000])
+@pytest.mark.parametrize("window", [{}, {"reserve": 3_000}, {"profile": "research"}])
+def test_a_limit_that_a_refusal_names_leaves_the_budget_of_a_window_that_is_set_so(limit, window):
+    with opened(max_context_tokens=100_000, window=window) as refused:
+        refused.on_turn_start("Go.")
+        refused.on_overflow(f"maximum context length is {limit} tokens")
+        with opened(max_context_tokens=limit, window=window) as known:
+            assert refused.session.window.budget == known.session.window.budget
+            assert refused.session.window.rules.input_budget == known.session.window.rules.input_budget
+
+
+def test_a_limit_below_the_output_reserve_of_the_settings_halves_the_window():
+    with opened(max_context_tokens=100_000, window={"reserve": 9_000}) as manager:
+        manager.on_turn_start("Go.")
+        manager.on_overflow("maximum context length is 8000 tokens")
+        assert manager.session.window.budget.input_budget == 4_000
+
+
 def test_a_budget_that_a_refusal_lowered_stays_low_when_settings_change():
     with opened(max_context_tokens=16_000) as manager:
         manager.on_turn_start("Go.")

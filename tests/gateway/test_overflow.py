@@ -29,6 +29,8 @@ def built(tmp_path_factory) -> Iterator[tuple[ScriptedUpstream, dict[tuple[str, 
     with ExitStack() as stack:
         upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="So it is."))))
         models = {f"gpt-4o-{number}": {"window": WINDOW} for number in range(100)}
+        models |= {"gpt-4o-real": {"window": REAL}}
+        models |= {f"gemini-2.5-pro-{wire}": {"window": 1_000_000} for wire in FORMATS}
         window = {"record_percent": 0}  # what is left room for in a record would make the first prompt fit
         gateways = {
             speaks: stack.enter_context(
@@ -129,6 +131,28 @@ def test_the_limit_is_learned_for_the_session_and_for_those_that_come_later_and_
     upstream.window = WINDOW
     ask(gw, f"gpt-4o-{next(_MODELS)}", wire, long_history("another model"), tools=[TOOL])
     assert upstream.asked[-1].tokens > REAL
+
+
+def input_budget(answer: httpx2.Response) -> int:
+    assert answer.status_code == 200, answer.text
+    return int(answer.headers["x-recto-tokens"].split("/")[1])
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses"])  # Anthropic's error names the largest prompt, not the window
+def test_a_learned_window_leaves_the_input_budget_of_a_window_that_is_set_so(opened, upstream, model, wire):
+    gw = opened(*FORMATS)
+    learned = ask(gw, model, wire, long_history("refused"))
+    later = ask(gw, model, wire, long_history("later"))
+    upstream.window = WINDOW
+    known = ask(gw, "gpt-4o-real", wire, long_history("known"))
+    assert input_budget(learned) == input_budget(later) == input_budget(known) == REAL * 3 // 4
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_limit_below_the_output_reserve_of_a_large_window_is_kept_at_the_next_attempt(opened, upstream, wire):
+    answer = ask(opened(*FORMATS), f"gemini-2.5-pro-{wire}", wire, long_history("large"), max_tokens=500)
+    assert [asked.tokens <= REAL for asked in upstream.asked] == [False, True]
+    assert input_budget(answer) == REAL * 3 // 4
 
 
 @pytest.mark.parametrize(("wire", "speaks"), CROSSINGS[2:])

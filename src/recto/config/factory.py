@@ -365,7 +365,7 @@ class _WindowParts:
             clock=self.clock,
             budget=budget,
             rules=rules,
-            reconfigure=configuration.change,
+            configuration=configuration,
             recall=self._recall if settings.recall.enabled else None,
             reaches_beyond=self._reaches_beyond,
             compactor=self._compactor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
@@ -19,6 +19,10 @@ from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection
 from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
+from recto.tokens.model_registry import lower_limits
+
+if TYPE_CHECKING:
+    from recto.tokens.limits import ModelLimits
 
 _DELEGATE: Literal["delegate"] = "delegate"
 """The name of the policy that lets a sub-agent summarise what is evicted."""
@@ -76,6 +80,11 @@ class WindowConfiguration:
         made = changed.make()
         self.settings, self.policy = changed.settings, changed.policy
         return made
+
+    def lower(self, limits: ModelLimits) -> Budget:
+        """Lower the model's limits to those that its provider stated; return the budget that settings would give."""
+        self.card = lower_limits(self.card, limits)
+        return make_budget(self.settings.window, self.card)
 
 
 def as_policy(policy: str | Policy | Scorer, **settings: object) -> Policy:

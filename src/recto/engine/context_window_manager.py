@@ -652,11 +652,9 @@ class AsyncContextWindowManager(AsyncFace[ContextWindowManager]):
 def shrink_input_budget(session: Session, limits: ModelLimits | None, *, again: bool = False) -> None:
     """Lowers the input budget of a session after a prompt was refused, to the limit that the provider named."""
     window = session.window
-    limit = (limits.max_input or limits.window) if limits else None
     lower = int(window.budget.input_budget * _TIGHTER)
     session.checkpoint()
-    # A window far smaller than assumed cannot hold the output reserve of the larger one.
-    window.configure(at_most=min(max(limit - window.budget.reserve, limit // 2), lower) if limit else lower)
+    window.lower_limits(limits, at_most=lower)
     if again or isinstance(window.rules.forced_policy, Compact):
         window.start_next()
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from recto.context.policies.eviction import Compact
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
@@ -84,6 +84,7 @@ from recto.transcript.sources import source_of
 if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
     from recto.recall.recall import RecallService
+    from recto.tokens.limits import ModelLimits
 
 _ANNOUNCED_REACH = 64
 """Entries back in which the tools and the system text of requests are searched that have no answer yet."""
@@ -133,6 +134,18 @@ class PromptOutlook:
     input_budget: int
 
 
+class Reconfiguration(Protocol):
+    """Makes the budget and the rules of a window again while it is in use."""
+
+    def change(self, changes: Mapping[str, Any], /) -> tuple[Budget, ReliefRules]:
+        """The budget and the rules after window settings changed, by the names that the settings file has."""
+        ...
+
+    def lower(self, limits: ModelLimits, /) -> Budget:
+        """The budget after a provider stated lower limits of the model."""
+        ...
+
+
 class Window:
     """Which messages of a session are in the prompt, and why the others are not."""
 
@@ -150,12 +163,12 @@ class Window:
         compactor: Callable[[MessageCache], Compactor] | None = None,
         continuity: CheckpointRules | None = None,
         standing: StandingContext | None = None,
-        reconfigure: Callable[[Mapping[str, Any]], tuple[Budget, ReliefRules]] | None = None,
+        configuration: Reconfiguration | None = None,
         notes_session: str = "",
     ) -> None:
         """Prepare the window of a session.
 
-        `reconfigure` makes the budget and the rules of window settings, by the names that the settings file has.
+        `configuration` makes the budget and the rules again when settings change or a provider states its limits.
         `notes_session` is the session through which the sessions of an agent share their notes; empty: they do not.
         """
         self.lock = threading.RLock()
@@ -179,7 +192,7 @@ class Window:
         self.compactor = LazyCompactor(compactor, self.messages)
         self._clock = clock
         self._standing = standing or StandingContext(count=meter.count)
-        self._reconfigure = reconfigure
+        self._configuration = configuration
         self._notes_session = notes_session
         self._at_most: int | None = None
         """The input budget to which a provider's refusal lowered it."""
@@ -611,15 +624,30 @@ class Window:
             self.builder = replace(self.builder, input_budget=at_most)
 
     @_locked
+    def lower_limits(self, limits: ModelLimits | None, *, at_most: int) -> None:
+        """Applies the limits that a provider stated when it refused a prompt, as if the settings stated them.
+
+        The input budget is then no more than `at_most`: if the refused prompt was counted too low, the next one is too.
+        """
+        stated = (limits.max_input or limits.window) if limits else None
+        if limits and stated and self._configuration is not None:
+            budget = self._configuration.lower(limits)
+            if not budget.input_budget:  # the output reserve that the settings state is larger than the window
+                at_most = min(at_most, stated // 2)
+            elif budget.input_budget < self.budget.input_budget:
+                self.configure(budget=budget, rules=replace(self.rules, input_budget=budget.input_budget))
+        self.configure(at_most=at_most)
+
+    @_locked
     def use(self, /, **settings: Any) -> None:  # noqa: ANN401  # the settings of the group `window`
         """Changes window settings from the next prompt on, by the names that the settings file has.
 
         `use(policy="fifo")`, `use(mode="zones", ceiling_percent=90)`. `policy` may also be an object of your own with
         the calls of a policy or of a scorer. Raises `SettingsError` for unknown names and values; nothing changes then.
         """
-        if self._reconfigure is None:
+        if self._configuration is None:
             raise InputError("this session was opened without settings; use recto.open, or window.configure(rules=…)")
-        budget, rules = self._reconfigure(settings)
+        budget, rules = self._configuration.change(settings)
         self.configure(budget=budget, rules=rules, at_most=self._at_most)
 
     @_locked

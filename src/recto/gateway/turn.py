@@ -208,10 +208,9 @@ class TurnRunner:
         if structured:
             tokens = turn.prompt.tokens + turn.request.max_output_tokens
             self._sessions.limits.learn(upstream, turn.model, limits, tokens=tokens)
-        limit = limits.max_input or limits.window
         for_answer = window.budget.input_budget - turn.prompt.room
         available = int(min(window.budget.input_budget, turn.prompt.tokens + for_answer) * _TIGHTER)
-        window.configure(at_most=min(available, limit - window.budget.reserve) if limit else available)
+        window.lower_limits(limits, at_most=available)
         self._build(turn)
 
     def finish(

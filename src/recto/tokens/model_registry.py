@@ -98,7 +98,7 @@ class Registry:
         if listed:
             card = _apply_layer(card, _stated_limits(listed), "provider's list")
         if learned:
-            card = _apply_layer(card, _lower_limits(card, learned), "overflow error")
+            card = lower_limits(card, learned)
         if warn and not card.known and overrides is None:  # an empty override says that it is meant to be used
             self._warn(name)
         return card
@@ -158,6 +158,11 @@ class Registry:
     @staticmethod
     def _look_up(layer: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401  whatever the layer holds
         return next((layer[lookup_name] for lookup_name in _lookup_names(name) if lookup_name in layer), None)
+
+
+def lower_limits(card: ModelCard, learned: ModelLimits) -> ModelCard:
+    """A card with the limits that an overflow error stated, where they are lower."""
+    return _apply_layer(card, _lower_limits(card, learned), "overflow error")
 
 
 def packaged_cards() -> Mapping[str, ModelCard]:

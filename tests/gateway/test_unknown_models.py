@@ -48,6 +48,7 @@ def test_the_prompt_of_a_model_that_nobody_knows_is_passed_on_whole(tmp_path, wi
         assert answer.headers["x-recto-decisions"] == "none"
 
 
+@pytest.mark.requirement("tokens.window-source")
 def test_the_upstreams_list_names_the_window_and_is_asked_for_once(tmp_path):
     with place(tmp_path, models=[{"id": MODEL, "max_model_len": 16_000}, {"id": "of another size"}]) as (gw, upstream):
         for last in ("And now?", "And then?"):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from recto.errors import SettingsError
 from recto.tokens._images import FORMULAS
-from recto.tokens.limits import ModelLimits
+from recto.tokens.limits import limits_in_error
 from recto.tokens.model_card import ModelCard
-from recto.tokens.model_registry import Registry, UnknownModelWarning, packaged_cards
+from recto.tokens.model_registry import Registry, UnknownModelWarning, lower_limits, packaged_cards
 from recto.tokens.tokenizers import FAMILIES
 
 
@@ -127,68 +127,37 @@ def test_a_wrong_override_is_refused(given, message):
         Registry(overrides={"m": given})
 
 
+def after_error(card: ModelCard, error: str) -> ModelCard:
+    limits = limits_in_error(error)
+    assert limits is not None
+    return lower_limits(card, limits)
+
+
 @pytest.mark.requirement("tokens.window-source")
-def test_the_providers_list_outranks_the_configuration():
-    registry = Registry(overrides={"claude-opus-4-5": {"window": 100_000}})
-    assert (
-        registry.list_models({"data": [{"id": "claude-opus-4-5", "max_input_tokens": 400_000, "max_tokens": 9}]}) == 1
-    )
-    card = registry.card("claude-opus-4-5-20251101")
-    assert (card.window, card.max_input, card.max_output) == (400_000, 400_000, 9)
-    assert card.source["max_input"] == "provider's list"
-
-
-def test_a_list_makes_an_unknown_model_known():
-    registry = Registry()
-    registry.list_models({"data": [{"id": "my/local-model", "max_model_len": 20_000}]})
-    card = registry.card("my/local-model")
-    assert (card.known, card.window) == (True, 20_000)
-
-
-def test_a_limit_learned_from_an_error_outranks_all():
-    registry = Registry(overrides={"gpt-4o": {"window": 200_000}})
-    assert registry.learn("gpt-4o", "This model's maximum context length is 64000 tokens.") == ModelLimits(
-        window=64_000
-    )
-    card = registry.card("gpt-4o")
+def test_a_limit_that_an_error_states_outranks_the_configuration():
+    configured = Registry(overrides={"gpt-4o": {"window": 200_000}}).card("gpt-4o")
+    card = after_error(configured, "This model's maximum context length is 64000 tokens.")
     assert (card.window, card.max_input, card.source["window"]) == (64_000, 64_000, "overflow error")
 
 
-def test_a_learned_limit_only_ever_lowers():
-    registry = Registry()
-    registry.learn("gpt-4o", "This model's maximum context length is 9000000 tokens.")
-    assert registry.card("gpt-4o").window == 128_000
-    registry.learn("gpt-4o", "This model's maximum context length is 50000 tokens.")
-    registry.learn("gpt-4o", "This model's maximum context length is 60000 tokens.")
-    assert registry.card("gpt-4o").window == 50_000
+def test_a_limit_that_an_error_states_only_ever_lowers():
+    card = after_error(Registry().card("gpt-4o"), "This model's maximum context length is 9000000 tokens.")
+    assert card == Registry().card("gpt-4o")
+    card = after_error(card, "This model's maximum context length is 50000 tokens.")
+    assert after_error(card, "This model's maximum context length is 60000 tokens.").window == 50_000
 
 
-def test_a_learned_input_limit_lowers_the_window_where_they_are_one():
-    registry = Registry()
-    registry.learn("claude-opus-4-6", "prompt is too long: 213462 tokens > 200000 maximum")
-    assert registry.card("claude-opus-4-6").input_budget(8000) == 192_000
-    registry.learn("gpt-5", "Input tokens exceed the configured limit of 250000 tokens.")
-    assert registry.card("gpt-5").window == 400_000
-    assert registry.card("gpt-5").input_budget(8000) == 250_000
+def test_a_stated_input_limit_lowers_the_window_where_they_are_one():
+    claude = after_error(Registry().card("claude-opus-4-6"), "prompt is too long: 213462 tokens > 200000 maximum")
+    assert claude.input_budget(8000) == 192_000
+    gpt = after_error(Registry().card("gpt-5"), "Input tokens exceed the configured limit of 250000 tokens.")
+    assert gpt.window == 400_000
+    assert gpt.input_budget(8000) == 250_000
 
 
-def test_an_unknown_model_learns_its_window_even_if_it_is_larger():
-    registry = Registry()
-    registry.learn("nobody-2", "This model's maximum context length is 32768 tokens.")
-    assert (registry.card("nobody-2").known, registry.card("nobody-2").window) == (True, 32_768)
-
-
-def test_a_newer_list_outranks_what_was_learned_before():
-    registry = Registry()
-    registry.learn("claude-opus-4-6", "prompt is too long: 213462 tokens > 200000 maximum")
-    registry.list_models({"data": [{"id": "claude-opus-4-6", "max_input_tokens": 1_000_000}]})
-    assert registry.card("claude-opus-4-6").max_input == 1_000_000
-
-
-def test_an_error_that_is_no_overflow_teaches_nothing():
-    registry = Registry()
-    assert registry.learn("gpt-4o", "Rate limit reached: Limit 30000") is None
-    assert registry.card("gpt-4o").window == 128_000
+def test_an_unknown_model_gets_the_window_of_an_error_even_if_it_is_larger(quiet):
+    card = after_error(Registry().card("nobody-2"), "This model's maximum context length is 32768 tokens.")
+    assert (card.known, card.window) == (True, 32_768)
 
 
 def test_openai_keeps_back_the_answers_share_of_the_window():

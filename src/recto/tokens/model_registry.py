@@ -1,8 +1,8 @@
 """Model registry: what is known about models, in layers, each overriding the one before.
 
 package data: `model_registry.json`, dated, with its provenance; a published list that the user took over;
-configuration: settings of the user; the provider's list: limits the provider states; learned limits: what the
-provider's overflow errors said.
+configuration: settings of the user; in a session, what the provider's overflow errors said. The gateway puts the limits
+of an upstream's model list, and those that it learned, into the configuration of a session.
 
 A name is looked up as it is, then without its provider prefix, date or cloud suffix. It is never matched to another,
 similar model: an unknown model gets a small window and a warning.
@@ -79,8 +79,6 @@ class Registry:
         self._overrides = {
             name.lower(): _check_override(name, override) for name, override in (overrides or {}).items()
         }
-        self._listed: dict[str, ModelLimits] = {}
-        self._learned: dict[str, ModelLimits] = {}
         self._warned: set[str] = set()
         self._lock = threading.Lock()
 
@@ -89,51 +87,12 @@ class Registry:
         card = self._packaged(name)
         if self._published and (published := self._look_up(self._published, name)):
             card = _apply_layer(card, published, self._published_from)
-        with self._lock:
-            overrides = self._look_up(self._overrides, name)
-            listed = self._look_up(self._listed, name)
-            learned = self._learned.get(name.lower())
+        overrides = self._look_up(self._overrides, name)
         if overrides:
             card = _apply_layer(card, overrides, "configuration")
-        if listed:
-            card = _apply_layer(card, _stated_limits(listed), "provider's list")
-        if learned:
-            card = lower_limits(card, learned)
         if warn and not card.known and overrides is None:  # an empty override says that it is meant to be used
             self._warn(name)
         return card
-
-    def list_models(self, body: Mapping[str, object]) -> int:
-        """Read a provider's model list; returns the number of models with limits.
-
-        The list is newer evidence than earlier errors: learned limits of these models are dropped.
-        """
-        from recto.tokens.limits import models_in_list  # noqa: PLC0415  # start-up: gateways read such lists
-
-        listed = {name.lower(): limits for name, limits in models_in_list(body)}
-        with self._lock:
-            self._listed.update(listed)
-            for name in list(self._learned):
-                if any(lookup_name in listed for lookup_name in _lookup_names(name)):
-                    del self._learned[name]
-        return len(listed)
-
-    def learn(self, name: str, error: Mapping[str, object] | str) -> ModelLimits | None:
-        """Learn from a provider's error. None if it is not an overflow; else its limits, if it states any.
-
-        A learned limit can only lower what is known: errors are sometimes wrong, and too low is safe.
-        """
-        from recto.tokens.limits import ModelLimits, limits_in_error  # noqa: PLC0415  # start-up
-
-        limits = limits_in_error(error)
-        if limits:
-            with self._lock:
-                before = self._learned.get(name.lower(), ModelLimits())
-                self._learned[name.lower()] = ModelLimits(
-                    window=_minimum(before.window, limits.window),
-                    max_input=_minimum(before.max_input, limits.max_input),
-                )
-        return limits
 
     def _packaged(self, name: str) -> ModelCard:
         for lookup_name in _lookup_names(name):
@@ -160,9 +119,14 @@ class Registry:
         return next((layer[lookup_name] for lookup_name in _lookup_names(name) if lookup_name in layer), None)
 
 
-def lower_limits(card: ModelCard, learned: ModelLimits) -> ModelCard:
-    """A card with the limits that an overflow error stated, where they are lower."""
-    return _apply_layer(card, _lower_limits(card, learned), "overflow error")
+def lower_limits(card: ModelCard, stated: ModelLimits) -> ModelCard:
+    """A card with the limits that an overflow error stated, where they are lower or the model is unknown.
+
+    They can only lower what is known: errors are sometimes wrong, and too low is safe.
+    """
+    found = {name: limit for name in _LIMITS if (limit := getattr(stated, name)) is not None}
+    lower = {name: limit for name, limit in found.items() if limit < getattr(card, name) or not card.known}
+    return _apply_layer(card, lower, "overflow error")
 
 
 def packaged_cards() -> Mapping[str, ModelCard]:
@@ -240,20 +204,6 @@ def _consistent_limits(card: ModelCard, window: int | None, max_input: int | Non
     if max_input is None:
         return window, window - reserved if reserved < window else window
     return max(window, max_input), max_input
-
-
-def _stated_limits(limits: ModelLimits) -> dict[str, int]:
-    return {name: limit for name in _LIMITS if (limit := getattr(limits, name)) is not None}
-
-
-def _lower_limits(card: ModelCard, learned: ModelLimits) -> dict[str, int]:
-    return {
-        name: limit for name, limit in _stated_limits(learned).items() if limit < getattr(card, name) or not card.known
-    }
-
-
-def _minimum(before: int | None, now: int | None) -> int | None:
-    return min((limit for limit in (before, now) if limit is not None), default=None)
 
 
 def _check_override(name: str, override: Mapping[str, Any]) -> Mapping[str, Any]:

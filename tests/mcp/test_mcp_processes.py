@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import anyio
 import apsw
@@ -78,6 +80,39 @@ def test_standard_output_carries_the_protocol_and_nothing_else_and_a_reader_stor
     assert str(tmp_path) not in json.dumps(told)
     with opened(store) as session:
         assert len(session) == 1
+
+
+def test_a_message_without_an_end_ends_the_server_with_an_error_and_memory_stays_bounded(tmp_path):
+    store, limit, space = tmp_path / "transcript.db", 50_000, 3 << 30
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}}
+    with subprocess.Popen(
+        [PROGRAM, "--store", str(store), "mcp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, "RECTO_GATEWAY__BODY_BYTES": str(limit)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (space, space)),  # noqa: PLW1509  # no threads here
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = [
+            spoken(1, "initialize", **hello),
+            *(spoken(None, "notifications/initialized", padding="x" * 30_000) for _ in range(10)),
+            spoken(2, "tools/list", padding="x" * (limit - 200)),
+        ]
+        process.stdin.write("\n".join(lines) + "\n")
+        process.stdin.flush()
+        assert [json.loads(process.stdout.readline())["id"] for _ in range(2)] == [1, 2]
+        with suppress(BrokenPipeError):
+            while process.poll() is None:
+                process.stdin.write("\0" * 100_000)
+                process.stdin.flush()
+        assert process.wait(SECONDS) not in (0, 137)
+        says = process.stderr.read()
+    assert "the limit is 50,000; raise 'gateway.body_bytes'" in says
+    assert "Traceback" not in says
 
 
 def test_a_cancelled_call_is_forgotten_and_the_next_one_answered(tmp_path):

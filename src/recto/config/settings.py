@@ -623,7 +623,7 @@ class GatewaySettings:
     """Upstreams by name: `{main: {url: https://api.openai.com/v1, wire: openai.responses, key_env: OPENAI_API_KEY,
     models: [gpt-*]}}`. None: the embedded model."""
     body_bytes: int = 32 * 1024 * 1024
-    """Largest request body, after decompression."""
+    """Largest request body, after decompression, and largest message of an MCP client on standard input."""
     upload_bytes: int = 512 * 1024 * 1024
     """Largest body that is passed on to an upstream while it arrives: a file, audio or an image."""
     depth: int = 128

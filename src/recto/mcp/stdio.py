@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import io
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
@@ -20,6 +24,7 @@ from recto.config import Settings
 from recto.config.factory import make_importer, make_indexer, open_session, open_store
 from recto.engine.session import Session
 from recto.engine.threads import Namespace, Thread
+from recto.errors import TooLarge
 from recto.mcp._threads import make_thread_server
 from recto.mcp.context import SURFACE, McpContext
 from recto.mcp.server import make_server
@@ -36,14 +41,15 @@ def serve(settings: Settings, *, read_only: bool = False) -> None:
     """Serve until the client closes its end."""
     with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
         context = local_context(settings, store, indexer, may_change=not read_only)
-        asyncio.run(_run(make_server(lambda _: context)))
+        asyncio.run(_run(make_server(lambda _: context), settings.gateway.body_bytes))
 
 
 def serve_threads(settings: Settings, namespace: Namespace, file_of: FileOf, *, read_only: bool = False) -> None:
     """Serve Codex's own calls until it closes its end; `file_of` finds the file in which it keeps a thread."""
     with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
         threads = LocalThreads(settings, store, indexer, file_of, may_change=not read_only)
-        asyncio.run(_run(make_thread_server(namespace, threads.open, may_change=not read_only)))
+        server = make_thread_server(namespace, threads.open, may_change=not read_only)
+        asyncio.run(_run(server, settings.gateway.body_bytes))
 
 
 class LocalThreads:
@@ -105,9 +111,43 @@ def local_context(settings: Settings, store: TranscriptStore, indexer: Indexer, 
     )
 
 
-async def _run(server: Server[Any]) -> None:
-    async with stdio_server() as (reader, writer):
-        await server.run(reader, writer, server.create_initialization_options())
+class BoundedLines(io.BufferedIOBase):
+    """Standard input, whose lines have a largest size: the SDK reads a line whole, however long it is."""
+
+    def __init__(self, descriptor: int, max_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._max_bytes = max_bytes
+        self._size = 0
+        """Bytes of the line that is being read."""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Reads what has arrived. Raises `TooLarge` once a line is above the limit."""
+        chunk = os.read(self._descriptor, size if size > 0 else io.DEFAULT_BUFFER_SIZE)
+        sizes = [len(line) for line in chunk.split(b"\n")]
+        sizes[0] += self._size
+        self._size = sizes[-1]
+        if max(sizes) > self._max_bytes:
+            raise TooLarge("a message of the MCP client in bytes", max(sizes), self._max_bytes, "gateway.body_bytes")
+        return chunk
+
+
+async def _run(server: Server[Any], max_bytes: int) -> None:
+    lines = cast("BinaryIO", BoundedLines(sys.stdin.fileno(), max_bytes))
+    stdin = anyio.wrap_file(io.TextIOWrapper(lines, encoding="utf-8", errors="replace"))
+    try:
+        async with stdio_server(stdin) as (reader, writer):
+            await server.run(reader, writer, server.create_initialization_options())
+    except BaseExceptionGroup as group:
+        found: BaseException | None = group.subgroup(TooLarge)
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        if found is None:
+            raise
+        raise found from None
 
 
 def _user() -> str:

@@ -277,6 +277,24 @@ def test_a_closed_pipe_is_no_finding(tmp_path, command):
         assert (program.stderr.read(), program.wait()) == (b"", 0)
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["session", "--help"], ["session", "ls", "--help"]])
+def test_help_into_a_pipe_that_is_closed_is_no_error(tmp_path, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [RECTO, *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+            env={**os.environ, "HOME": str(tmp_path)},
+            cwd=tmp_path,
+        )
+    finally:
+        os.close(writer)
+    assert (done.stderr, done.returncode) == (b"", 0)
+
+
 def test_an_unknown_model_is_one_line_without_a_place_in_the_code(tmp_path):
     (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hello"}]')
     command = [RECTO, "import", "chat.json", "--model", "gtp-4o"]

@@ -44,6 +44,23 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401  # as click's
+    ) -> click.Context:
+        """Reads the arguments; `--help` and `--version` print here.
+
+        Raises:
+            ReaderGone: Standard output is a pipe that was closed. Click would end the program with the code 1 there.
+        """
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401  # as click's
         """Runs a command.
 

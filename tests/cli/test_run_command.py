@@ -18,9 +18,10 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 from recto.cli._agents import AGENTS, LaunchContext, launch, own_origins
 
 GATEWAY = "http://127.0.0.1:7000"
+QUESTION = {"role": "user", "content": "Is the crane in order?"}
 ASKS = """
 import json, os, sys, urllib.request
-body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "Is the crane in order?"}]}).encode()
+body = json.dumps({"model": "gpt-4o", "messages": json.loads(sys.argv[1])}).encode()
 headers = {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
 request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", data=body, headers=headers)
 print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
@@ -140,16 +141,35 @@ def upstream():
         yield made
 
 
-def test_a_program_runs_with_its_own_key_its_exit_code_is_kept_and_its_history_is_stored(tmp_path, upstream):
+def asked_in_a_run(folder: Path, upstream: ScriptedUpstream, *said: dict[str, str]) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "OPENAI_BASE_URL": f"{upstream.url}/v1", "OPENAI_API_KEY": "sk-own", "NO_PROXY": "*"}
-    done = subprocess.run(
-        recto(tmp_path, "run", "--", sys.executable, "-c", ASKS),
+    return subprocess.run(
+        recto(folder, "run", "--", sys.executable, "-c", ASKS, json.dumps(said)),
         env=environ,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=False,
     )
+
+
+def test_a_session_of_which_a_run_only_made_a_branch_is_not_listed_at_its_end(tmp_path, upstream):
+    asked_in_a_run(tmp_path, upstream, QUESTION)
+    told = [QUESTION, {"role": "assistant", "content": "It is in order."}]
+    runs = [
+        asked_in_a_run(tmp_path, upstream, *told, {"role": "user", "content": question})
+        for question in ("Since when?", "Who says so?")
+    ]
+    parent, branch = (run.stderr.splitlines()[1:] for run in runs)
+    assert len(parent) == len(branch) == 1
+    assert parent[0].split()[-1] != branch[0].split()[-1]
+    key = parent[0].split()[-1]
+    shown = called_at(tmp_path, "--store", str(tmp_path / "a.db"), "session", "show", key)
+    assert branch[0].split()[-1] in shown  # the parent notes its branch
+
+
+def test_a_program_runs_with_its_own_key_its_exit_code_is_kept_and_its_history_is_stored(tmp_path, upstream):
+    done = asked_in_a_run(tmp_path, upstream, QUESTION)
     assert (done.stdout.strip(), done.returncode) == ("It is in order.", 7), done.stderr
     assert upstream.asked[0].headers["authorization"] == "Bearer sk-own"
     page, session = done.stderr.splitlines()

@@ -26,13 +26,17 @@ from recto.cli.console import err, safe
 from recto.cli.serve import LISTENS, PAGE
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, open_store
+from recto.engine.fork import BRANCH
 from recto.errors import SettingsError, StoreError
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import list_sessions
 
 _STOP_SECONDS = 20.0
 """How long the gateway may take to finish what it has begun."""
 _MAX_LISTED = 3
 """Sessions that are named at the end."""
+_MAX_FORKS = 100
+"""Entries of a session that are read to see whether it was only forked."""
 _PROGRAMS = {"claude": "claude-code", "qwen": "qwen-code", "gemini": "gemini-cli", "mini": "mini-swe-agent"}
 """Agents whose commands have other names."""
 _NOT_FOUND = 127
@@ -210,11 +214,18 @@ def _codex_login(environ: Mapping[str, str]) -> str:
 
 def _print_sessions(settings: Settings, began: int) -> None:
     with suppress(StoreError, SettingsError), closing(open_store(settings, create=False)) as store:
-        changed = [summary for summary in list_sessions(store, "", 1_000) if summary.last_ts >= began]
+        recent = [summary for summary in list_sessions(store, "", 1_000) if summary.last_ts >= began]
+        changed = [summary for summary in recent if not _was_only_forked(store, summary.session, began)]
         for summary in changed[:_MAX_LISTED]:
             _print(f"Recto: {summary.session}, {summary.entries} entries; recto session show {summary.session}")
         if len(changed) > _MAX_LISTED:
             _print(f"Recto: {len(changed) - _MAX_LISTED} more sessions; recto session ls")
+
+
+def _was_only_forked(store: TranscriptStore, session: str, began: int) -> bool:
+    """Whether all that a session got since then are notes that others were forked from it."""
+    recent = [entry for entry in store.tail(session, _MAX_FORKS) if entry.ts >= began]
+    return bool(recent) and all(entry.kind == BRANCH and b'"to"' in entry.content for entry in recent)
 
 
 def _print(text: str) -> None:

@@ -12,7 +12,7 @@ from tests.context.real_messages import count, lines_of, sessions
 from recto.context.facts.files import render_files, track_files
 from recto.context.facts.types import MessageView, ToolCall, WorkedFile
 
-ROOT = "/home/ada/engine"
+ROOT = "/srv/engine"
 
 
 def calls(seq, tool, **arguments):

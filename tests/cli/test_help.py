@@ -7,7 +7,7 @@ import pytest
 from tests.cli.calling import called_at
 
 from recto.cli.main import COMMANDS, SECTIONS, recto
-from recto.cli.session import SESSION_COMMANDS
+from recto.cli.session_group import SESSION_COMMANDS
 from recto.lab.commands.group import LAB_COMMANDS
 
 MAX_LINE = 60

@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("recto.cli.checkpoint", "Show the first page of a new window for a session."),
     "run": ("recto.cli.run", "Run an agent with its prompts inside the window."),
     "serve": ("recto.cli.serve", "Start the gateway; point a client's base_url at it."),
-    "session": ("recto.cli.session", "List, show, export, fork, rename or erase sessions."),
+    "session": ("recto.cli.session_group", "List, show, export, fork, rename or erase sessions."),
     "store": ("recto.cli.store", "Copy, upgrade, grant access to a store; erase a tenant."),
     "trust": ("recto.cli.trust", "Trust the settings file of a working folder."),
     "tui": ("recto.cli.tui", "Open the full-screen interface."),

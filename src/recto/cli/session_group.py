@@ -1,4 +1,4 @@
-"""`recto session`: everything that is done to a session as a whole."""
+"""The group `recto session`: which module holds each of its commands."""
 
 from __future__ import annotations
 

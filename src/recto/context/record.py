@@ -54,7 +54,7 @@ _NAME = lazy_re(
 Neither durations (`0.004s`) nor the dots of a test runner.
 """
 
-_CHARS_PER_TOKEN = 4
+_CHARS_PER_TOKEN = 3
 """Characters of names for each free token that are tried first: mostly more than fit."""
 
 _NUMBER = lazy_re(r"\d+")

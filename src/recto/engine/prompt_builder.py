@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import compress, count, islice
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from recto.context.facts.types import MessageView, MessageViewReader, command_in, looks_like_output
@@ -904,8 +904,10 @@ class PromptBuilder:
         for kind, note in kinds:
             if note is not None:
                 raw = _note_message(note.text, order.wire)
-                back = next(compress(count(1), map(raw.__eq__, reversed(messages))), 0)
-                cost = costs[-back] if back else note.tokens
+                try:
+                    cost = costs[messages.index(raw)]
+                except ValueError:
+                    cost = note.tokens
                 found[note.text.strip()] = [PromptPiece(kind=kind, name="", tokens=cost)]
         return found
 

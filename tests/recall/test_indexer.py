@@ -120,6 +120,17 @@ def test_what_is_stored_with_its_words_is_known_to_be_indexed_as_far_as_nothing_
     assert indexer.indexed_through(S) == 5
 
 
+def test_rows_of_a_session_that_is_not_searched_do_not_wait_in_ever_larger_numbers():
+    store, lexicon = MemoryStore(), PorterLexicon()
+    indexer = indexing(store)
+    assert not found(indexer, "number1")
+    for first in range(1, 2001, 8):
+        drafts = [with_row(message(number), lexicon) for number in range(first, first + 8)]
+        indexer.note_stored(S, store.append(S, drafts))
+        assert len(indexer.words._unsealed.known(S).added) < 512
+    assert all(found(indexer, f"number{number}")[0] == number for number in (1, 511, 512, 513, 2000))
+
+
 def test_rows_of_another_lexicon_are_made_again():
     class Other(PorterLexicon):
         name = "other"

@@ -24,6 +24,8 @@ from recto.transcript.protocols import TranscriptStore
 
 _SEGMENT_ROWS = 64
 """Rows that are sorted again when some are added."""
+_MAX_ADDED = 512
+"""Rows from which on they are decoded, though nothing is searched: what is added copies those that wait."""
 _MAX_SEGMENTS = 64
 """Segments from which all rows are decoded together again: only where no process seals."""
 _CACHE_BYTES = 64 * 2**20
@@ -198,6 +200,8 @@ class UnsealedRows:
         if all(entry.kind != MESSAGE or entry.terms.startswith(self._version) for entry in entries):
             rows = [IndexRow(entry.seq, entry.terms) for entry in entries if is_document(entry.terms, self._version)]
             known = known.extended(Head(entries[-1].seq, entries[-1].hash), rows, complete=True)
+            if len(known.added) >= _MAX_ADDED:
+                known = known.decoded()
             self._known.put(session, known, known.size)
 
     def _is_prefix(self, known: Unsealed | None, first: int, head: Head) -> bool:

@@ -73,26 +73,16 @@ def terms_of(row: bytes | None) -> TermSet:
     return np.frombuffer(row, "<u4", (len(row) - HEAD.size) // 5, HEAD.size) if row else _NO_TERMS
 
 
-def shared_terms(sets: Sequence[TermSet], terms: TermSet) -> NDArray[np.intp]:
-    """Return how many of these terms each set has."""
-    flat = np.concatenate([_NO_TERMS, *sets])
-    owners = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
-    return np.bincount(owners[np.isin(flat, terms)], minlength=len(sets))
-
-
-def similarities(
-    left: Sequence[TermSet], right: Sequence[TermSet], *, most: int | None = _MAX_COMPARED
-) -> NDArray[np.float64]:
+def similarities(sets: Sequence[TermSet]) -> NDArray[np.float64]:
     """Return the cosine of every two sets, as a matrix: the share of their terms that two messages have in common.
 
-    Of larger sets the `most` smallest terms are compared; all of them if it is None.
+    Of larger sets a sample is compared.
     """
-    sets = [terms if most is None or len(terms) <= most else np.sort(terms)[:most] for terms in (*left, *right)]
+    sets = [terms if len(terms) <= _MAX_COMPARED else np.sort(terms)[:_MAX_COMPARED] for terms in sets]
     sizes = np.array([len(terms) for terms in sets], np.int64)
     vocabulary, columns = np.unique(np.concatenate([_NO_TERMS, *sets]), return_inverse=True)
     occurs = np.zeros((len(sets), len(vocabulary)), np.float32)
     occurs[np.repeat(np.arange(len(sets)), sizes), columns] = 1
     # Sums of ones are exact in any order, so the result does not depend on how the product is computed.
-    shared = occurs[: len(left)] @ occurs[len(left) :].T
-    cosines: NDArray[np.float64] = shared / np.sqrt(np.maximum(np.outer(sizes[: len(left)], sizes[len(left) :]), 1))
+    cosines: NDArray[np.float64] = (occurs @ occurs.T) / np.sqrt(np.maximum(np.outer(sizes, sizes), 1))
     return cosines

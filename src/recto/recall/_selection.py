@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recto.context.facts.classifier import RELOCATION, clause_supersession_bound, supersession_score
 from recto.context.facts.types import Mark
 from recto.formats import entry_text
-from recto.recall._message_rows import EntryKey, MessageRows, shared_terms, similarities, terms_of
+from recto.recall._message_rows import EntryKey, MessageRows, similarities, terms_of
 from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher
 from recto.recall.term_rows import ROLES, identity_of, role_of, signature_of, text_signature, words_hash
@@ -400,17 +400,20 @@ class Selection:
 
     def _sharing_terms(self, hits: Sequence[Hit], corrections: Sequence[EntryKey]) -> dict[int, list[EntryKey]]:
         """Return, by hit, the corrections that have a term in common with it: others have no common subject."""
-        lexicon = self._messages.lexicon
         self._load(corrections)
-        sets = [terms_of(self._rows.get((hit.session, hit.seq))) for hit in hits]
-        later = [terms_of(self._rows.get(key)) for key in corrections]
-        moved = np.fromiter(lexicon.terms(" ".join(sorted(RELOCATION))), np.uint32)
-        common = similarities(sets, later, most=None) > 0
-        common |= np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
-        return {
-            hit.seq: [corrections[at] for at in np.flatnonzero(row).tolist()]
-            for hit, row in zip(hits, common, strict=True)
-        }
+        moved = self._messages.lexicon.terms(" ".join(RELOCATION)).keys()
+        later = [(key, set(terms_of(self._rows.get(key)).tolist())) for key in corrections]
+        moving = [not terms.isdisjoint(moved) for _, terms in later]
+        likely = {}
+        for hit in hits:
+            own = set(terms_of(self._rows.get((hit.session, hit.seq))).tolist())
+            has_moved = not own.isdisjoint(moved)
+            likely[hit.seq] = [
+                key
+                for (key, terms), moves in zip(later, moving, strict=True)
+                if (has_moved and moves) or not own.isdisjoint(terms)
+            ]
+        return likely
 
 
 def _supersedes(correction: str, hit: Hit) -> bool:
@@ -460,7 +463,7 @@ class _Chosen:
         sets = [terms_of(rows[key]) for key in keys.values()]
         sizes = np.array([len(one) for one in sets], np.intp)
         words = np.array([words_hash(signature_of(rows[key])) for key in keys.values()], np.intp)
-        self._similarity = similarities(sets, sets)
+        self._similarity = similarities(sets)
         is_short = sizes <= _MAX_SHORT_TERMS
         alike = (self._similarity >= _SIMILAR_FORM) & is_short & is_short[:, None]
         is_long = sizes >= _MIN_NEARLY_SAME_TERMS

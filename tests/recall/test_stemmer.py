@@ -112,6 +112,15 @@ def test_no_text_is_refused_and_a_fresh_lexicon_agrees(text):
     assert LEXICON.terms(text) == PorterLexicon().terms(text)
 
 
+TEXTS = ["Die Rechnung der Spedition ist bezahlt", "who am I", "the invoice is paid", "猫が好き", "", "src/app.py " * 3]
+
+
+@given(st.lists(st.sampled_from(TEXTS) | st.text(), max_size=5))
+def test_the_terms_of_several_texts_are_those_of_each(texts):
+    for lexicon in (PorterLexicon(), LEXICON):
+        assert lexicon.distinct(texts) == [frozenset(PorterLexicon().terms(text)) for text in texts]
+
+
 def test_the_terms_are_those_of_the_lane_they_are_kept_in():
     assert LEXICON.name == "porter/2"
     # CRC-32 of the stem: stored in indexes, so it must not change under this name.

@@ -196,7 +196,8 @@ def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Exce
         session, seq = parse_pointer(pointer)
         entry = next(iter(window.store.read(session, seq, seq)), None) if reach.contains(session) else None
         if entry is not None:
-            yield Excerpt(pointer, entry.role, entry.ts, excerpt(entry_text(entry), lambda _: 0.0, max(share, 80)))
+            text = excerpt(entry_text(entry), lambda pieces: [0.0] * len(pieces), max(share, 80))
+            yield Excerpt(pointer, entry.role, entry.ts, text)
 
 
 def _with_recorded_cost(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from recto.text.identifiers import clip_middle
 from recto.transcript.entries import MESSAGE, Entry, is_hidden
@@ -25,6 +25,9 @@ _PIECE_CHARACTERS = 240
 """Size of the pieces an excerpt is made of: a sentence or two."""
 _MAX_HEADING = 160
 _GAP = "…"
+
+Relevance: TypeAlias = Callable[[Sequence[str]], Sequence[float]]
+"""Returns how relevant each of some pieces of a text is."""
 
 
 def passages(text: str, size: int = 1000, limit: int = 8) -> list[str]:
@@ -61,7 +64,7 @@ def _split(text: str, size: int, level: int = 0) -> Iterator[str]:
         yield from _split(text[start:end], size, level + 1)
 
 
-def excerpt(text: str, relevance: Callable[[str], float], limit: int) -> str:
+def excerpt(text: str, relevance: Relevance, limit: int) -> str:
     """Return the most relevant pieces of a text in their order, in at most `limit` characters; a short text unchanged.
 
     A short first line is always included: it tends to name the speaker or the subject. Pieces of zero relevance are
@@ -72,7 +75,7 @@ def excerpt(text: str, relevance: Callable[[str], float], limit: int) -> str:
     if limit < 4 * len(_GAP):
         return text[: max(limit, 0)]
     pieces = _pieces(clip_middle(text, _MAX_EXCERPT_SOURCE), limit)
-    scores = [relevance(piece) for piece in pieces]
+    scores = relevance(pieces)
     first_line = 0 < len(pieces[0].strip()) <= min(_MAX_HEADING, limit // 3) and pieces[0].endswith("\n")
     ranked = sorted(range(len(pieces)), key=lambda place: (not (first_line and place == 0), -scores[place], place))
     chosen, available = set[int](), limit - 2 * len(_GAP)

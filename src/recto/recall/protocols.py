@@ -145,6 +145,10 @@ class Lexicon(Protocol):
         """Count each term by its 32-bit hash. Never raises."""
         ...
 
+    def distinct(self, texts: Sequence[str]) -> list[frozenset[int]]:
+        """Return the terms of each of some texts. Quicker than `terms` of one after the other."""
+        ...
+
     def sequence(self, text: str) -> Sequence[int]:
         """Return the terms in text order."""
         ...

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from recto.errors import InputError, RectoError
 from recto.formats import entry_text
 from recto.recall._message_rows import EntryKey
 from recto.recall._selection import MessageReader, Selection
-from recto.recall.documents import excerpt
+from recto.recall.documents import Relevance, excerpt
 from recto.recall.gate import SPARE_TOKENS, least_relevance, relevant_hits
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
@@ -51,7 +51,7 @@ _MIN_EXCERPT_CHARACTERS = 60
 _CHARACTERS_PER_TOKEN = 4
 """First estimate for cutting excerpts; the result is counted exactly."""
 _MAX_SENTENCES = 8192
-"""Sentences whose terms are kept; each has at most 240 characters."""
+"""Sentences whose terms are kept, about; each has at most 240 characters."""
 _MIN_REPEATED_TERMS = 2
 """Names and numbers of a recalled text that an answer must repeat to count as using it."""
 
@@ -97,9 +97,8 @@ class RecallService:
         self._messages = MessageReader(searcher, authority)
         self._goal: tuple[str, Matrix] | None = None
         """The last goal that was compared with messages, and its vector."""
-        lexicon = searcher.indexer.lexicon
-        # The same messages are quoted for many questions, so the terms of their sentences are kept.
-        self._terms_of = lru_cache(_MAX_SENTENCES)(lambda sentence: frozenset(lexicon.terms(sentence)))
+        self._sentence_terms: dict[str, frozenset[int]] = {}
+        """The same messages are quoted for many questions, so the terms of their sentences are kept."""
 
     @property
     def indexer(self) -> Indexer:
@@ -436,19 +435,25 @@ class RecallService:
         question = next(iter(self._questions_of([hit]).values()), None)
         return _naming_source(hit, self._excerpts(hit, question, characters, self._relevance_to(query)))
 
-    def _relevance_to(self, query: str) -> Callable[[str], float]:
-        """Return a function that counts the terms a sentence shares with the query."""
+    def _relevance_to(self, query: str) -> Relevance:
+        """Return a function that counts the terms that sentences share with the query."""
         query_terms = frozenset(self.indexer.lexicon.terms(query))
-        return lambda sentence: float(len(query_terms & self._terms_of(sentence)))
+        return lambda sentences: [float(len(query_terms & terms)) for terms in self._terms_of(sentences)]
+
+    def _terms_of(self, sentences: Sequence[str]) -> list[frozenset[int]]:
+        if len(self._sentence_terms) > _MAX_SENTENCES:
+            self._sentence_terms = {}
+        known = self._sentence_terms
+        if missing := [sentence for sentence in sentences if sentence not in known]:
+            known.update(zip(missing, self.indexer.lexicon.distinct(missing), strict=True))
+        return [known[sentence] for sentence in sentences]
 
     def _questions_of(self, hits: Sequence[Hit]) -> dict[EntryKey, Entry]:
         """Read the questions that hits answer."""
         keys = [(hit.session, hit.context[0]) for hit in hits if hit.role != "user" and hit.context]
         return self._messages.read(keys) if keys else {}
 
-    def _excerpts(
-        self, hit: Hit, question: Entry | None, characters: int, relevance: Callable[[str], float]
-    ) -> list[Excerpt]:
+    def _excerpts(self, hit: Hit, question: Entry | None, characters: int, relevance: Relevance) -> list[Excerpt]:
         """Return the hit, preceded by a short excerpt of the question it answers."""
         note = hit.note
         if hit.superseded_by is not None:
@@ -481,7 +486,7 @@ class _Quoting:
 
     def __init__(
         self,
-        relevance: Callable[[str], float],
+        relevance: Relevance,
         questions: Mapping[EntryKey, Entry],
         count: Callable[[str], int],
         *,

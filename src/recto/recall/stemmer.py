@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import apsw
 
-from recto.text.analyzer import chunk_counts, words_of
+from recto.text.analyzer import chunk_counts, chunks_of, words_of
 from recto.text.lazy_re import lazy_re
 
 if TYPE_CHECKING:
@@ -275,6 +275,20 @@ class PorterLexicon:
             for term in terms:
                 term_counts[term] = count_of(term, 0) + count
         return term_counts or dict(Counter(self._terms_of(words_of(text))))
+
+    def distinct(self, texts: Sequence[str]) -> list[frozenset[int]]:
+        """Return the terms of each of some texts. Words that are new in them are stemmed at once."""
+        chunked = [dict.fromkeys(chunks_of(text)) for text in texts]
+        known, chunks = self._chunks.get((), {}), set[str]().union(*chunked)
+        unknown = [chunk for chunk in chunks if chunk not in known]
+        learned = self._learn_chunks(unknown, ()) if unknown else {}
+        terms = {chunk: learned[chunk] if chunk in learned else known[chunk] for chunk in chunks}
+        return [
+            # A text in another language has more terms, and one of stop words alone has those.
+            (_EVIDENCE.isdisjoint(islice(own, _SAMPLE)) and frozenset(chain.from_iterable(map(terms.__getitem__, own))))
+            or frozenset(self.terms(text))
+            for text, own in zip(texts, chunked, strict=True)
+        ]
 
     def sequence(self, text: str) -> list[int]:
         """Return the terms of English stems in text order, without English stop words."""

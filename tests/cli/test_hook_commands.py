@@ -195,26 +195,44 @@ def test_nothing_is_quoted_twice_in_a_session_nor_is_a_quotation_quoted(home):
     assert quoted(session_id="a third").count("5433") == text.count("5433")
 
 
-def test_a_prompt_loads_nothing_that_a_search_of_words_does_not_need(home):
-    called_at(home, "--store", "agent.db", "import", str(rollout(home)))
-    about = told("UserPromptSubmit", None, session_id="new", prompt="Which port does the database use?")
-    heavy = "rich yaml splintr tiktoken tokenizers onnxruntime recto.models.embedders recto.engine.projection asyncio"
+def hook_that_lists(heavy: str, event: str, text: str) -> subprocess.CompletedProcess[str]:
+    """Calls a hook in a process of its own; at its end it says which of these modules it has loaded."""
     program = (
         "import atexit, sys\n"
         f"atexit.register(lambda: print([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr))\n"
-        "sys.argv = ['recto', '--store', 'agent.db', 'hook', 'claude-code', 'UserPromptSubmit']\n"
+        f"sys.argv = ['recto', '--store', 'agent.db', 'hook', 'claude-code', {event!r}]\n"
         "from recto.cli.main import main; main()"
     )
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", program],
-        input=about,
+        input=text,
         env={name: value for name, value in os.environ.items() if not name.startswith("RECTO_")},
         capture_output=True,
         text=True,
         check=True,
     )
+
+
+def test_a_prompt_loads_nothing_that_a_search_of_words_does_not_need(home):
+    called_at(home, "--store", "agent.db", "import", str(rollout(home)))
+    about = told("UserPromptSubmit", None, session_id="new", prompt="Which port does the database use?")
+    heavy = "rich yaml splintr tiktoken tokenizers onnxruntime recto.models.embedders recto.engine.projection asyncio"
+    done = hook_that_lists(heavy, "UserPromptSubmit", about)
     assert "5433" in done.stdout
     assert done.stderr == "[]\n"
+
+
+def test_a_hook_that_searches_nothing_does_not_load_numpy(transcript):
+    for event, more in {
+        "Stop": {},
+        "UserPromptSubmit": {"prompt": "Which port does the database use?"},
+        "PreCompact": {"trigger": "auto"},
+        "SessionStart": {"source": "compact"},
+    }.items():
+        done = hook_that_lists("numpy", event, told(event, transcript, **more))
+        assert done.stderr == "[]\n", event
+    done = hook_that_lists("numpy", "UserPromptSubmit", told("UserPromptSubmit", transcript, prompt="What was done?"))
+    assert done.stderr == "['numpy']\n", "after a compaction its own history is searched"
 
 
 @pytest.mark.parametrize("agent", EVENTS)

@@ -200,8 +200,6 @@ def _handoff(session: str, settings: Settings, store: TranscriptStore) -> str:
 
 
 def _recalled(hook: HookInput, settings: Settings, store: TranscriptStore) -> str:
-    from recto.adapters.coding_agents import recall_for_prompt  # noqa: PLC0415  # the index takes a while to load
-
     return recall_for_prompt(
         hook.prompt,
         session=hook.session,
@@ -377,14 +375,15 @@ def recall_for_prompt(
     source = (
         begun if begun.project and begun.contains(SessionSource(project=project)) else SessionSource(project=project)
     )
-    if not sources.matching(source) - {key} and not view.head(key).seq:
-        return ""
+    compacted = _compacted_through(view, key)
+    if not sources.matching(source) - {key} and not compacted:
+        return ""  # all there is to search is in the agent's window; the index, and numpy with it, need not be loaded
     with closing(make_indexer(settings, store, words_only=True)) as indexer:
         injection, _ = make_recall(settings, store, key, indexer).build_injection(
             Query(text=prompt[:_MAX_PROMPT_CHARACTERS], now=SystemClock().now(), source=source),
             budget=_RECALL_TOKENS,
             count=plain_estimate,
-            hidden=range(_compacted_through(view, key) + 1, view.head(key).seq + 1),
+            hidden=range(compacted + 1, view.head(key).seq + 1),
             skips=_quoted_in(transcript),
         )
     return injection.text if injection else ""

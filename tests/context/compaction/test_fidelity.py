@@ -220,6 +220,23 @@ def test_evidence_of_earlier_generations_counts_and_is_bounded():
     assert found.entities < 0.5
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "<!--\nsrc/mill.py\n-->",
+        "See <!-- the rest:\nsrc/mill.py, line 4812\n--> it.",
+        "&lt;!--\nsrc/mill.py\n--&gt;",
+        "&#60;!--\nsrc/mill.py\n-->",
+    ],
+)
+def test_a_name_in_a_comment_of_several_lines_is_lost(hidden):
+    names = {"src/mill.py": 1.0, "src/saw.py": 1.0}
+    for text, beside in ((f"- src/saw.py\n{hidden}", ""), ("- src/saw.py", f"{hidden}\n- done")):
+        found = measure_fidelity(text, [], names, beside=beside)
+        assert (found.entities, found.missing_entities) == (0.5, ("src/mill.py",))
+    assert measure_fidelity("<!-- a comment\nsrc/mill.py\nsrc/saw.py", [], names).entities == 1.0, "it has no end"
+
+
 def test_what_is_shown_beside_a_text_is_not_lost():
     kept, lost = "Never push to main.", "Always sign commits."
     facts = extract_facts([MessageView(seq=1, role="user", text=kept), MessageView(seq=2, role="user", text=lost)])

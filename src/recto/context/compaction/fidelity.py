@@ -49,6 +49,8 @@ _MAX_MISSING_NAMES = 40
 """Missing names and sentences that are reported."""
 _MAX_EVIDENCE, _AGED = 120, 0.8
 """Entities that are kept over generations, and what is left of their weight after each."""
+_COMMENT = lazy_re(r"<!--|&(?:lt|#)", re.IGNORECASE)
+"""Where a comment, also an escaped one, may begin: nothing in its lines is visible."""
 _MAX_ANSWER_CHARS = 2_000
 _JUDGE_SECONDS = 60.0
 
@@ -150,7 +152,7 @@ def measure_fidelity(
     folded = FoldedText(text, beside)
     lost = facts_not_in(open_facts, folded)
     fact_share = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in open_facts))
-    index = EntityIndex((*text.splitlines(), *beside.splitlines()))
+    index = EntityIndex((*_readable_pieces(text), *_readable_pieces(beside)))
     absent = [name for name in entities if not index.has(name, _kind(name))]
     entity_share = _share(sum(entities[name] for name in absent), sum(entities.values()))
     unsaid = [sentence for sentence in said if sentence not in folded]
@@ -166,6 +168,11 @@ def measure_fidelity(
         missing_sentences=tuple(unsaid[::-1][:_MAX_MISSING_NAMES]),
         missing_entities=tuple(heaviest),
     )
+
+
+def _readable_pieces(text: str) -> Sequence[str]:
+    """The lines of a text, whose names are remembered; the whole text if a comment may hide several lines at once."""
+    return (text,) if _COMMENT.search(text) else text.splitlines()
 
 
 def _share(lost: float, total: float) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -379,6 +381,23 @@ def test_a_touch_without_a_change_is_no_drift(place):
     then = look.examine(["tax.py"])
     (place / "tax.py").write_text("rate = 7\n")
     assert drift_of(then, look.examine(["tax.py"])) == ()
+
+
+def test_a_git_that_hangs_is_waited_for_once(place, tmp_path, monkeypatch):
+    programs, started = tmp_path / "programs", tmp_path / "started"
+    programs.mkdir()
+    program = programs / "git"
+    program.write_text(f"#!/bin/sh\ntail -f /dev/null &\necho $! >> {started}\nwait\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    look = EnvironmentProbe(directory=str(place), seconds=1)
+    try:
+        found = [look.examine(["tax.py"]) for _ in range(2)]
+        assert [(one.branch, one.dirty) for one in found] == [("main", ())] * 2
+        assert len(started.read_text().split()) == 1
+    finally:
+        for process in started.read_text().split():
+            os.kill(int(process), signal.SIGKILL)
 
 
 def test_only_hosts_that_the_settings_allow_are_asked(place):

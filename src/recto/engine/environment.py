@@ -17,7 +17,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from recto.continuity.checkpoints.builder import address_in
@@ -50,6 +50,8 @@ class EnvironmentProbe:
     """Time-out of git."""
     connect_seconds: float = 0.25
     """Time-out of a connection to a service."""
+    _slow: set[Path] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Repositories in which git timed out. It is not started there again, or every checkpoint would wait for it."""
 
     def examine(self, paths: Iterable[str] = (), services: Iterable[str] = ()) -> Environment:
         """Return the current environment."""
@@ -82,7 +84,7 @@ class EnvironmentProbe:
         except (OSError, ValueError, RuntimeError):  # a name that is no path, links that lead in circles
             return "", "", ()
         program = _program("git", found.top)
-        if program is None:
+        if program is None or found.top in self._slow:
             return branch[:300], head, ()
         try:
             with tempfile.TemporaryDirectory(prefix="recto-git-") as folder:
@@ -97,6 +99,9 @@ class EnvironmentProbe:
                     env=_git_environ(found, folder),
                     check=False,
                 )
+        except subprocess.TimeoutExpired:
+            self._slow.add(found.top)
+            return branch[:300], head, ()
         except (OSError, subprocess.SubprocessError, ValueError):
             return branch[:300], head, ()
         return branch[:300], head, _dirty_files(done.stdout[:_MAX_GIT_OUTPUT]) if done.returncode == 0 else ()
@@ -202,15 +207,15 @@ def _program(name: str, top: Path) -> str | None:
 def _dirty_files(output: bytes) -> tuple[str, ...]:
     dirty: list[str] = []
     fields = iter(output.decode("utf-8", "replace").split("\0"))
-    for field in fields:
-        match field[:2]:
+    for line in fields:
+        match line[:2]:
             case "1 ":
-                dirty.append(field.split(" ", 8)[-1])
+                dirty.append(line.split(" ", 8)[-1])
             case "2 ":
-                dirty.append(field.split(" ", 9)[-1])
+                dirty.append(line.split(" ", 9)[-1])
                 next(fields, "")  # the previous name
             case "u ":
-                dirty.append(field.split(" ", 10)[-1])
+                dirty.append(line.split(" ", 10)[-1])
     return tuple(path[:500] for path in sorted(dirty)[:_MAX_DIRTY])
 
 

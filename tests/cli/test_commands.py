@@ -90,13 +90,23 @@ def test_a_file_goes_in_is_listed_shown_verified_and_comes_out(here):
     assert "3 entries (3 new) into agent:me:main" in run("import", "chat.json", "--session", "agent:me:main").stdout
     assert "agent:me:main" in run("session", "ls").stdout
     assert "What is 6 x 7?" in run("session", "show", "agent:me:main").stdout
-    assert "4 entries in 1 sessions: all as stored" in run("verify").stdout
+    assert "4 entries in 1 session: all as stored" in run("verify").stdout
     out = run("session", "export", "agent:me:main", "--as", "original").stdout
     assert out == (here / "chat.json").read_text()
     run("session", "export", "agent:me:main", "-o", "out.jsonl")
     assert (here / "out.jsonl").read_bytes().startswith(b'{"recto": 1')
     run("--store", "second.db", "import", "out.jsonl")
     run("--store", "second.db", "verify")
+
+
+def test_a_context_without_a_model_says_what_its_window_is_taken_to_be_and_how_to_name_one(here, monkeypatch):
+    monkeypatch.delenv("RECTO_MODEL")
+    run("import", "chat.json", "--session", "agent:default:main", "--model", "gpt-4o")
+    hint = "no model is named, so its window is taken to be 8,192 tokens; use --model, or set 'model'"
+    for command in ("list", "detail"):
+        assert " ".join(run("context", command).stderr.split()) == hint
+        assert run("context", command, "--model", "gpt-4o").stderr == ""
+        assert run("context", command, "--json").stderr == ""
 
 
 def test_programs_get_json(here):

@@ -11,7 +11,7 @@ from rich.text import Text
 from recto.cli._common import session_option
 from recto.cli.compact import open_existing_session, print_compression
 from recto.cli.completion import complete_models
-from recto.cli.console import format_time, one_line, out, print_json, safe
+from recto.cli.console import err, format_time, one_line, out, print_json, safe
 from recto.config import Settings
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import PIECES, PieceKind, PromptPiece, PromptRun, ReliefCandidates, Report, TokenHolder
@@ -84,6 +84,10 @@ def _show(
         else:
             print_list(report)
             print_waiting(opened.checkpoints.waiting())
+        if not report.model and not as_json:
+            window = f"{opened.window.budget.window:,}"
+            hint = f"no model is named, so its window is taken to be {window} tokens; use --model, or set 'model'"
+            err.print(hint, highlight=False, soft_wrap=True)
 
 
 def print_waiting(checkpoint: Checkpoint | None) -> None:

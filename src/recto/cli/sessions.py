@@ -146,7 +146,8 @@ def verify_command(
             where = f"{finding.session or 'the store'}" + (f", entry {finding.seq}" if finding.seq else "")
             out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(finding.problem)))
         verdict = "all as stored" if result.ok else f"{len(result.findings)} found"
-        out.print(f"{result.entries:,} entries in {result.sessions:,} sessions: {verdict}")
+        sessions = "session" if result.sessions == 1 else "sessions"
+        out.print(f"{result.entries:,} entries in {result.sessions:,} {sessions}: {verdict}")
         if is_forward:
             out.print(
                 f"{len(result.behind):,} of the heads kept beside the store were older; they are up to date again"

@@ -350,6 +350,12 @@ def test_watching_imports_what_changed_and_nothing_twice(home):
     assert "new entries" not in called_at(home, "watch", "--once", "--yes")
 
 
+def test_where_there_are_no_sessions_a_look_asks_nothing_and_watching_asks_about_those_that_come(tmp_path):
+    assert "No sessions of coding agents were found" in called_at(tmp_path, "watch", "--once")
+    shown = called_at(tmp_path, "watch", typed="n\n", code=130)
+    assert "Import the sessions that come into" in shown
+
+
 def test_watching_is_never_begun_silently(home):
     called_at(home, "watch", "--once", typed="n\n", code=130)
     assert not (home / ".recto" / "transcript.db").exists()

@@ -28,6 +28,8 @@ from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import list_sessions
 from recto.transcript.sources import SessionSource
 
+NOTHING_FOUND = "No sessions of coding agents were found on this machine."
+
 
 @click.command("import")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -142,7 +144,7 @@ def _import_discovered(
     print_found(found)
     readable = [file for files in found for file in files.files]
     if not readable:
-        err.print("No sessions of coding agents were found on this machine.", markup=False)
+        err.print(NOTHING_FOUND, markup=False)
         return
     if not yes:
         what = f"what is of {policy.project}" if policy.project else f"{len(readable):,} files"

@@ -11,7 +11,7 @@ import click
 
 from recto.adapters.agent_files import AgentFileWatch, AgentImport, find_agent_files
 from recto.cli.console import err, format_time, out, safe
-from recto.cli.import_export import ImportPolicy, ImportTotal, print_found
+from recto.cli.import_export import NOTHING_FOUND, ImportPolicy, ImportTotal, print_found
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_importer, open_store
 
@@ -38,8 +38,14 @@ def watch_command(settings: Settings, every: float, project: Path | None, once: 
     """
     found = find_agent_files(Path.home(), os.environ, Path.cwd())
     print_found(found)
+    is_empty = not any(files.files for files in found)
+    if is_empty:
+        err.print(NOTHING_FOUND, markup=False)
+        if once:
+            return
     if not yes:
-        click.confirm(f"Import them and what is added to them into {settings.store}?", abort=True, err=True)
+        what = "the sessions that come" if is_empty else "them and what is added to them"
+        click.confirm(f"Import {what} into {settings.store}?", abort=True, err=True)
     total = ImportTotal()
     with closing(open_store(settings)) as store, suppress(KeyboardInterrupt):
         agents = ImportPolicy(project=project).make(make_importer(settings, store, tenant=settings.tenant))

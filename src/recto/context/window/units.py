@@ -11,7 +11,6 @@ This module knows no text, budgets or policies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from recto.context.window.budget import BudgetWarning
@@ -65,8 +64,7 @@ class WindowMessage(NamedTuple):
         return self.is_output or (bool(self.answers) and self.role != "assistant")
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """Messages that stay or leave the prompt together, in order."""
 
     messages: tuple[WindowMessage, ...]
@@ -149,8 +147,8 @@ def _steps(messages: Iterable[WindowMessage]) -> list[list[WindowMessage]]:
         else:
             step = [message]
             steps.append(step)
-        if message.calls:
-            owners |= dict.fromkeys(message.calls, step)
+        for call in message.calls:
+            owners[call] = step
         open_step = step if message.leads else None
     return steps
 

@@ -28,6 +28,7 @@ from recto.recall.ranking import (
     score_candidates,
     standardized,
 )
+from recto.recall.search import highest
 from recto.recall.term_rows import ROLES
 
 NOW = 1_750_000_000_000_000
@@ -224,3 +225,9 @@ def test_messages_are_compared_by_the_share_of_their_terms():
     assert similarities(sets).tolist() == [[1, 0.75, 0, 0], [0.75, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     long = np.arange(5_000, dtype=np.uint32)
     assert similarities([long, long[2_500:]]).tolist() == [[1, 0], [0, 1]]
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0])), st.integers(1, 6))
+def test_of_equal_messages_of_a_day_the_first_are_proposed(scores, limit):
+    values = np.array(scores, np.float32)
+    assert set(highest(values, limit).tolist()) == set(np.argsort(-values, kind="stable")[:limit].tolist())

@@ -386,13 +386,21 @@ def _keep_cosines(session: SearchedSession, at: Positions, cosines: NDArray[np.f
 
 
 def _by_date(searched: Sequence[SearchedSession], spans: Sequence[DateSpan]) -> None:
-    """Propose messages of the days named in the query, best words first, even if few words match."""
+    """Propose messages of the days named in the query with the best words, even if few words match."""
     for session in searched if spans else ():
         ts = session.attributes.ts
         for span in spans:
             at = np.flatnonzero((ts >= span.start) & (ts < span.end) & session.is_visible)
-            order = np.argsort(-session.scores.bm25[at], kind="stable")
-            session.proposed.append(at[order[: MAX_CANDIDATES // 4]])
+            session.proposed.append(at[highest(session.scores.bm25[at], MAX_CANDIDATES // 4)])
+
+
+def highest(values: NDArray[np.float32], limit: int) -> Positions:
+    """Return where the highest values are; of equal ones the first."""
+    if len(values) <= limit:
+        return np.arange(len(values))
+    least = np.partition(values, -limit)[-limit]
+    above = np.flatnonzero(values > least)
+    return np.concatenate([above, np.flatnonzero(values == least)[: limit - len(above)]])
 
 
 def _columns(searched: Sequence[SearchedSession], spans: Sequence[DateSpan], best: float, terms: int) -> Candidates:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from recto.context.facts import patterns
 from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Mark
-from recto.text.analyzer import chunks_of, distinct_chunks, words_of
+from recto.text.analyzer import MAX_WORD_CHARS, chunks_of, distinct_chunks, words_of
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import CASELESS_CUES, CUES, MIN_MARKED_CHARS, find_secrets, may_hold_secrets
@@ -275,7 +275,10 @@ class _Statement(NamedTuple):
 @lru_cache(_CACHE_SIZE)
 def _statement_of(text: str) -> _Statement:
     names = {name.lower() for name in _CAPITAL.findall(text)}
-    words = set(chain.from_iterable(map(_words_of_chunk, set(chunks_of(text))))) - _COMMON
+    chunks = set(chunks_of(text))
+    long = [chunk for chunk in chunks if len(chunk) > MAX_WORD_CHARS]  # too large to be remembered
+    found = chain(map(_words_of_chunk, chunks.difference(long)), map(words_of, long))
+    words = set(chain.from_iterable(found)) - _COMMON
     values = frozenset([word for word in words if word in names or word in _DATES or not word.isalpha()])
     subject = frozenset([_stem(word) for word in words - values if len(word) > 1])
     return _Statement(subject, values, subject | values, _weight(subject))

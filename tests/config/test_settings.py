@@ -93,14 +93,14 @@ def test_a_yaml_file_cannot_make_objects(tmp_path):
 @pytest.mark.parametrize(
     ("size", "window", "floor"),
     [
-        (8_000, {}, 0.85),
-        (16_000, {}, 0.85),
-        (24_192, {}, 0.775),
+        (8_000, {}, 0.95),
+        (16_000, {}, 0.95),
+        (24_192, {}, 0.825),
         (32_000, {}, 0.70),
         (200_000, {}, 0.70),
         (16_000, {"mode": "zones"}, 0.70),
         (16_000, {"floor_percent": 60}, 0.60),
-        (16_000, {"ceiling_percent": 50}, 0.45),
+        (16_000, {"ceiling_percent": 50}, 0.485),
     ],
 )
 def test_a_cut_is_less_deep_in_a_small_window(size, window, floor):

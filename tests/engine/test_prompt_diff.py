@@ -139,7 +139,7 @@ def test_a_trimmed_result_is_changed_and_not_gone(in_zones):
 
 
 def test_a_restore_brings_back_on_the_second_side_what_had_left():
-    with opened() as session:
+    with opened(shorten_outputs=False) as session:
         work(session)
         decision = decided(session)[-1]
         before = session.head.seq

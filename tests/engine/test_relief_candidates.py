@@ -32,7 +32,7 @@ def entries(report) -> set[int]:
 @pytest.mark.requirement("pressure.candidates")
 @pytest.mark.parametrize("policy", ["prune", "lru", "priority"])
 def test_what_is_listed_is_what_the_next_relief_evicts_first(policy, tmp_path):
-    with opened(tmp_path / "a.db", policy=policy) as session:
+    with opened(tmp_path / "a.db", policy=policy, floor_percent=70) as session:
         talk(session, 3)
         assert session.report().reading.zone == "green"
         assert session.report().candidates == ()

@@ -81,7 +81,7 @@ def test_a_record_stays_within_its_share_of_the_input_budget():
 
 @pytest.mark.parametrize("length", [28, 36])
 def test_where_the_newest_messages_fill_the_prompt_the_record_gets_what_they_leave(length):
-    with opened() as session:
+    with opened(floor_percent=85, ceiling_percent=96) as session:
         session.append({"role": "user", "content": "Let us plan."})
         for turn in range(50):
             session.prompt()

@@ -28,7 +28,7 @@ _DELEGATE: Literal["delegate"] = "delegate"
 """The name of the policy that lets a sub-agent summarise what is evicted."""
 _LAST_RESORT = 0.95
 """Share of the input budget from which the last policies of the cascade run and relief is no longer postponed."""
-_FLOOR, _SMALL_FLOOR = 0.70, 0.85
+_FLOOR, _SMALL_FLOOR = 0.70, 0.95
 """Shares of the input budget to which relief goes in a large and in a small window. In a small one the next action uses
 each token (`python -m bench likelihood`); in a large one a deep cut costs it little and saves rewriting the cache
 (`python -m bench action_support`)."""
@@ -46,9 +46,12 @@ def floor_share(window: WindowSettings, size: int) -> float:
     """Return the share of the input budget to which relief goes in a window of this size."""
     if window.floor_percent:
         return window.floor_percent / 100
-    large = min(max((size - _SMALL_WINDOW) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
-    floor = _SMALL_FLOOR - (_SMALL_FLOOR - _FLOOR) * large if window.mode == "sliding_window" else _FLOOR
-    return min(floor, 0.9 * window.ceiling_percent / 100)
+    ceiling = window.ceiling_percent / 100
+    floor = min(_FLOOR, 0.9 * ceiling)
+    if window.mode != "sliding_window":
+        return floor
+    small = min(max((_LARGE_WINDOW - size) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
+    return floor + (min(_SMALL_FLOOR, 0.97 * ceiling) - floor) * small
 
 
 @dataclass(slots=True)

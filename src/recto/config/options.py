@@ -50,7 +50,7 @@ class WindowOptions(TypedDict, total=False):
     """Relief starts above this share of the input budget. In `auto_compact` it starts at `compact_target_percent`, in
     `zones` where the orange zone begins."""
     floor_percent: float
-    """Relief goes down to this share in one step. 0: derived from the window size: 85 up to 16 K tokens, 70 from 32 K
+    """Relief goes down to this share in one step. 0: derived from the window size: 95 up to 16 K tokens, 70 from 32 K
     on; in the other modes 70."""
     min_recent_messages: int
     """This many of the newest messages stay in the prompt as long as they fit."""
@@ -393,7 +393,7 @@ class GatewayOptions(TypedDict, total=False):
     """Upstreams by name: `{main: {url: https://api.openai.com/v1, wire: openai.responses, key_env: OPENAI_API_KEY,
     models: [gpt-*]}}`. None: the embedded model."""
     body_bytes: int
-    """Largest request body, after decompression."""
+    """Largest request body, after decompression, and largest message of an MCP client on standard input."""
     upload_bytes: int
     """Largest body that is passed on to an upstream while it arrives: a file, audio or an image."""
     depth: int

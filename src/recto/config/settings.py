@@ -57,11 +57,11 @@ class WindowSettings:
     mode: str = "sliding_window"
     """`sliding_window`: complete units are evicted, oldest first. `auto_compact`: the older part is replaced by a
     summary. `zones`: the full cascade, cheapest policy first."""
-    ceiling_percent: float = 96.0
+    ceiling_percent: float = 98.0
     """Relief starts above this share of the input budget. In `auto_compact` it starts at `compact_target_percent`, in
     `zones` where the orange zone begins."""
     floor_percent: float = 0.0
-    """Relief goes down to this share in one step. 0: derived from the window size: 85 up to 16 K tokens, 70 from 32 K
+    """Relief goes down to this share in one step. 0: derived from the window size: 95 up to 16 K tokens, 70 from 32 K
     on; in the other modes 70."""
     min_recent_messages: int = 24
     """This many of the newest messages stay in the prompt as long as they fit."""

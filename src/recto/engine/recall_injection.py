@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from recto.context.facts.statements import FUNCTION_WORDS
 from recto.context.facts.user_text import user_sentences
+from recto.context.policies.planner import ReliefRules
 from recto.context.window.plan import EntryVectors
 from recto.context.window.state import WindowState
 from recto.engine.projection import EventLog
@@ -217,14 +218,22 @@ class RecallInjection:
             self._events.record(USED, payload, f"{USED}/{turn.question}")
 
     def recall_for(
-        self, state: WindowState, builder: PromptBuilder, *, input_budget: int, share: int, enforced: bool = False
+        self,
+        state: WindowState,
+        builder: PromptBuilder,
+        *,
+        input_budget: int,
+        share: int,
+        enforced: bool = False,
+        relief: ReliefRules | None = None,
     ) -> TurnNote | None:
         """Searches evicted messages for what matters to the question, before the model takes its first step.
 
         Returns the note to put before the question, within the memory share and what is free of the input budget. It
         stays as long as the turn lasts and it fits. Nothing is searched for between steps: of the names that the next
         action uses, what is found there holds almost none that the prompt does not hold. Where the share is `enforced`,
-        no setting exceeds it, and hits must be more relevant where not all of them fit.
+        no setting exceeds it, and hits must be more relevant where not all of them fit. With the rules of a `relief`
+        that follows, what it can evict counts as free: the note makes the prompt too long, and relief makes room.
         """
         question, edit = state.question, (state.question, state.last_edit)
         if question and edit != self._looked_at:
@@ -233,8 +242,12 @@ class RecallInjection:
             is_first_prompt, self._looked_at = unsent or self._looked_at[0] != question, edit
             if self._has_more(state) and self.recall.rules.inject:
                 bare = builder.using(handoff=builder.extras.handoff)
-                limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
+                limit = self.recall.rules.tokens or share
                 limit = min(limit, share) if enforced else limit
+                free = input_budget - bare.prompt_tokens(state)
+                if free < limit and relief is not None:
+                    free += relief.evictable_tokens(state)
+                limit = min(limit, free)
                 turn = self._turn if self.hits and self._turn is not None and self._turn.question == question else None
                 turn = turn or self._recorded(state, bare.wire_of(state), question, limit)
                 if turn is None and (is_first_prompt or not _edited_between_steps(state)):
@@ -244,6 +257,8 @@ class RecallInjection:
                 if turn.note is not None and turn.note.tokens > limit:
                     turn = replace(turn, injection=None)
                 self._turn = turn
+        elif relief is None and builder.prompt_tokens(state) > input_budget and self._turn is not None:
+            self._turn = replace(self._turn, injection=None)  # relief could not make room for it
         return self._turn.note if self._turn is not None else None
 
     def _has_more(self, state: WindowState) -> bool:

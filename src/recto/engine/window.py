@@ -266,7 +266,7 @@ class Window:
         builder = self._with_standing(builder, state)
         if self.continuity.replay_pending(state, self._extra_pieces[0][0]):
             state = self._projection.current()
-        builder = self._with_notes(builder, state)
+        builder = self._with_notes(builder, state, relief=self.rules)
         # measure: a checkpoint is written while everything is still in the prompt
         lines, measured = builder.lines(state), state.seq
         used = builder.prompt_tokens(state, lines)
@@ -278,10 +278,11 @@ class Window:
         decisions = arrived + self._relieve(
             self._projection.current(), builder, rules, builder.prompt_tokens(self.state) if arrived else used
         )
-        # recall: again, if decisions have changed the prompt
+        # recall: again, if decisions have changed the prompt, or could not make room for what was recalled
         state = self._projection.current()
-        if state.seq != measured:
-            builder = self._with_notes(builder, state, search=bool(decisions))
+        is_over = used > self.budget.input_budget
+        if state.seq != measured or is_over:
+            builder = self._with_notes(builder, state, search=bool(decisions) or is_over)
             lines = builder.lines(state)
             used = builder.prompt_tokens(state, lines)
         self.builder = builder
@@ -680,8 +681,10 @@ class Window:
         extras = replace(builder.extras, foreword=standing.text, files=standing.pieces, digest=standing.memory_tokens)
         return replace(builder, extras=extras)
 
-    def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:
-        """Puts the handoff and the recalled messages behind the question."""
+    def _with_notes(
+        self, builder: PromptBuilder, state: WindowState, *, search: bool = True, relief: ReliefRules | None = None
+    ) -> PromptBuilder:
+        """Puts the handoff and the recalled messages behind the question; a `relief` that follows makes room."""
         handoff = self.continuity.handoff_note(state, builder.wire_of(state))
         builder = builder.using(handoff=handoff, recalled=builder.extras.recalled)
         if self._recall is None or not search:
@@ -694,6 +697,7 @@ class Window:
             input_budget=self.budget.input_budget,
             share=max(share - builder.extras.digest, 0) if enforced else share,
             enforced=enforced,
+            relief=relief,
         )
         return builder.using(handoff=handoff, recalled=recalled)
 

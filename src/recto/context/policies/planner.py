@@ -21,7 +21,14 @@ from recto.context.window.budget import Component
 from recto.context.window.cache_cost import CacheAge, PromptEdit, remaining_steps, weigh_edit
 from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
 from recto.context.window.pressure import SPIKE_FACTOR, VELOCITY_TURNS, Thresholds
-from recto.context.window.state import Protection, WindowState, component_of, in_flight, lasting_tokens
+from recto.context.window.state import (
+    Protection,
+    WindowState,
+    component_of,
+    in_flight,
+    lasting_tokens,
+    protected_tokens,
+)
 from recto.tokens.model_card import ModelCard
 
 if TYPE_CHECKING:  # start-up: most windows summarise nothing
@@ -101,6 +108,11 @@ class ReliefRules:
     def __post_init__(self) -> None:
         if not 0 < self.floor < self.ceiling <= 1:
             raise ValueError("the floor must be below the ceiling, both between 0 and 1")
+
+    def evictable_tokens(self, state: WindowState) -> int:
+        """What relief can evict, if it must, without the working record that it leaves."""
+        lasting = protected_tokens(state, replace(self.protection, min_recent_messages=0))
+        return max(state.tokens - lasting - self.record_tokens, 0)
 
     def needs_relief(self, tokens: int, state: WindowState) -> bool:
         """Whether something may have to be evicted from a prompt of this size."""
@@ -228,11 +240,14 @@ def plan_relief(
     floor = min(rules.floor, rules.cold_floor) if _is_expiring(rules, cache) else rules.floor
     target, enough = int(floor * rules.input_budget), int(rules.middle * rules.input_budget)
     utilization = bound.after / rules.input_budget
-    for policy in rules.policies if rules.may_evict else (TrimResults(),):
-        if utilization >= rules.policy_starts.get(policy.name, 0.0):
-            planner.apply_policy(policy, rules.protection, target)
+    policies = rules.policies if rules.may_evict else (TrimResults(),)
+    started = [policy for policy in policies if utilization >= rules.policy_starts.get(policy.name, 0.0)]
+    for policy in started:
+        planner.apply_policy(policy, rules.protection, target)
     if planner.used > enough:
         planner.shrink_record(planner.used - enough)
+        for policy in started:  # with the whole record, what a policy evicts may free less than the record grows
+            planner.apply_policy(policy, rules.protection, target)
     if bound.after <= rules.mandatory_from * rules.input_budget:
         reason = _postponement_reason(bound, planner, enough, cache)
         if reason:

@@ -1,0 +1,115 @@
+"""A small window stays nearly full, and what is recalled for a question still finds room in it."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+import recto
+from recto.recall.recall import RecallService
+from recto.recall.types import Confirmation
+
+SMALL, LARGE = 16_000, 32_000
+ARCHIVES = ("north", "south", "east", "west", "upper", "lower", "old", "new")
+QUESTION = "What are the access codes of the archives?"
+
+
+def opened(size=SMALL, *, inject=False, **window):
+    limits = {"gpt-4o": {"window": size, "max_input": size}}
+    settings = {"cache_aware": False, "look_ahead": False} | window
+    recall = {"inject": inject, "background": False, "embedder": {"use": "none"}}
+    return recto.open("memory:", model="gpt-4o", models=limits, window=settings, recall=recall)
+
+
+def read_pages(session, steps):
+    """A tool loop with small outputs; gives how full the prompt of each step is."""
+    fills = []
+    for step in range(steps):
+        fills.append(session.prompt().tokens / session.window.budget.input_budget)
+        call = {"id": f"c{step}", "type": "function", "function": {"name": "read", "arguments": f'{{"page": {step}}}'}}
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        text = "\n".join(f"line {line} of page {step} of the ledger" for line in range(25))
+        session.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    return fills
+
+
+def fills_once_full(session, steps):
+    session.append({"role": "user", "content": "Look at the ledger."})
+    fills = read_pages(session, steps)
+    return fills[next(place for place, fill in enumerate(fills) if fill > 0.93) :]
+
+
+def text_of(prompt):
+    return "\n".join(str(message.get("content")) for message in prompt.messages)
+
+
+def test_a_small_window_stays_nearly_full():
+    with opened() as session:
+        fills = fills_once_full(session, 160)
+    assert fmean(fills) > 0.91
+    assert max(fills) <= 1
+
+
+@pytest.mark.parametrize("window", [{"floor_percent": 70}, {"ceiling_percent": 80}])
+def test_a_floor_or_a_ceiling_that_is_set_holds(window):
+    with opened(**window) as session:
+        session.append({"role": "user", "content": "Look at the ledger."})
+        fills = read_pages(session, 160)
+    assert min(fills[fills.index(max(fills)) :]) < 0.8
+
+
+def test_in_a_large_window_an_eviction_goes_deep():
+    with opened(LARGE) as session:
+        fills = fills_once_full(session, 400)
+    assert min(fills) < 0.8
+
+
+def full_window_without_the_codes(session):
+    """Codes are noted early and evicted; then the window is as full as it gets. Gives the tokens that are free."""
+    session.append({"role": "user", "content": "Look at the ledger."})
+    for archive in ARCHIVES:
+        note = f"The access code of the {archive} archive is {code(archive)}; it is asked for at the door. " * 3
+        session.append({"role": "assistant", "content": "Go on."})
+        session.append({"role": "user", "content": f"A note about the {archive} archive. {note}"})
+    budget, pages = session.window.budget.input_budget, 0
+    while pages < 100 or session.prompt().tokens < 0.96 * budget:
+        session.append({"role": "assistant", "content": f"Page {pages} is in order, as far as can be seen. " * 30})
+        session.append({"role": "user", "content": f"Then read what follows page {pages}."})
+        session.prompt()
+        pages += 1
+    session.append({"role": "assistant", "content": "All pages are read."})
+    prompt = session.prompt()
+    assert not quoted(prompt)
+    session.append({"role": "user", "content": QUESTION})
+    return budget - prompt.tokens
+
+
+def code(archive):
+    return f"Quebec-{archive}-4711"
+
+
+def quoted(prompt):
+    text = text_of(prompt)
+    return [archive for archive in ARCHIVES if code(archive) in text]
+
+
+def test_relief_makes_room_for_what_a_question_recalls():
+    with opened(inject=True, record_percent=0) as session:
+        free = full_window_without_the_codes(session)
+        prompt = session.prompt()
+        assert len(quoted(prompt)) > len(ARCHIVES) / 2
+        assert session.window.builder.extras.recalled.tokens > free
+        assert prompt.decisions
+        assert prompt.tokens <= session.window.budget.input_budget
+
+
+def test_what_is_recalled_stays_out_where_relief_can_make_no_room(monkeypatch):
+    with opened(inject=True, record_percent=0) as session:
+        full_window_without_the_codes(session)
+        unconfirmed = Confirmation(words=False, vectors=True, reason="no room is left on the disk")
+        monkeypatch.setattr(RecallService, "confirm", lambda self, seqs: unconfirmed)
+        prompt = session.prompt()
+        assert not quoted(prompt)
+        assert not prompt.recalled
+        assert prompt.tokens <= session.window.budget.input_budget

@@ -93,7 +93,7 @@ def expected(agent: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "window"), [(Scripted, False, 10_000), (Scripted, True, 10_000), (Streaming, True, 10_000)]
+    ("kind", "code", "window"), [(Scripted, False, 8_000), (Scripted, True, 10_000), (Streaming, True, 10_000)]
 )
 def test_a_long_conversation_fits_and_both_the_memory_and_the_transcript_hold_all_of_it(kind, code, window):
     script = Script()

@@ -114,7 +114,8 @@ def test_real_agent_sessions_are_never_over_never_invalid(data, size, part, scal
             decisions += seen["decisions"]
             overflows += seen["overflows"]
     assert prompts > 500 // every
-    assert decisions < prompts / 2
+    # A window of 8 K is kept nearly full for the sake of the next action, so it is edited more often.
+    assert decisions < prompts * (2 / 3 if size == 8_192 else 1 / 2)
     assert overflows <= prompts * (0.02 if size == 8_192 else 0)
 
 

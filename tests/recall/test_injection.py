@@ -72,7 +72,7 @@ def test_between_steps_nothing_is_searched_for_and_what_the_question_brought_sta
 
     def steps(session, first: int) -> list[bool]:
         quoted = []
-        for number in range(first, first + 40):
+        for number in range(first, first + 60):
             prompt = session.prompt()
             quoted.append("Piraeus" in "\n".join(str(message) for message in prompt.messages))
             call = CALL | {"id": f"c{number}"}
@@ -93,7 +93,7 @@ def test_between_steps_nothing_is_searched_for_and_what_the_question_brought_sta
         session.append({"role": "assistant", "content": "Done."})
         session.append({"role": "user", "content": "Which harbour does the ferry Arkadia sail from? Read it again."})
         edit = session.window.state.last_edit
-        assert all(steps(session, 40))
+        assert all(steps(session, 60))
         assert session.window.state.last_edit > edit
 
 

@@ -31,7 +31,7 @@ _LAST_RESORT = 0.95
 _FLOOR, _SMALL_FLOOR = 0.70, 0.95
 """Shares of the input budget to which relief goes in a large and in a small window. In a small one the next action uses
 each token (`python -m bench likelihood`); in a large one a deep cut costs it little and saves rewriting the cache
-(`python -m bench action_support`)."""
+(`python -m bench action_support`). Below a ceiling that is set, it goes a tenth down."""
 _SMALL_WINDOW, _LARGE_WINDOW = 16_384, 32_000
 """Tokens up to which a window is small, and from which on it is large."""
 _RESULTS_FLOOR = 0.5
@@ -51,7 +51,8 @@ def floor_share(window: WindowSettings, size: int) -> float:
     if window.mode != "sliding_window":
         return floor
     small = min(max((_LARGE_WINDOW - size) / (_LARGE_WINDOW - _SMALL_WINDOW), 0.0), 1.0)
-    return floor + (min(_SMALL_FLOOR, 0.97 * ceiling) - floor) * small
+    small_floor = _SMALL_FLOOR if window.ceiling_percent >= WindowSettings().ceiling_percent else 0.9 * ceiling
+    return floor + (small_floor - floor) * small
 
 
 @dataclass(slots=True)

@@ -61,8 +61,8 @@ class WindowSettings:
     """Relief starts above this share of the input budget. In `auto_compact` it starts at `compact_target_percent`, in
     `zones` where the orange zone begins."""
     floor_percent: float = 0.0
-    """Relief goes down to this share in one step. 0: derived from the window size: 95 up to 16 K tokens, 70 from 32 K
-    on; in the other modes 70."""
+    """Relief goes down to this share in one step. 0: derived from the window size: 95 up to 16 K tokens (a tenth
+    below a ceiling that is set), 70 from 32 K on; in the other modes 70."""
     min_recent_messages: int = 24
     """This many of the newest messages stay in the prompt as long as they fit."""
     shorten_outputs: bool = True

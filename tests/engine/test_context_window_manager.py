@@ -466,6 +466,18 @@ def test_a_limit_below_the_output_reserve_of_the_settings_halves_the_window():
         assert manager.session.window.budget.input_budget == 4_000
 
 
+def test_the_rules_of_a_window_that_a_provider_stated_are_those_of_a_window_of_that_size():
+    with opened(max_context_tokens=8_000) as manager:
+        small = manager.session.window
+    with opened(max_context_tokens=1_000_000) as manager:
+        manager.on_turn_start("Go.")
+        manager.on_overflow("maximum context length is 8000 tokens")
+        window = manager.session.window
+        assert window.budget == small.budget
+        for name in ("input_budget", "ceiling", "floor", "record_tokens", "thresholds", "policies", "compact"):
+            assert getattr(window.rules, name) == getattr(small.rules, name), name
+
+
 def test_a_budget_that_a_refusal_lowered_stays_low_when_settings_change():
     with opened(max_context_tokens=16_000) as manager:
         manager.on_turn_start("Go.")

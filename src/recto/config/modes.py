@@ -85,10 +85,10 @@ class WindowConfiguration:
         self.settings, self.policy = changed.settings, changed.policy
         return made
 
-    def lower(self, limits: ModelLimits) -> Budget:
-        """Lower the model's limits to those that its provider stated; return the budget that settings would give."""
+    def lower(self, limits: ModelLimits) -> tuple[Budget, ReliefRules]:
+        """Lower the model's limits to those that its provider stated; return both as if the settings stated them."""
         self.card = lower_limits(self.card, limits)
-        return make_budget(self.settings.window, self.card)
+        return self.make()
 
 
 def as_policy(policy: str | Policy | Scorer, **settings: object) -> Policy:

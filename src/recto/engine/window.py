@@ -141,8 +141,8 @@ class Reconfiguration(Protocol):
         """The budget and the rules after window settings changed, by the names that the settings file has."""
         ...
 
-    def lower(self, limits: ModelLimits, /) -> Budget:
-        """The budget after a provider stated lower limits of the model."""
+    def lower(self, limits: ModelLimits, /) -> tuple[Budget, ReliefRules]:
+        """The budget and the rules after a provider stated lower limits of the model."""
         ...
 
 
@@ -632,11 +632,11 @@ class Window:
         """
         stated = (limits.max_input or limits.window) if limits else None
         if limits and stated and self._configuration is not None:
-            budget = self._configuration.lower(limits)
+            budget, rules = self._configuration.lower(limits)
             if not budget.input_budget:  # the output reserve that the settings state is larger than the window
                 at_most = min(at_most, stated // 2)
             elif budget.input_budget < self.budget.input_budget:
-                self.configure(budget=budget, rules=replace(self.rules, input_budget=budget.input_budget))
+                self.configure(budget=budget, rules=rules)
         self.configure(at_most=at_most)
 
     @_locked

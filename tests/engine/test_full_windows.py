@@ -7,6 +7,8 @@ from statistics import fmean
 import pytest
 
 import recto
+from recto.config.factory import make_alert_rules
+from recto.config.loader import load
 from recto.recall.recall import RecallService
 from recto.recall.types import Confirmation
 
@@ -63,6 +65,31 @@ def test_in_a_large_window_an_eviction_goes_deep():
     with opened(LARGE) as session:
         fills = fills_once_full(session, 400)
     assert min(fills) < 0.8
+
+
+def alerts_of_turns(session, text, turns=60):
+    heard = []
+    session.health.on_alert(heard.append)
+    for turn in range(turns):
+        session.append({"role": "user", "content": f"Question {turn}: {text}"})
+        session.prompt()
+        session.append({"role": "assistant", "content": f"Answer {turn}: {text}"})
+    return {alert.name for alert in heard}
+
+
+def test_a_window_that_is_full_on_purpose_raises_no_alert():
+    with opened() as session:
+        assert "utilization" not in alerts_of_turns(session, "It matters. " * 60)
+        assert session.prompt().tokens > 0.93 * session.window.budget.input_budget
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "utilization"),
+    [(SMALL, {}, 0.98), (SMALL, {"floor_percent": 70}, 0.9), (SMALL, {"ceiling_percent": 80}, 0.9), (128_000, {}, 0.9)],
+)
+def test_a_window_is_too_full_above_its_ceiling_where_it_is_kept_that_full(size, window, utilization):
+    arguments = {"model": "gpt-4o", "models": {"gpt-4o": {"window": size, "max_input": size}}, "window": window}
+    assert make_alert_rules(load(arguments=arguments)).utilization == utilization
 
 
 def full_window_without_the_codes(session):

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from recto.engine.prompt_builder import MessageCache
     from recto.engine.standing_context import StandingContext
     from recto.engine.window import Window
+    from recto.health.alerts import AlertRules
     from recto.health.exporters.prometheus import Metrics
     from recto.health.metrics import Alert
     from recto.health.protocols import HealthSink
@@ -912,24 +913,32 @@ def make_monitor(
 ) -> Monitor:
     """Build the health monitor of a session, with the sinks passed in or those that the settings name."""
     from recto.engine.monitor import Monitor  # noqa: PLC0415
-    from recto.health.alerts import AlertRules  # noqa: PLC0415
 
-    health = settings.health
     own = make_sinks(settings) if sinks is None else []
-    rules = AlertRules(**asdict(health.alerts))
-    return Monitor(store, key, rules=rules, regret_turns=health.regret_turns, sinks=sinks or (), owned=own)
+    rules, regret_turns = make_alert_rules(settings), settings.health.regret_turns
+    return Monitor(store, key, rules=rules, regret_turns=regret_turns, sinks=sinks or (), owned=own)
 
 
 def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
     """Report the health of a stored session over its last turns, with the settings' thresholds."""
     from recto.config.modes import zone_thresholds  # noqa: PLC0415
     from recto.engine.monitor import health_report  # noqa: PLC0415
+
+    rules, regret_turns = make_alert_rules(settings), settings.health.regret_turns
+    red = zone_thresholds(settings.window, model_card(settings).window).red
+    return health_report(store, key, rules=rules, regret_turns=regret_turns, turns=turns, red=red)
+
+
+def make_alert_rules(settings: Settings) -> AlertRules:
+    """Build the thresholds of alerts. A window that is kept fuller than the default for utilization has its ceiling."""
+    from recto.config.modes import floor_share  # noqa: PLC0415
     from recto.health.alerts import AlertRules  # noqa: PLC0415
 
-    health = settings.health
-    rules = AlertRules(**asdict(health.alerts))
-    red = zone_thresholds(settings.window, model_card(settings).window).red
-    return health_report(store, key, rules=rules, regret_turns=health.regret_turns, turns=turns, red=red)
+    window, rules = settings.window, AlertRules(**asdict(settings.health.alerts))
+    floor = floor_share(window, model_card(settings, warn=False).window)
+    if rules.utilization != AlertRules().utilization or floor < rules.utilization:
+        return rules
+    return replace(rules, utilization=window.ceiling_percent / 100)
 
 
 def make_sinks(settings: Settings) -> list[HealthSink]:

@@ -67,8 +67,6 @@ _STATUS_OF_ZONE: Mapping[str, Status] = {
     "orange": "active",
     "red": "active",
 }
-_EMERGENCY = 0.95
-"""Utilization from which on the status is `emergency`."""
 _TIGHTER = 0.9
 """The share of its input budget that a prompt keeps after an error that names no limit."""
 _LOST_RESULT = "[No result: the program ended before the call was done.]"
@@ -530,14 +528,15 @@ class ContextWindowManager:
         self._is_live = True
         self._awaits_response = awaits_answer(self.session.window.state)
         relieved: Status = "active" if prompt.decisions else "healthy"
-        if any(entry.kind == NEW_WINDOW for entry in prompt.decisions):
+        is_too_full = prompt.reading.utilization > self.session.window.rules.ceiling
+        if is_too_full or any(entry.kind == NEW_WINDOW for entry in prompt.decisions):
             relieved = "emergency"
-        self._set_status(_worst(_status_of(prompt.reading), relieved, at_least))
+        self._set_status(_worst(_STATUS_OF_ZONE[prompt.reading.zone], relieved, at_least))
         return prompt
 
     def _measure(self) -> PressureReading:
         reading = self.session.window.measure()
-        self._set_status(_status_of(reading))
+        self._set_status(_STATUS_OF_ZONE[reading.zone])
         return reading
 
     def _set_status(self, status: Status) -> None:
@@ -667,10 +666,6 @@ def _statement(goal: str, success_criteria: Sequence[str], constraints: Sequence
     if not isinstance(goal, str):
         raise InputError(f"the goal is a text, not '{type(goal).__name__}'. Nothing was stored.")
     return TaskStatement(goal=goal, success_criteria=tuple(success_criteria), constraints=tuple(constraints))
-
-
-def _status_of(reading: PressureReading) -> Status:
-    return "emergency" if reading.utilization >= _EMERGENCY else _STATUS_OF_ZONE[reading.zone]
 
 
 def _worst(*statuses: Status) -> Status:

@@ -60,8 +60,9 @@ def opened(store="memory:", heard=None, models=SMALL, **given):
     return session
 
 
-def again(session, **given):
-    found = list(health_of(session.store, session.key, **given))
+def again(session):
+    rules = session.monitor.rules if session.monitor else None
+    found = list(health_of(session.store, session.key, rules=rules))
     return [turn for turn, _ in found], [alert for _, alerts in found for alert in alerts]
 
 

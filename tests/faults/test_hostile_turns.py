@@ -212,14 +212,15 @@ def test_a_session_goes_on_after_every_hostile_request(swift_folder, scale):
     [
         (Window, "refuse", lambda self, seqs, why: [], "stopped the session"),
         (lineage, "_key", lambda name: name.hex() if isinstance(name, bytes) else name.encode().hex(), "failed"),
-        (proxy, "_overflow_in", lambda error, request: limits_in_error(error), "is sent again"),
+        (proxy, "_overflow_in", lambda error, request: limits_in_error(error), "narrowed the window"),
         (session_module, "_LARGE_MESSAGE", 10**12, "is stored 1 times"),
         (sys.modules[__name__], "ECHO_CODE", "context_length_exceeded", "narrowed the window"),
     ],
     ids=["a refused message", "a fragile door", "an echo that is believed", "a long text", "a limit"],
 )
 def test_without_a_check_it_is_seen(swift_folder, monkeypatch, place, name, broken, finding):
-    """The last one is the provider's own word: a session takes it, and it is seen that the window is smaller."""
+    """The last one is the provider's own word: a session takes it, and it is seen that the window is smaller. An echo
+    that is believed has the same end."""
     monkeypatch.setattr(place, name, broken)
     wrong, _ = run(swift_folder, 1, 1, 12)
     assert finding in str(wrong)

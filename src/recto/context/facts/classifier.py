@@ -47,8 +47,6 @@ _WORDINGS_BY_ROLE: dict[Role, tuple[Wording, ...]] = {
 }
 """Which wordings count for which role."""
 _CUES_BY_ROLE = {role: tuple({cue for one in found for cue in one.cues}) for role, found in _WORDINGS_BY_ROLE.items()}
-_ASCII_CUES_BY_ROLE = {role: tuple(filter(str.isascii, cues)) for role, cues in _CUES_BY_ROLE.items()}
-"""The only ones that a text of ASCII characters can have."""
 
 _FENCE = lazy_re(r"\s{0,8}(```|~~~)")
 _TAG = lazy_re(r"<([a-z][a-z_-]{2,40})(?:\s[^<>\n]{0,200})?>")
@@ -83,6 +81,10 @@ _FAILURE_CUES = {
 _CASED_CUES = (*CUES, *_FAILURE_CUES.values())
 _MAX_HARMLESS = 100_000
 """Chunks that are remembered."""
+_MAX_CUE_WORDS = 50_000
+"""Words whose cues are remembered."""
+_MAX_CUE_WORD = 40
+"""Characters of such a word; longer ones rarely come again."""
 
 
 class _HarmlessChunks:
@@ -116,6 +118,40 @@ class _HarmlessChunks:
 _harmless = _HarmlessChunks()
 
 
+class _CueIndex:
+    """Finds cues in texts of ASCII characters. Remembers which of them may overlap a word: most words have none."""
+
+    def __init__(self, cues: Iterable[str]) -> None:
+        self._longest = [(cue, max(cue.split(), key=len)) for cue in cues]
+        """Each cue with its longest word: a text that contains the cue has a word that contains this one."""
+        self._known: dict[str, tuple[str, ...]] = {}
+        self._plain: set[str] = set()
+        """Words without cues."""
+
+    def find(self, text: str) -> set[str]:
+        """The cues that a text contains."""
+        known = self._known
+        words = set(text.split()).difference(self._plain)
+        candidates = {cue for word in words for cue in (known[word] if word in known else self._learn(word))}
+        return {cue for cue in candidates if cue in text}
+
+    def _learn(self, word: str) -> tuple[str, ...]:
+        found = tuple([cue for cue, longest in self._longest if longest in word])
+        if len(word) <= _MAX_CUE_WORD:
+            if len(self._known) + len(self._plain) >= _MAX_CUE_WORDS:
+                # Other threads may be reading the old ones, so they are replaced and not cleared.
+                self._known, self._plain = {}, set()
+            if found:
+                self._known[word] = found
+            else:
+                self._plain.add(word)
+        return found
+
+
+_ascii_cues = _CueIndex(filter(str.isascii, {cue for cues in _CUES_BY_ROLE.values() for cue in cues}))
+"""Cues of all roles: a text of ASCII characters contains no others."""
+
+
 def classify(text: str, role: Role) -> Mark:
     """The marks of a message. Linear in its length; never raises."""
     if role == "event":
@@ -129,7 +165,7 @@ def classify(text: str, role: Role) -> Mark:
     if wordings:
         prose = _prose(clipped).lower().replace("’", "'")
         prose = prose if len(prose) <= _MAX_OWN_CHARS else clip_middle(prose, _PASTED_CHARS)
-        cues = {cue for cue in (_ASCII_CUES_BY_ROLE if prose.isascii() else _CUES_BY_ROLE)[role] if cue in prose}
+        cues = _ascii_cues.find(prose) if prose.isascii() else {cue for cue in _CUES_BY_ROLE[role] if cue in prose}
         for wording in wordings if cues else ():
             if not cues.isdisjoint(wording.cues) and wording.mark not in marks and wording.pattern.search(prose):
                 marks |= wording.mark

@@ -193,21 +193,25 @@ CORRECTIONS = (
     _wording(
         Mark.CORRECTION,
         "not |n't ",
-        r"\bnot (?!only|just|merely|necessarily|sure|to )(?:[^\s.,;!?]+ ){0,2}?[^\s.,;!?]+ but (?:rather |instead )?"
+        r"\b(?:not (?!only|just|merely|necessarily|sure|to )(?:[^\s.,;!?]+ ){0,2}?[^\s.,;!?]+ but (?:rather |instead )?"
         r"(?!i |also|we |you |it |he |she |they |what|how|can|could|still|maybe)"
-        r"|\b(?:it|that|he|she|they)(?:'s| is|'re| are)(?: not|n't) [^.;!?\n]{1,60}[,;.] ?(?:it|that|he|she"
+        r"|(?:it|that|he|she|they)(?:'s| is|'re| are)(?: not|n't) [^.;!?\n]{1,60}[,;.] ?(?:it|that|he|she"
         r"|they)(?:'s| is|'re| are)\b"
-        r"|\b(?:is|are|was"
-        r"|were) [^\s.,;!?]+(?: [^\s.,;!?]+){0,3}, not [^\s.,;!?]+(?: [^\s.,;!?]+){0,2}\s*(?:[.!;]|$)",
+        r"|(?:is|are|was"
+        r"|were) [^\s.,;!?]+(?: [^\s.,;!?]+){0,3}, not [^\s.,;!?]+(?: [^\s.,;!?]+){0,2}\s*(?:[.!;]|$))",
     ),
     _wording(
         Mark.CORRECTION,
-        "instead|change|make that|rather than",
+        "instead|make that|rather than",
         _SENTENCE_START
         + r"(?:please |let's |no,? |can you |could you |we should |you should )?(?:use|make|try|go with|put"
         r"|call|take) [^.;!?\n]{1,60}"
-        r" instead\b|\bshould (?:be|use) [^.;!?\n]{1,60} (?:instead of|rather than)\b|\bmake that (?:a |an )?\d"
-        r"|" + _SENTENCE_START + r"(?:please |can you |could you |let's )?change (?:that|it|this|the [^.;!?\n]{1,40}"
+        r" instead\b|\bshould (?:be|use) [^.;!?\n]{1,60} (?:instead of|rather than)\b|\bmake that (?:a |an )?\d",
+    ),
+    _wording(
+        Mark.CORRECTION,
+        "change that|change it|change this|change the |change my ",
+        _SENTENCE_START + r"(?:please |can you |could you |let's )?change (?:that|it|this|the [^.;!?\n]{1,40}"
         r"|my [^.;!?\n]{1,40}) (?:to|from)\b",
     ),
     _wording(
@@ -227,11 +231,11 @@ CORRECTIONS = (
         Mark.CORRECTION,
         "changed|moved|switched|updated|renamed|postponed|rescheduled|pushed|brought|extended|increased"
         "|reduced|graded|migrated|raised|lowered",
-        rf"\b(?:{_MOVED}) (?:it |them |that )?(?:to|from|until)\b|\b(?:updated|extended|increased|reduced"
+        rf"\b(?:(?:{_MOVED}) (?:it |them |that )?(?:to|from|until)\b|(?:updated|extended|increased|reduced"
         r"|raised|lowered|changed|moved"
-        rf"|postponed|rescheduled|upgraded) (?:[^\s.;!?]+ ){{0,5}}?(?:to|until) {_AMOUNT}|\b(?:changed|moved"
+        rf"|postponed|rescheduled|upgraded) (?:[^\s.;!?]+ ){{0,5}}?(?:to|until) {_AMOUNT}|(?:changed|moved"
         rf"|renamed|rescheduled) (?:[^\s.;!?]+ ){{1,5}}?from\b"
-        rf"|\bi{_HAVE} changed my mind|\bplans? (?:has |have |had )?changed",
+        rf"|i{_HAVE} changed my mind|plans? (?:has |have |had )?changed)",
     ),
     _phrases(Mark.CORRECTION),
 )
@@ -321,8 +325,8 @@ PREFERENCES = (
     _wording(
         Mark.PREFERENCE,
         "please |from now on|want you to",
-        r"\bplease (?:always |only |never )?(?:use|write|keep|call me|respond|reply|answer|format|stick)\b"
-        r"|\bfrom now on\b|\bi want you to\b",
+        r"\b(?:please (?:always |only |never )?(?:use|write|keep|call me|respond|reply|answer|format|stick)\b"
+        r"|from now on\b|i want you to\b)",
     ),
     _phrases(Mark.PREFERENCE),
 )
@@ -342,18 +346,32 @@ CRITICAL = (
     _phrases(Mark.CRITICAL),
 )
 
+_OWNED = (
+    *("repo", "codebase", "tech stack", "stack", "company", "team", "domain", "production ", "staging "),
+    *("main branch", "default branch"),
+)
+
 EVERGREEN = (
     _wording(
         Mark.EVERGREEN,
-        "my |i'm |i am |i was |i live|i work|call me|our |the ",
+        "my |i'm |i am |i was |i live|i work|call me",
         rf"\bmy (?:full |first |last )?name(?:'s| is)|(?<!you )\bcall me \w|{_I_AM} (?:called|from|allergic"
         r"|vegan|vegetarian|diabetic|left-handed|colou?r ?blind|married|\d+ years old)\b|\bi was born"
         r"|\bi (?:live|work|grew up) (?:in|at|for|as|with|near)\b|\bmy (?:birthday|email|e-mail|phone"
         r"|phone number|address|pronouns|time ?zone|native language|mother tongue|job|wife|husband|partner|son"
         r"|daughter|dog|cat|mother|father|mom|dad|brother|sister|boss|manager|company"
         r"|employer)(?:'s)?(?: name)? (?:is|was|are)\b"
-        r"|\bmy (?:wife|husband|partner|son|daughter|dog|cat|brother|sister)(?:,|'s) \w|\b(?:our"
-        r"|the) (?:repository|repo|codebase|tech stack|stack|company|team|domain|production (?:server|url"
+        r"|\bmy (?:wife|husband|partner|son|daughter|dog|cat|brother|sister)(?:,|'s) \w",
+    ),
+    _wording(
+        Mark.EVERGREEN,
+        "i grew up",
+        r"\A(?=[\s\S]*(?:our|the) )[\s\S]*?\bi grew up (?:in|at|for|as|with|near)\b",
+    ),
+    _wording(
+        Mark.EVERGREEN,
+        "|".join(f"{whose} {what}" for whose in ("our", "the") for what in _OWNED),
+        r"\b(?:our|the) (?:repository|repo|codebase|tech stack|stack|company|team|domain|production (?:server|url"
         r"|database)|staging (?:server|url|database)|main branch|default branch) (?:is|are|lives|uses)\b",
     ),
     _phrases(Mark.EVERGREEN),

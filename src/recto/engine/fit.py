@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from math import ceil
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
@@ -176,8 +177,17 @@ def _fitted(
         for raw in (*built.system, *built.messages)
     )
     fitted.tokens = built.tokens
-    fitted.evicted = [message for place, message in enumerate(sent) if place + 1 not in kept]
+    fitted.evicted = _between(sent, kept)
     return fitted
+
+
+def _between(sent: list[M], kept: set[int]) -> list[M]:
+    """The messages that do not stay: few do of a long list, so what is between them is copied in runs."""
+    found, start = list[M](), 0
+    for seq in sorted(kept):
+        found += sent[start : seq - 1]
+        start = seq
+    return found + sent[start:]
 
 
 def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, threshold: float, recent: int) -> Relief:
@@ -249,7 +259,8 @@ class _ReadList:
         shorter = min(len(self.sent), len(sent))
         if not shorter or self.sent[0] != sent[0]:
             return 0
-        if self.sent[:shorter] != sent[:shorter]:
+        # Most lists have grown. Every copy touches all messages, so none is made of what is compared as a whole.
+        if (self.sent if shorter == len(self.sent) else self.sent[:shorter]) != sent[:shorter]:
             pairs = zip(self.sent, sent, strict=False)
             shorter = next(place for place, (ours, theirs) in enumerate(pairs) if ours != theirs)
         places = [place for place in self._copies if place < shorter]
@@ -274,15 +285,17 @@ class _ReadList:
         self._index_all()
 
     def extend(self, sent: list[Any]) -> None:
-        """Reads the messages that are new. Raises `MalformedMessage` for what is no message."""
-        self.sent[:] = sent[: len(self.sent)]
-        for place in range(len(self.sent), len(sent)):
-            structure = self._read(sent[place], place)
-            self.sent.append(sent[place])
-            self._structures.append(structure)
-            self._first_irregular += self._first_irregular == place
-            if structure is not _PLAIN_ASSISTANT:
-                self._index(place, *structure)
+        """Reads the messages that are new, and keeps the list. Raises `MalformedMessage` for what is no message."""
+        known, self.sent = len(self.sent), sent
+        try:
+            for place in range(known, len(sent)):
+                structure = self._read(sent[place], place)
+                self._structures.append(structure)
+                self._first_irregular += self._first_irregular == place
+                if structure is not _PLAIN_ASSISTANT:
+                    self._index(place, *structure)
+        finally:
+            del sent[len(self._structures) :]  # what could not be read
 
     def _read(self, message: Any, place: int) -> _Structure:  # noqa: ANN401  # whatever was passed in
         fields = message if type(message) is dict else fields_of(_raw(message))
@@ -382,10 +395,15 @@ class _ReadList:
             unresolved.update(line.answers)
             unresolved.difference_update(line.calls)
             if tokens >= enough and place <= latest and line.role == "user" and not unresolved:
-                self._counted_from, self._sums = place, [0]
+                self._sum_from(place)
                 return place
-        self._counted_from, self._sums = 1, [0]
+        self._sum_from(1)
         return 0
+
+    def _sum_from(self, first: int) -> None:
+        """Notes that all messages from a place on were counted, so that the next call counts only what is new."""
+        counted = (self._lines[place].tokens for place in range(first, len(self.sent)))
+        self._counted_from, self._sums = first, list(accumulate(counted, initial=0))
 
     def _known_first(self, enough: int, latest: int) -> int | None:
         """What `_first_counted` returns, by what was counted for an earlier call; None if more has to be counted."""

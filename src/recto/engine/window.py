@@ -230,6 +230,11 @@ class Window:
         """What is in the prompt, as of the end of the transcript."""
         return self._projection.state()
 
+    @property
+    def current(self) -> WindowState:
+        """The state with everything that this process stored; `state` also looks whether others wrote since."""
+        return self._projection.current()
+
     @_locked
     def prompt(
         self,

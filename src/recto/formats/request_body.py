@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import compress, count
+from operator import ne
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.format import BodyKeys, Format
@@ -93,10 +95,8 @@ class Body:
     def _unchanged(self, messages: Sequence[bytes]) -> int:
         if not self._ends:
             return 0
-        pairs = zip(messages, self.messages, strict=False)
-        return next(
-            (place for place, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(self.messages))
-        )
+        differing = compress(count(), map(ne, messages, self.messages))  # for every request: no loop
+        return next(differing, min(len(messages), len(self.messages)))
 
     def _separator(self) -> bytes:
         if len(self._ends) < 2:

@@ -282,7 +282,8 @@ def offer(
     """
     left = LeftOutTools()
     windows = _window_tools(request, rules, was_sent)
-    if not _obstacle(request):
+    obstacle = _obstacle(request)
+    if not obstacle:
         left = _lazy_tools.choose(
             request,
             session,
@@ -291,12 +292,12 @@ def offer(
             was_sent=was_sent,
             relieved=relieved,
         )
-    reason, is_waiting = _why_not(request, rules), False
+    reason, is_waiting = _why_not(request, rules) or obstacle, False
     if any(tool.name == HISTORY_SEARCH for tool in windows):
         reason = f"{HISTORY_SEARCH} is offered"
     elif not reason and not may_choose(request.fields) and not was_sent(written(request, windows, left, looks_up=True)):
         reason = "the request restricts which tool is called"
-    elif not reason and not (rules.mode == "always" or rules.scope != "session" or _is_needed(session.window.state)):
+    elif not reason and not (rules.mode == "always" or rules.scope != "session" or _is_needed(session.window.current)):
         reason, is_waiting = "nothing is evicted yet", True
     use = RecallToolUse(looks_up=not reason, window_tools=windows, left_out=left, reason=reason, is_waiting=is_waiting)
     if use.names:
@@ -323,14 +324,14 @@ def _window_tools(
 
 
 def _why_not(request: ClientRequest, rules: RecallToolRules) -> str:
-    """Return why the client of a request can never be offered the tool to look up messages; empty if it can."""
+    """Return why the tool to look up messages is not offered although a request could have it; empty if it may be."""
     if rules.mode == "never":
         return "gateway.recall_tool is never"
     if not rules.enabled:
         return "recall.enabled is false"
     if recall_tool_in(request.tools):
         return "the client brings Recto's own tools"
-    return _obstacle(request)
+    return ""
 
 
 def _obstacle(request: ClientRequest) -> str:

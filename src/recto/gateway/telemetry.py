@@ -257,7 +257,7 @@ def _word(value: object) -> str:
     if isinstance(value, str):
         value = value[:_MAX_TEXT]
         return value if _PLAIN.fullmatch(value) else json.dumps(value).replace("\x7f", "\\u007f")
-    return json.dumps(value)
+    return repr(value) if type(value) in (int, float) else json.dumps(value)
 
 
 class RequestMetrics:

@@ -527,10 +527,11 @@ class TurnRunner:
             names.append(
                 self.resolver.fingerprints.chain(turn.resolved.history_hash, reply.messages, turn.request.wire)[-1]
             )
-            history = (*turn.request.messages, *reply.messages)
+            before = turn.request.messages
             names += self.resolver.choice_names(turn.resolved.history_hash, reply.alternatives, turn.request.wire)
-            if len(history) >= _MIN_TRIMMED:
-                names.append(self.resolver.ending(turn.resolved.seed, history, turn.request.wire))
+            if len(before) + len(reply.messages) >= _MIN_TRIMMED:
+                last = (*before[-_MIN_TRIMMED:], *reply.messages)  # an ending has no more messages
+                names.append(self.resolver.ending(turn.resolved.seed, last, turn.request.wire))
         if reply.id and turn.request.format.body.stored_history:  # clients of other formats cannot name a response
             names.append(f"response/{reply.id}")
         if turn.retry is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import unquote_to_bytes
 
@@ -35,6 +36,8 @@ _MAX_QUERY = 8_192
 _UNIX = "unix"
 """Represents whatever connects through a Unix socket, in the settings and in the log."""
 _MAX_HOPS = 16
+_MAX_PEERS = 1_024
+"""Addresses of peers that are remembered."""
 
 
 def is_loopback(host: str) -> bool:
@@ -158,7 +161,7 @@ class TrustedProxies:
     def client(self, scope: Scope) -> str:
         """Return the address of the client: of the peer, or the one that a trusted peer names."""
         named = (scope.get("client") or ("",))[0]
-        peer = (_plain_address(named) or named) if named else _UNIX
+        peer = _peer_address(named) if named else _UNIX
         if not self._networks and not self._unix:
             return peer
         lines = [value for name, value in scope["headers"] if name.lower() == b"x-forwarded-for"]
@@ -186,6 +189,12 @@ class TrustedProxies:
         except ValueError:
             return False
         return any(parsed in network for network in self._networks)
+
+
+@lru_cache(_MAX_PEERS)
+def _peer_address(named: str) -> str:
+    """Return the address of a peer in its usual form, if it is one: the same clients come again and again."""
+    return _plain_address(named) or named
 
 
 def _plain_address(text: str) -> str:

@@ -445,9 +445,9 @@ def own_meter(token_counter: Callable[[str], int]) -> Meter:
     return Meter(name=f"own/{getattr(token_counter, '__name__', 'counter')}"[:64], count=token_counter)
 
 
-def make_meter(settings: Settings) -> Meter:
-    """Build the token counter of the settings' model."""
-    return Tokenizers(settings.tokenizers).meter_for(model_card(settings))
+def make_meter(settings: Settings, card: ModelCard | None = None) -> Meter:
+    """Build the token counter of the settings' model. `card` is what `model_card` returns, where that is known."""
+    return Tokenizers(settings.tokenizers).meter_for(model_card(settings) if card is None else card)
 
 
 def session_sources(settings: Settings, store: TranscriptStore) -> SessionSources:

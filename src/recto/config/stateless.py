@@ -51,14 +51,15 @@ def fit(
     from recto.engine.fit import fit_messages  # noqa: PLC0415
 
     settings = load(arguments={"model": model or None})
+    card = model_card(settings)
     return fit_messages(
         messages,
         max_tokens=_input_budget(settings) if max_tokens is None else max_tokens,
-        meter=make_meter(settings),
+        meter=make_meter(settings, card),
         tools=tools,
         threshold=threshold,
         keep_turns=keep_turns,
-        card=model_card(settings),
+        card=card,
     )
 
 
@@ -82,14 +83,15 @@ def evict(
     from recto.engine.fit import evict_messages  # noqa: PLC0415
 
     settings = load(arguments={"model": model or None})
+    card = model_card(settings)
     return evict_messages(
         messages,
         free=free,
         policy=as_policy(policy),
-        meter=make_meter(settings),
+        meter=make_meter(settings, card),
         tools=tools,
         keep_turns=keep_turns,
-        card=model_card(settings),
+        card=card,
     )
 
 

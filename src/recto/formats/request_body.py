@@ -68,11 +68,12 @@ class Body:
         if not unchanged:
             return b"".join((self.raw[: self._start], b"[", separator.join(messages), b"]", self.raw[self._stop :]))
         rest = [piece for message in messages[unchanged:] for piece in (separator, message)]
-        return b"".join((self.raw[: self._ends[unchanged - 1]], *rest, b"]", self.raw[self._stop :]))
+        before = memoryview(self.raw)[: self._ends[unchanged - 1]]  # most of a long body, which is copied once
+        return b"".join((before, *rest, b"]", self.raw[self._stop :]))
 
     def common_messages(self, raw: bytes) -> int:
         """How many messages another body begins with too, byte for byte with everything before them."""
-        own, ends = self.raw, self._ends
+        own, ends = memoryview(self.raw), self._ends  # its slices are no copies
         if not ends or not isinstance(self._roles, tuple):
             return 0
         same, least, most = 0, 0, len(ends)
@@ -81,7 +82,7 @@ class Body:
         while least < most:
             count = (least + most + 1) // 2
             end = ends[count - 1]
-            if raw[same:end] == own[same:end]:
+            if raw.startswith(own[same:end], same):
                 least, same = count, end
             else:
                 most = count - 1

@@ -8,6 +8,7 @@ for the prompt anyway; the pieces of tool schemas and system text are counted on
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -184,12 +185,14 @@ _TEXT_OF = attrgetter("text")
 class SentTally:
     """The pieces of messages as they are sent, whatever was left out or added to keep them valid.
 
-    Messages that were there the last time are not read again, up to the first one that differs.
+    Messages that were there the last time are not read again, up to the first one that differs. Thread-safe: an answer
+    may be stored while another thread builds a prompt.
     """
 
     def __init__(self, meter: Meter, wire: str) -> None:
         self.wire = wire
         self._meter = meter
+        self._gate = threading.Lock()
         self._messages: tuple[bytes, ...] = ()
         self._costs: tuple[int, ...] = ()
         self._generated: Mapping[str, Sequence[PromptPiece]] = {}
@@ -205,13 +208,14 @@ class SentTally:
     ) -> list[PromptPiece]:
         """The pieces of messages. `generated` are those that Recto wrote, by their text."""
         messages, costs = tuple(messages), tuple(costs)
-        known = self._unchanged(messages, costs, generated)
-        while len(self._read) > known:
-            self._remove(self._read.pop())
-        for raw, cost in zip(messages[known:], costs[known:], strict=True):
-            self._add(self._read_message(raw, cost, generated))
-        self._messages, self._costs, self._generated = messages, costs, generated
-        return [*pieces_of(self._tokens), *self._own]
+        with self._gate:
+            known = self._unchanged(messages, costs, generated)
+            while len(self._read) > known:
+                self._remove(self._read.pop())
+            for raw, cost in zip(messages[known:], costs[known:], strict=True):
+                self._add(self._read_message(raw, cost, generated))
+            self._messages, self._costs, self._generated = messages, costs, generated
+            return [*pieces_of(self._tokens), *self._own]
 
     def _unchanged(
         self, messages: Sequence[bytes], costs: Sequence[int], generated: Mapping[str, Sequence[PromptPiece]]

@@ -159,7 +159,7 @@ def composition_of(
     lag: int,
     reader: str,
 ) -> PromptComposition:
-    """What the prompt that is sent consists of. Computed for every prompt, so it must stay cheap."""
+    """What the prompt that is sent consists of, but its pieces. Computed for every prompt, so it must stay cheap."""
     extras = builder.extras
     return PromptComposition(
         tokens=built.tokens,
@@ -176,5 +176,4 @@ def composition_of(
         reserve=budget.reserve + extras.answer,
         wire=built.wire,
         reader=reader,
-        pieces=builder.pieces(state, built),
     )

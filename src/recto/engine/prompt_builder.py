@@ -310,22 +310,27 @@ class MessageCache:
         if command and traits.role == "user" and looks_like_output(_typed_text(message or read(raw, wire))):
             self._outputs[seq] = command
             part = "output"
+        marked = self._may_be_marked(raw, traits.escapes) and self.mark in (message or read(raw, wire)).text
+        warning = self._warning(raw, wire, message) if part != "output" and traits.may_warn else None
+        if tokens is None:
+            tokens = self.meter.message(message or read(raw, wire))
+        # Without the names of its fields, which take longer than the rest: opening a session makes a thousand.
         return WindowMessage(
-            seq=seq,
-            id=id,
-            role=traits.role if role is None else role,
-            tokens=self.meter.message(message or read(raw, wire)) if tokens is None else tokens,
-            calls=traits.calls,
-            answers=traits.answers,
-            tools=traits.tools,
-            marked=self._may_be_marked(raw, traits.escapes) and self.mark in (message or read(raw, wire)).text,
-            wire="" if wire == DEFAULT_FORMAT.name else wire,
-            leads=traits.leads,
-            runs=part == "runs",
-            is_output=part == "output",
-            is_injected=part == "injected",
-            has_typed=part == "typed",
-            warning=self._warning(raw, wire, message) if part != "output" and traits.may_warn else None,
+            seq,
+            id,
+            traits.role if role is None else role,
+            tokens,
+            traits.calls,
+            traits.answers,
+            traits.tools,
+            marked,
+            "" if wire == DEFAULT_FORMAT.name else wire,
+            traits.leads,
+            part == "runs",
+            part == "output",
+            part == "injected",
+            part == "typed",
+            warning,
         )
 
     @staticmethod
@@ -853,8 +858,12 @@ class PromptBuilder:
             return 0
         return self.messages.meter.frame.message * max(system + bool(self.extras.system) - 1, 0)
 
-    def pieces(self, state: WindowState, built: BuiltPrompt) -> tuple[PromptPiece, ...]:
-        """What a built prompt is made of. The tokens of the pieces are its tokens."""
+    def pieces(self, state: WindowState, built: BuiltPrompt) -> Callable[[], tuple[PromptPiece, ...]]:
+        """What a built prompt is made of, when called. The tokens of the pieces are its tokens.
+
+        Where something is left out or added to keep the prompt valid, all its messages are read. They are stored with
+        the answer, so that the prompt need not wait for it.
+        """
         extras, messages, wire = self.extras, self.messages, built.wire
         order = messages.order_of(state, wire, self.marker_of)
         generated = self._generated(state, order, built.messages, built.costs)
@@ -863,18 +872,27 @@ class PromptBuilder:
         outside = 0 if format_named(wire).system_apart else foreword
         spent = sum(built.costs) - outside
         apart = sum([state.cost(seq) for seq in order.apart])
+        read_all: Callable[[], list[PromptPiece]] = list
         if state.tokens - apart + sum([piece.tokens for piece in own]) == spent:
             said = [*pieces_of(order.tally(state).tokens), *own]
-        else:  # something is left out or added to keep the prompt valid
+        else:
             first = 1 if outside else 0
-            said = messages.sent_tally(wire).pieces(built.messages[first:], built.costs[first:], generated)
-            for seq in order.apart:
-                texts = [part.text for part in messages.message(seq).parts]
-                said += section_pieces(messages.meter, texts, state.cost(seq))
+            tally = messages.sent_tally(wire)
+            read_all = partial(tally.pieces, built.messages[first:], built.costs[first:], generated)
+            said = self._system_sections(state, order.apart)
         files = list(extras.files) if foreword else []
         frame = extras.frame + foreword - sum([piece.tokens for piece in files])
-        pieces = [*extras.pieces, *files, *said, PromptPiece(kind="frame", name="", tokens=frame)]
-        return folded(with_less(pieces, self._joined_frames(wire, len(built.system))))
+        before, after = [*extras.pieces, *files], [*said, PromptPiece(kind="frame", name="", tokens=frame)]
+        joined = self._joined_frames(wire, len(built.system))
+        return lambda: folded(with_less([*before, *read_all(), *after], joined))
+
+    def _system_sections(self, state: WindowState, seqs: Sequence[int]) -> list[PromptPiece]:
+        """What system messages are made of that are sent outside the list."""
+        pieces: list[PromptPiece] = []
+        for seq in seqs:
+            texts = [part.text for part in self.messages.message(seq).parts]
+            pieces += section_pieces(self.messages.meter, texts, state.cost(seq))
+        return pieces
 
     def pieces_as_sent(
         self, state: WindowState, messages: Sequence[bytes], system: bytes, wire: str

@@ -174,7 +174,7 @@ class Session:
         drafts = self._drafts(parsed, encoded, surface, key)
         reports: list[Draft] = []
         if usage is not None and prompt is not None:
-            reports.append(self._event(USAGE, self.usage.payload(prompt.composition.tokens, usage)))
+            reports.append(self._event(USAGE, self.usage.payload(prompt.totals.tokens, usage)))
         said = [*(None for _ in reports), *(message for _, message, _ in parsed)]
         entries = self._store([*reports, *drafts], expect, said, also)[len(reports) :]
         if answer is not None and prompt is not None and entries[answer].seq > prompt.seq:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -110,7 +110,7 @@ def _locked(method: Callable[Concatenate[Window, _P], _R]) -> Callable[Concatena
     return call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SentPrompt:
     """The last prompt of a window, as the next steps need it."""
 
@@ -122,7 +122,14 @@ class SentPrompt:
     """Tokens at its beginning that are unchanged from the prompt before."""
     messages: tuple[bytes, ...]
     costs: tuple[int, ...]
-    composition: PromptComposition
+    totals: PromptComposition
+    """What it consists of, but its pieces."""
+    pieces: Callable[[], tuple[PromptPiece, ...]]
+
+    @cached_property
+    def composition(self) -> PromptComposition:
+        """What it consists of, as it is stored with the answer."""
+        return replace(self.totals, pieces=self.pieces())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +365,7 @@ class Window:
             return 0
         pieces = self.builder.pieces_as_sent(self.state, messages, system, wire)
         tokens = total_of(pieces)
-        self.last = replace(last, composition=replace(last.composition, tokens=tokens, pieces=pieces, wire=wire))
+        self.last = replace(last, totals=replace(last.totals, tokens=tokens, wire=wire), pieces=lambda: pieces)
         return tokens
 
     @_locked
@@ -786,9 +793,10 @@ class Window:
             prefix=prefix,
             messages=built.messages,
             costs=built.costs,
-            composition=composition_of(
+            totals=composition_of(
                 state, builder, built, self.rules, self.budget, prefix=prefix, lag=lag, reader=self._marker[0]
             ),
+            pieces=builder.pieces(state, built),
         )
 
     def _work_ahead(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 from recto.errors import InputError
@@ -111,10 +111,26 @@ class Entry(Draft):
     hash: bytes
     """Hash over all other fields, including `prev`."""
 
+    @classmethod
+    def of_values(cls, values: Iterable[object]) -> Entry:
+        """The entry with these values, in the order of its fields.
+
+        Takes half the time of a call with names, which matters where a store reads a thousand entries. The caller has
+        checked the types.
+        """
+        entry = object.__new__(cls)
+        for assign, value in zip(_ASSIGN, values, strict=True):
+            assign(entry, value)
+        return entry
+
     def __repr__(self) -> str:
         """Its place, kind and size; not its content, which may be long."""
         kind = self.role if self.kind == MESSAGE else self.kind
         return f"<Entry {self.session}/{self.seq} {kind}, {len(self.content):,} bytes>"
+
+
+_ASSIGN = [getattr(Entry, item.name).__set__ for item in fields(Entry)]
+"""What assigns each field of an entry: a frozen class allows it nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -504,8 +504,11 @@ class WindowState:
             shown_handoff=(handoff, after_message),
             standing_digest=snapshot.get("standing", ""),
         )
+        costs, used = state.costs(), state.component_tokens
         for seq, message in state.messages.items():
-            state._charge(message, state.cost(seq))
+            component = component_of(message)
+            used[component] = used.get(component, 0) + costs[seq]
+        state.tokens = sum(used.values())
         return state
 
 

@@ -256,9 +256,11 @@ class SqliteIndex:
             if self._is_current():
                 return
             self._readers.renew()
-            if not self._path.exists() or not self._path.stat().st_size or self._version().is_blank:
+            file = _identity(self._path)
+            found = self._version() if file is not None and self._path.stat().st_size else None
+            if found is None or found.is_blank:
                 self._create()
-            file, found = _identity(self._path), self._version()
+                file, found = _identity(self._path), self._version()
             if found.application != APPLICATION_ID:
                 raise IndexUnavailable(self._location, "it is a database of another kind, and was left as it is")
             if found.version > SCHEMA:

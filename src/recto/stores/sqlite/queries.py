@@ -264,20 +264,5 @@ def _entry(session: str, row: tuple[Any, ...]) -> Entry:
     if tuple(map(type, row)) not in _ROW_TYPES:  # SQLite checks types when it writes, not when it reads
         raise apsw.CorruptError(f"entry {row[0] & MAX_SEQ} of session '{session}' has a value of a wrong type")
     pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, digest, content = row
-    return Entry(
-        session=session,
-        seq=pos & MAX_SEQ,
-        prev=prev,
-        hash=digest,
-        id=id,
-        ts=ts,
-        role=role,
-        content=content,
-        kind=kind,
-        wire=wire,
-        surface=surface,
-        tokens=tokens,
-        counter=counter,
-        meta=meta,
-        key=key,
-    )
+    drafted = id, ts, role, content, kind, wire, surface, tokens, counter, meta, key, b""
+    return Entry.of_values((*drafted, session, pos & MAX_SEQ, prev, digest))

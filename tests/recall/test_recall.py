@@ -13,6 +13,7 @@ import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
 from recto.formats import problems
 from recto.recall._message_rows import MessageRows
+from recto.recall.index.rows import SealedRange
 from recto.recall.quoting import FOOTER, HEADER
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.term_rows import signature_of
@@ -196,6 +197,20 @@ def test_rows_of_messages_are_the_same_where_they_are_stored_and_where_they_are_
             assert store.pick_terms(session.key, [said.seq]) == {said.seq: other}
             assert MessageRows(store, PorterLexicon()).of([key]) == {key: stored}
         assert rows.of([(session.key, 999)]) == {}
+
+
+def test_rows_of_sealed_messages_are_read_once_and_are_not_those_of_another_transcript():
+    with opened() as session:
+        said, other = (session.append({"role": "user", "content": text}) for text in ("The mast is 17 m.", "A film."))
+        key, store = (session.key, said.seq), session.store
+        rows = MessageRows(store, PorterLexicon())
+        first, second = rows.of([key, (session.key, other.seq)]).values()
+        here = {session.key: SealedRange(block=7, last=said.seq)}
+        assert rows.of([key], here) == {key: first}
+        store.add_terms(session.key, [replace(said, terms=second)])
+        assert rows.of([key], here) == {key: first}
+        for elsewhere in (None, {session.key: SealedRange(block=8, last=said.seq)}, {session.key: SealedRange(7, 0)}):
+            assert rows.of([key], elsewhere) == {key: second}
 
 
 def test_the_same_transcript_gives_the_same_prompt_after_a_restart(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recto.text import dates
 from recto.text.dates import DateSpan, find_date_spans
 
 NOW = int(datetime(2023, 6, 14, 15, tzinfo=UTC).timestamp()) * 1_000_000
@@ -167,6 +168,21 @@ WORDS = st.sampled_from(
 def test_no_question_and_no_clock_is_refused_and_nothing_lies_ahead(text, now):
     for span in find_date_spans(text, now):
         assert span.start < span.end <= now // 86_400_000_000 * 86_400_000_000 + 86_400_000_000
+
+
+NAMES = st.sampled_from(sorted({*dates.MONTHS, *dates.WEEKDAYS, *dates.UNITS, *dates.SEASONS, *dates.NUMBERS}))
+LEADS = st.sampled_from(
+    """
+    today tonight this morning last night ago back hier vor hace past few couple quarter weekend dernier pasado
+    cette ce la el l' esta in of since on the 12 2020 aujourd'hui avant-hier week-end
+    """.split()  # noqa: SIM905  read as prose
+)
+
+
+@given(st.lists(NAMES | LEADS, max_size=5), st.sampled_from([" ", ""]))
+def test_a_question_whose_words_name_no_day_has_no_form_of_a_date(words, between):
+    text = between.join(words)
+    assert dates._may_name_days(text) or not any(pattern.search(text) for pattern, _ in dates._FORMS)
 
 
 @pytest.mark.timeout(20)

@@ -448,7 +448,7 @@ class MessageCache:
 
     def cost_of_text(self, text: str, wire: str) -> int:
         """What a user message with this text costs."""
-        return self.cost_of_generated("marker", "", wire) + self.meter.text(text)
+        return self.cost_of_generated("marker", "", wire) + self.count(text)
 
     def cost_of_generated(self, kind: str, text: str, wire: str) -> int:
         """What a message costs that Recto generates; cached, because the same ones recur in every prompt."""

@@ -73,7 +73,7 @@ class MessageReader:
 
     def __init__(self, searcher: Searcher, authority: Authority | None) -> None:
         self.rows: MessageRows = searcher.rows
-        self.lexicon = searcher.indexer.lexicon
+        self.terms_in = searcher.terms_in
         self.vector_of = lru_cache(_MAX_VECTORS)(text_vector)
         self._store = searcher.store
         self._authority = authority
@@ -142,8 +142,9 @@ class Selection:
         self._hidden = hidden
         self._judged = judged
         self._query_words = words_hash(text_signature(query)) if query.strip() else -1
-        self._query_terms = messages.lexicon.terms(query).keys() if query else set[int]()
+        self._query_terms = set(messages.terms_in(query) if query else ())
         self._sessions = {one.key: one for one in ranking.sessions}
+        self._sealed = {one.key: sealed for one in ranking.sessions if (sealed := one.view.sealed) is not None}
         self._rows: dict[EntryKey, bytes] = {}
         self._notes: dict[EntryKey, str] = {}
         self._entries: dict[EntryKey, Entry] = {}
@@ -221,7 +222,7 @@ class Selection:
     def _load(self, keys: Collection[EntryKey]) -> None:
         """Read the rows and notes of messages that are compared with each other."""
         if missing := [key for key in keys if key not in self._rows]:
-            self._rows |= self._messages.rows.of(missing)
+            self._rows |= self._messages.rows.of(missing, self._sealed)
         if missing := [key for key in keys if key not in self._notes]:
             self._notes |= self._messages.notes(missing)
 
@@ -316,8 +317,9 @@ class Selection:
         session = self._sessions[question[0]]
         table = session.attributes
         start = table.count_through(question[1])
-        roles = table.roles[start : min(start + _MAX_LOOK_AHEAD, session.end)].tolist()
-        last = (roles.index(_USER) if _USER in roles else len(roles)) - 1
+        roles = table.roles[start : min(start + _MAX_LOOK_AHEAD, session.end)].tobytes()
+        next_question = roles.find(_USER)
+        last = (next_question if next_question >= 0 else len(roles)) - 1
         is_whole = 0 <= last < _MAX_LOOK_AHEAD - 1 and roles[last] == _ASSISTANT
         answer = int(table.seqs[start + last]) if is_whole else 0
         return answer if answer not in self._hidden_of(question[0]) else 0
@@ -401,7 +403,7 @@ class Selection:
     def _sharing_terms(self, hits: Sequence[Hit], corrections: Sequence[EntryKey]) -> dict[int, list[EntryKey]]:
         """Return, by hit, the corrections that have a term in common with it: others have no common subject."""
         self._load(corrections)
-        moved = self._messages.lexicon.terms(" ".join(RELOCATION)).keys()
+        moved = self._messages.terms_in(" ".join(RELOCATION))
         later = [(key, set(terms_of(self._rows.get(key)).tolist())) for key in corrections]
         moving = [not terms.isdisjoint(moved) for _, terms in later]
         likely = {}

@@ -27,6 +27,8 @@ _MAX_NAME_CHARACTERS = 300
 """Longest speaker or note."""
 _MAX_POINTER_CHARACTERS = 3_200
 
+_MAX_KEPT_CHARACTERS = 1000
+"""Characters of an excerpt up to which its quoted form is kept."""
 _DAY = 86_400
 
 
@@ -48,9 +50,17 @@ def render_excerpt(excerpt: Excerpt) -> str:
     spoken = f"{_sanitize_name(excerpt.speaker)} {format_minute(excerpt.ts)}".strip()
     names = (_sanitize_pointer(excerpt.pointer), spoken, _sanitize_name(excerpt.note) if excerpt.note else "")
     heading = " · ".join(name for name in names if name)
+    quoted = (_quoted_lines if len(excerpt.text) <= _MAX_KEPT_CHARACTERS else _quote_lines)(excerpt.text)
+    return f"{heading}\n{quoted}"
+
+
+def _quote_lines(text: str) -> str:
     # A text that is safe in a prompt has no other line breaks.
-    quoted = mask_secrets(prompt_safe(excerpt.text)).replace("\n", f"\n{_PREFIX}")
-    return f"{heading}\n{_PREFIX}{quoted}"
+    return _PREFIX + mask_secrets(prompt_safe(text)).replace("\n", f"\n{_PREFIX}")
+
+
+_quoted_lines = lru_cache(1024)(_quote_lines)
+"""The same excerpts are quoted for many questions."""
 
 
 def render_quotation(excerpts: Sequence[Excerpt], more: str = "") -> str:

@@ -52,6 +52,8 @@ _CHARACTERS_PER_TOKEN = 4
 """First estimate for cutting excerpts; the result is counted exactly."""
 _MAX_SENTENCES = 8192
 """Sentences whose terms are kept, about; each has at most 240 characters."""
+_MAX_REFERENCES = 4096
+"""Names whose parts are kept, about."""
 _MIN_REPEATED_TERMS = 2
 """Names and numbers of a recalled text that an answer must repeat to count as using it."""
 
@@ -99,6 +101,8 @@ class RecallService:
         """The last goal that was compared with messages, and its vector."""
         self._sentence_terms: dict[str, frozenset[int]] = {}
         """The same messages are quoted for many questions, so the terms of their sentences are kept."""
+        self._references: TermCache = {}
+        """The names in their texts, kept for the same reason."""
 
     @property
     def indexer(self) -> Indexer:
@@ -267,8 +271,9 @@ class RecallService:
 
     def used_entries(self, injection: Injection, question: str, answers: Sequence[str]) -> list[int]:
         """Return the recalled entries that the answers used: they repeat names or numbers found only there."""
-        known: TermCache = {}
-        find = partial(references, cache=known)
+        if len(self._references) > _MAX_REFERENCES:
+            self._references = {}
+        find = partial(references, cache=self._references)
         repeated = frozenset().union(*map(find, answers)) - find(question)
         return [
             hit.seq
@@ -437,7 +442,7 @@ class RecallService:
 
     def _relevance_to(self, query: str) -> Relevance:
         """Return a function that counts the terms that sentences share with the query."""
-        query_terms = frozenset(self.indexer.lexicon.terms(query))
+        query_terms = frozenset(self.searcher.terms_in(query))
         return lambda sentences: [float(len(query_terms & terms)) for terms in self._terms_of(sentences)]
 
     def _terms_of(self, sentences: Sequence[str]) -> list[frozenset[int]]:

@@ -6,8 +6,9 @@ Works on columns from the index: no text is read, and only the best candidates b
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -39,12 +40,14 @@ from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
-    from recto.recall.protocols import Matrix
+    from recto.recall.protocols import Lexicon, Matrix
 
 MAX_CANDIDATES = 200
 """Candidates that words and vectors contribute at most, each."""
 _MAX_TERMS = 64
 """Terms of a long query that are searched: the rarest ones."""
+_KEPT_QUERIES = 8
+"""Texts whose terms are kept: those of the query in flight."""
 _MAX_QUERY_PASSAGES = 3
 MAX_RANKED = 50
 """Best candidates that are compared with each other."""
@@ -235,6 +238,8 @@ class Searcher:
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
         self.rows = MessageRows(self.store, indexer.lexicon)
+        self.terms_in: Callable[[str], tuple[int, ...]] = lru_cache(_KEPT_QUERIES)(_distinct_terms(indexer.lexicon))
+        """The distinct terms of a query, which is ranked by them, compared with messages, and quoted for."""
         self.patience = patience
         """Time limit for embedding a query, in seconds. After that only words are searched."""
         weights, embedder = weights or RankingWeights(), indexer.embedder
@@ -272,9 +277,9 @@ class Searcher:
         self, query: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]]
     ) -> tuple[list[SearchedSession], TermStatistics, dict[int, float]]:
         """Score all messages that have a term of the query, and propose the best."""
-        words, lexicon = self.indexer.words, self.indexer.lexicon
-        weights = dict.fromkeys(lexicon.terms(query.context), CONTEXT_WEIGHT) if query.context else {}
-        weights |= dict.fromkeys(lexicon.terms(query.text), 1.0)
+        words = self.indexer.words
+        weights = dict.fromkeys(self.terms_in(query.context), CONTEXT_WEIGHT) if query.context else {}
+        weights |= dict.fromkeys(self.terms_in(query.text), 1.0)
         terms = list(weights)
         searched, statistics = list[SearchedSession](), TermStatistics()
         for session in sessions:
@@ -329,6 +334,10 @@ class Searcher:
             return scores
         places, helpful = zip(*found, strict=True)
         return scores.with_judged(self.weights, np.array(places, np.intp), np.array(helpful, np.bool))
+
+
+def _distinct_terms(lexicon: Lexicon) -> Callable[[str], tuple[int, ...]]:
+    return lambda text: tuple(lexicon.terms(text))
 
 
 def _propose_best(

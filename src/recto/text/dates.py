@@ -346,6 +346,18 @@ _FORMS = (
 """All forms and their readers, most specific first."""
 
 
+_ANCHORS = frozenset(
+    (
+        *(*MONTHS, *WEEKDAYS, *UNITS, *SEASONS, "quarter", "weekend", "wochenende"),
+        *("today", "morning", "afternoon", "evening", "heute", "hui", "hoy", "yesterday", "night", "gestern"),
+        *("vorgestern", "ayer", "anoche", "hier", "anteayer", "antier", "ago", "back", "earlier"),
+    )
+)
+"""Words of which every form without a digit has one, if it is written in ASCII."""
+_GLUED = ("semaine", "mois", "week")
+"""The same where the form allows a word before without a space."""
+_ASCII_WORD = lazy_re(r"[a-z]+|\d")
+
 _MAX_CHARS = 4_000
 """Characters of a question that are read."""
 _DAY_MICROSECONDS = 86_400_000_000
@@ -395,6 +407,8 @@ def _find_matches(text: str, today: date) -> Iterator[_DateMatch]:
     lowered = text.lower()
     if len(lowered) != len(text):
         lowered = text
+    if not _may_name_days(lowered):
+        return
     for pattern, reader in _FORMS:
         for match in pattern.finditer(lowered):
             try:
@@ -403,6 +417,14 @@ def _find_matches(text: str, today: date) -> Iterator[_DateMatch]:
                 continue
             if days is not None and not _is_verb(text, match):
                 yield (match.start("phrase"), match.end("phrase"), days)
+
+
+def _may_name_days(lowered: str) -> bool:
+    """Whether any form can match: of most questions a look at their words shows that none does."""
+    if not lowered.isascii() or any(map(lowered.__contains__, _GLUED)):
+        return True
+    words = set(_ASCII_WORD.findall(lowered))
+    return not _ANCHORS.isdisjoint(words) or any(map(str.isdigit, words))
 
 
 def _is_verb(text: str, match: re.Match[str]) -> bool:

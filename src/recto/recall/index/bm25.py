@@ -28,7 +28,7 @@ from recto.recall.index.attributes import (
     unpack_attributes,
 )
 from recto.recall.index.cache import BoundedCache, decoding
-from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRange, SealedRow
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
@@ -382,7 +382,7 @@ MERGE_AT = (16, 8)
 CACHE_BYTES = 192 * 2**20
 """Cache over all sessions: 21 bytes per message, and 3 per posting of a term that was searched.
 
-A quarter of it as much again: 12 bytes per posting of terms that are in many messages.
+A quarter of it as much again: 12 bytes per posting, for all blocks together.
 """
 
 
@@ -395,6 +395,11 @@ class SessionView:
     postings: dict[int, dict[int, TermPostings]]
     """By term and block number."""
     layout: BlockLayout | None
+
+    @property
+    def sealed(self) -> SealedRange | None:
+        """What is sealed; None if there is no block."""
+        return SealedRange(self.blocks[0].number, self.fresh.first - 1) if self.blocks else None
 
     @property
     def attributes(self) -> AttributeTable:
@@ -592,7 +597,7 @@ class WordIndex:
     def _sealed_postings(
         self, session: str, view: SessionView, layout: BlockLayout, terms: Iterable[int]
     ) -> Iterator[JoinedPostings]:
-        """Yield the postings of each term over all blocks. Those of frequent terms are cached for the next query."""
+        """Yield the postings of each term over all blocks, and cache them for the next query."""
         blocks = [(block.number, layout.positions[block.number]) for block in view.blocks]
         # Blocks are in the order of their messages, unless some were indexed late.
         key = tuple((number, at) for number, at in blocks if isinstance(at, int))
@@ -610,8 +615,7 @@ class WordIndex:
                 yield JoinedPostings(at[order], tf[order])
                 continue
             joined = JoinedPostings(at, tf)
-            if len(at) >= OWN_ROW_AT:
-                self._joined.put((session, term), (key, joined), 200 + at.nbytes + tf.nbytes)
+            self._joined.put((session, term), (key, joined), 400 + at.nbytes + tf.nbytes)
             yield joined
 
     def attributes(self, session: str) -> AttributeTable:

@@ -46,6 +46,15 @@ class UnlinkedBlocks(NamedTuple):
     """The missing blocks, by their first entries."""
 
 
+class SealedRange(NamedTuple):
+    """What the word index has sealed of a session."""
+
+    block: int
+    """The number of one of its blocks: it is random, so another transcript of the same name has other numbers."""
+    last: int
+    """The last entry that is in a block."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoveredRange:
     """A range of entries that a lane has indexed."""

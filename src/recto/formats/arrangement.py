@@ -184,7 +184,10 @@ def arrange_part(messages: Sequence[Orderable], adjacency: Adjacency, *, earlier
         if place in attached:
             pieces += attached[place]
     waiting = frozenset(call for call, place in links.owners.items() if call in links.waiting[place])
-    unchanged = pieces == [Keep(message.seq) for message in messages]
+    # Mostly there is a difference, and near the beginning.
+    unchanged = len(pieces) == len(messages) and all(
+        type(piece) is Keep and piece.seq == message.seq for piece, message in zip(pieces, messages, strict=True)
+    )
     return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting, unchanged)
 
 
@@ -298,7 +301,7 @@ def _place_results(
     placed: dict[int, list[ArrangedPiece]] = {}
     attached: dict[int, list[ArrangedPiece]] = {}
     edges: dict[int, int] = {}
-    turns = _user_turns(messages) if links.claims else []
+    turns = _user_turns(messages) if stays and links.claims else []
     for place, claims in links.claims.items():
         message = messages[place]
         by_home: dict[int, list[str]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -38,14 +38,15 @@ SELECT pos, hash FROM entries WHERE pos BETWEEN (SELECT session_no << 32 FROM se
 """
 _HASH = "SELECT hash FROM entries WHERE pos = ?"
 _PAGE = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos LIMIT ?"  # noqa: S608  # a constant
-_PICKED = f"SELECT {_COLUMNS} FROM entries WHERE pos IN (SELECT value FROM json_each(?)) ORDER BY pos"  # noqa: S608  # a constant
+_PLACES = "SELECT (SELECT session_no << 32 FROM sessions WHERE session = ?1) | value FROM json_each(?2)"
+_PICKED = f"SELECT {_COLUMNS} FROM entries WHERE pos IN ({_PLACES}) ORDER BY pos"  # noqa: S608  # a constant
 _TAIL = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos DESC LIMIT ?"  # noqa: S608  # a constant
 _BY_ID = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND id = ?"  # noqa: S608  # a constant
 _BY_KEY = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND key = ?"  # noqa: S608  # a constant
 _ADD_SESSION = "INSERT INTO sessions VALUES (?, ?)"
 _ADD_ENTRIES = f"INSERT INTO entries({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  # a constant
 _TERMS = "SELECT pos, data FROM terms WHERE pos BETWEEN ? AND ? ORDER BY pos LIMIT ?"
-_PICKED_TERMS = "SELECT pos, data FROM terms WHERE pos IN (SELECT value FROM json_each(?)) ORDER BY pos"
+_PICKED_TERMS = f"SELECT pos, data FROM terms WHERE pos IN ({_PLACES}) ORDER BY pos"  # noqa: S608  # a constant
 _ADD_TERMS = "INSERT OR REPLACE INTO terms(pos, data) VALUES (?, ?)"
 _ADD_LATE_TERMS = """
 INSERT OR REPLACE INTO terms(pos, data) SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM entries WHERE pos = ?1 AND hash = ?3)
@@ -148,9 +149,9 @@ def page(connection: apsw.Connection, session: str, number: int, start: int, sto
     return found
 
 
-def picked(connection: apsw.Connection, session: str, number: int, seqs: Iterable[int]) -> list[Entry]:
-    """Return the entries with these numbers, in order; missing ones are skipped."""
-    rows = connection.execute(_PICKED, (json.dumps([number << 32 | seq for seq in seqs]),))
+def picked(connection: apsw.Connection, session: str, seqs: Collection[int]) -> list[Entry]:
+    """Return the entries of a session with these numbers, in order; missing ones are skipped."""
+    rows = connection.execute(_PICKED, (session, json.dumps(list(seqs))))
     return [_entry(session, row) for row in rows]
 
 
@@ -231,9 +232,9 @@ def terms(connection: apsw.Connection, number: int, start: int, stop: int) -> li
     return found
 
 
-def picked_terms(connection: apsw.Connection, number: int, seqs: Iterable[int]) -> dict[int, bytes]:
-    """Return the rows of the word index of these entries."""
-    rows = connection.execute(_PICKED_TERMS, (json.dumps([number << 32 | seq for seq in seqs]),))
+def picked_terms(connection: apsw.Connection, session: str, seqs: Collection[int]) -> dict[int, bytes]:
+    """Return the rows of the word index of these entries of a session."""
+    rows = connection.execute(_PICKED_TERMS, (session, json.dumps(list(seqs))))
     return {pos & MAX_SEQ: data for pos, data in rows}
 
 

@@ -108,8 +108,8 @@ class SqliteStore:
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
         """Return the entries with these numbers, in order, with one query; missing ones are skipped."""
         there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
-        with self._reading(session) as (connection, number):
-            return queries.picked(connection, session, number, there) if number is not None and there else []
+        with self._reading() as (connection, _):
+            return queries.picked(connection, session, there) if there else []
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """Return the last `count` entries, oldest first."""
@@ -130,8 +130,8 @@ class SqliteStore:
     def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
         """Return the rows of the word index of these entries, with one query."""
         there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
-        with self._reading(session) as (connection, number):
-            return queries.picked_terms(connection, number, there) if number is not None and there else {}
+        with self._reading() as (connection, _):
+            return queries.picked_terms(connection, session, there) if there else {}
 
     def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
         """Store rows of the word index for entries that are stored already. Returns once they are durable."""

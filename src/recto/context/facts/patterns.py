@@ -354,7 +354,7 @@ _OWNED = (
 EVERGREEN = (
     _wording(
         Mark.EVERGREEN,
-        "my |i'm |i am |i was |i live|i work|call me",
+        "my |i'm |i am |i was |i live|i work|i grew up|call me",
         rf"\bmy (?:full |first |last )?name(?:'s| is)|(?<!you )\bcall me \w|{_I_AM} (?:called|from|allergic"
         r"|vegan|vegetarian|diabetic|left-handed|colou?r ?blind|married|\d+ years old)\b|\bi was born"
         r"|\bi (?:live|work|grew up) (?:in|at|for|as|with|near)\b|\bmy (?:birthday|email|e-mail|phone"
@@ -362,11 +362,6 @@ EVERGREEN = (
         r"|daughter|dog|cat|mother|father|mom|dad|brother|sister|boss|manager|company"
         r"|employer)(?:'s)?(?: name)? (?:is|was|are)\b"
         r"|\bmy (?:wife|husband|partner|son|daughter|dog|cat|brother|sister)(?:,|'s) \w",
-    ),
-    _wording(
-        Mark.EVERGREEN,
-        "i grew up",
-        r"\A(?=[\s\S]*(?:our|the) )[\s\S]*?\bi grew up (?:in|at|for|as|with|near)\b",
     ),
     _wording(
         Mark.EVERGREEN,

@@ -174,3 +174,31 @@ def test_no_more_names_are_kept_than_a_record_of_its_size_could_show():
     output = " ".join(f"name_{first}_{second}" for first in NUMBERS for second in NUMBERS)
     kept = [len(extend_record(WorkingRecord(), [], step(2, "ls", output), tokens).names) for tokens in (40, 100)]
     assert kept == [20, 50]
+
+
+def test_statements_and_steps_of_one_entry_keep_their_order():
+    said = "Zebra names are never used. However, old names stay. Always ask before renaming."
+    calls = (ToolCall("bash", '{"command": "zip a"}'), ToolCall("bash", '{"command": "ar b"}'))
+    views = [
+        MessageView(seq=2, role="user", text=said),
+        MessageView(seq=3, role="assistant", text="", calls=calls),
+    ]
+    text = render_record(extend_record(WorkingRecord(), views), (), 400, words)
+    places = [text.index(part) for part in ("Zebra names", "However, old", "Always ask", "zip a", "ar b")]
+    assert places == sorted(places)
+
+
+def test_a_statement_that_was_cut_says_so_and_still_counts_as_shown():
+    said = "Never " + "change the public interface of the billing service " * 12
+    record = extend_record(WorkingRecord(), [MessageView(seq=2, role="user", text=said)])
+    bullet = next(line for line in render_record(record, (), 400, words).splitlines() if line.startswith("- "))
+    assert bullet.endswith(" … (2)")
+    assert "Never change" not in render_record(record, (said,), 400, words)
+
+
+def test_the_letter_of_an_escaped_line_break_is_no_part_of_a_name():
+    output = r'"cli/state_test.go\ncmd/entire/state.go" %v\n\nPleaseCommit C:\new_dir\test_a.py src\tool_b.py'
+    record = extend_record(WorkingRecord(), [MessageView(seq=2, role="tool", text=output)])
+    names = set(record.names)
+    assert {"cli/state_test.go", "cmd/entire/state.go", "PleaseCommit", "new_dir", "test_a.py", "tool_b.py"} <= names
+    assert not {"ncmd/entire/state.go", "nPleaseCommit"} & names

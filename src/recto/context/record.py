@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
 from recto.context.facts.tool_errors import call_outcome
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
+from recto.context.facts.user_text import CUT_SIGN
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets, may_hold_secrets
 from recto.text.unicode import prompt_safe
@@ -54,6 +55,10 @@ _NAME = lazy_re(
 Neither durations (`0.004s`) nor the dots of a test runner.
 """
 
+_ESCAPED_BREAK = lazy_re(r"(?:(?<=\\[nrt])|(?<!\w))\\[nrt]")
+_BREAK_BETWEEN_PATHS = lazy_re(r"\\[nrt]")
+"""A line break or tab as program text and JSON write it. In `"\nPlease` the letter is not part of the name."""
+_WINDOWS_PATH = lazy_re(r"(?<![A-Za-z])[A-Za-z]:\\")
 _CHARS_PER_TOKEN = 3
 """Characters of names for each free token that are tried first: mostly more than fit."""
 
@@ -162,23 +167,24 @@ def render_record(
     lines: list[str] = []
 
     def add(title: str, rows: Iterable[tuple[int, str]], share: float, *, unbroken: bool = False) -> None:
-        """Add as many rows as fit, by priority, in the order of their entries."""
+        """Add as many rows as fit, by priority, in the order of their places: as they were said and done."""
         left, chosen = int(max_tokens * share) - count(title) - 1, []
-        for seq, row in rows:
+        for place, row in rows:
             cost = count(row) + 1
             if cost <= left:
                 left -= cost
-                chosen.append((seq, row))
+                chosen.append((place, row))
             elif unbroken:
                 break
         lines.extend((title, *(row for _, row in sorted(chosen))) if chosen else ())
 
-    held = [fact for fact in standing_statements(facts) if fact.text not in shown]
-    add("What the user said that still holds:", [(fact.seq, _bullet(fact)) for fact in held], _SHARES["holds"])
-    loose = [fact for fact in by_priority(facts) if fact.open and fact.kind in _OPEN and fact.text not in shown]
-    rows = [(fact.seq, _bullet(fact)) for fact in loose if fact not in held]
+    places = {id(fact): place for place, fact in enumerate(sorted(facts, key=lambda fact: fact.seq))}
+    held = [fact for fact in standing_statements(facts) if _kept_words(fact) not in shown]
+    add("What the user said that still holds:", [(places[id(fact)], _bullet(fact)) for fact in held], _SHARES["holds"])
+    loose = [fact for fact in by_priority(facts) if fact.open and fact.kind in _OPEN and _kept_words(fact) not in shown]
+    rows = [(places[id(fact)], _bullet(fact)) for fact in loose if fact not in held]
     add("Open:", rows[:_MAX_OPEN], _SHARES["open"])
-    steps = [(step.seq, _step_line(step)) for step in reversed(record.steps)]
+    steps = [(place, _step_line(step)) for place, step in reversed(list(enumerate(record.steps)))]
     add("Steps that are not shown, oldest first:", steps, _SHARES["steps"], unbroken=True)
     return _with_names(lines, _hidden_names(record, f"{shown}\n" + "\n".join(lines)), max_tokens, count)
 
@@ -262,6 +268,11 @@ def _is_file(name: str) -> bool:
     return ("." in name or "/" in name or "\\" in name) and find_paths(name, bare=True) == (name,)
 
 
+def _kept_words(fact: Fact) -> str:
+    """The words of a fact as its message has them, without the sign that the rest was cut off."""
+    return fact.text.removesuffix(CUT_SIGN)
+
+
 def _bullet(fact: Fact) -> str:
     return f"- {' '.join(mask_secrets(prompt_safe(fact.text)).split())} ({fact.seq})"
 
@@ -342,6 +353,9 @@ def _names_in(text: str) -> Mapping[str, int]:
 
 
 def _names_in_word(word: str) -> tuple[str, ...]:
+    if "\\" in word and not _WINDOWS_PATH.search(word):
+        # `src\new.py` is a path unless the same word has slashes; then its backslashes are escapes.
+        word = (_BREAK_BETWEEN_PATHS if "/" in word else _ESCAPED_BREAK).sub(" ", word)
     return tuple(name for name in _NAME.findall(word) if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from recto.context.facts.user_text import cut_words, user_sentences
+from recto.context.facts.user_text import CUT_SIGN, cut_words, user_sentences
 from recto.errors import InputError
 from recto.formats import read
 from recto.transcript.entries import MESSAGE, RENAMED, TITLE_KEY, Draft, Entry
@@ -67,5 +67,5 @@ def _derived_title(entry: Entry) -> str:
     if message.results:
         return ""
     words = " ".join(user_sentences(message.text[:_READ_CHARS]))
-    title = cut_words(words, _DERIVED_CHARS)
-    return title if title == words else f"{title.rstrip(' ,;:.')} …"
+    title = cut_words(words, _DERIVED_CHARS + len(CUT_SIGN))
+    return title if title == words else f"{title.removesuffix(CUT_SIGN).rstrip(' ,;:.')}{CUT_SIGN}"

@@ -352,3 +352,14 @@ def test_every_statement_of_the_set_that_is_extracted_is_a_lasting_sentence():
     for one in STATEMENTS:
         if statement_kind(one["text"]) not in (None, "obligation"):
             assert lasting_sentences([user(1, one["text"])]), one["text"]
+
+
+def test_a_quotation_is_not_divided_and_what_a_request_quotes_is_no_statement():
+    said = 'Can we change\n"Both sessions are kept. Use rewind to see them"\n\nto something that is never shown twice.'
+    assert texts(user(1, said)) == ["to something that is never shown twice."]
+    said = 'The note must be precise: "We never commit here. Commits come later." Never use tabs.'
+    assert set(texts(user(1, said))) == {
+        "Never use tabs.",
+        'The note must be precise: "We never commit here. Commits come later."',
+    }
+    assert texts(user(1, 'Remember:\n"Never use tabs."')) == ['"Never use tabs."']

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from tests.context.policies.policy_views import conversation, real_views, view_of, views
@@ -86,6 +88,15 @@ def test_both_ends_of_long_arguments_are_kept():
     text = placeholder(ToolResult(tool="Read", arguments=arguments, output="x = 1"), 500, "recto://s/3")
     assert "Read /srv/app/d" in text
     assert "odule/settings.py, 20:" in text
+
+
+def test_a_placeholder_names_the_file_of_an_edit_and_none_of_its_text():
+    arguments = json.dumps({"replace_all": False, "file_path": "app.py", "old_string": "a\n\tb", "new_string": "c\nd"})
+    text = placeholder(ToolResult(tool="Edit", arguments=arguments, output="updated"), 9, "recto://s/3")
+    assert text == '[Edit app.py: "updated", 9 tokens: recto://s/3]'
+    script = json.dumps({"command": "python - <<E\nprint(1)\nE"})
+    text = placeholder(ToolResult(tool="Bash", arguments=script, output="1 row"), 9, "recto://s/3")
+    assert text.startswith("[Bash python - <<E print(1) E: ")
 
 
 @pytest.mark.requirement("evict.placeholder")

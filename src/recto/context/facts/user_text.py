@@ -13,6 +13,8 @@ from recto.text.lazy_re import lazy_re
 
 MAX_SENTENCE_CHARS = 300
 """Characters of a sentence, cut between words."""
+CUT_SIGN = " …"
+"""What a text ends with whose end was cut off."""
 _MAX_OWN_CHARS = 3_000
 """Maximum length of own words; anything longer was pasted."""
 _HEAD_CHARS, _TAIL_CHARS = 1_200, 600
@@ -67,6 +69,8 @@ _SPEAKER_LABEL = lazy_re(
 """A line of a pasted conversation."""
 _LIST_MARKER = lazy_re(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
 _SENTENCE = lazy_re(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]")
+_QUOTED = lazy_re(r"(?<!\w)\"[^\"]{1,600}\"(?!\w)|“[^“”]{1,600}”")
+"""A quotation within a line."""
 _MIN_WRAPPED_CHARS = 50
 _MAX_TYPED_CHARS, _MAX_TYPED_LINES = 1_000, 12
 """Length up to which own words count as typed in one go."""
@@ -115,9 +119,22 @@ def own_lines(text: str) -> list[str]:
                 tag = "" if f"</{name}>" in line else name
             elif _INJECTED_TAG.match(line):
                 break
-        elif not fence and not line.lstrip().startswith((">", "|", _INTERRUPTED)) and not _SPEAKER_LABEL.match(line):
+        elif (
+            not fence
+            and not line.lstrip().startswith((">", "|", _INTERRUPTED))
+            and not _SPEAKER_LABEL.match(line)
+            and not _is_quoted_object(own, line)
+        ):
             own.append(line)
     return [*own, *typed]
+
+
+def _is_quoted_object(own: list[str], line: str) -> bool:
+    """Whether a line is a quotation that the unfinished line before it speaks of: `change`, `"…"`, `to …`."""
+    if not _QUOTED.fullmatch(line.strip()):
+        return False
+    before = next((each.rstrip() for each in reversed(own) if each.strip()), "")
+    return before[-1:].isalpha()
 
 
 def is_document(text: str) -> bool:
@@ -131,13 +148,13 @@ def is_document(text: str) -> bool:
 
 
 def cut_words(text: str, max_chars: int = MAX_SENTENCE_CHARS) -> str:
-    """The beginning of a text with single spaces, cut between words."""
+    """The beginning of a text with single spaces; a long one is cut between words and ends with `CUT_SIGN`."""
     plain = " ".join(text[: max_chars * 8].split())
     if len(plain) <= max_chars:
         return plain
-    piece = plain[: max_chars + 1]
-    space = piece.rfind(" ")
-    return piece[:space] if space > max_chars // 2 else plain[:max_chars]
+    most = max_chars - len(CUT_SIGN)
+    space = plain.rfind(" ", 0, most + 1)
+    return f"{plain[:space] if space > max_chars // 2 else plain[:most]}{CUT_SIGN}"
 
 
 def _join_wrapped(lines: list[str]) -> Iterator[str]:
@@ -163,8 +180,12 @@ def _join_wrapped(lines: list[str]) -> Iterator[str]:
 
 
 def _split_sentences(line: str) -> Iterator[str]:
+    """The sentences of a line. What is in quotation marks is not divided: half a quotation says something else."""
+    quoted = [match.span() for match in _QUOTED.finditer(line)]
     start = 0
     for match in _SENTENCE.finditer(line):
+        if any(begin < match.start() and match.end() < end for begin, end in quoted):
+            continue
         yield line[start : match.end()].strip()
         start = match.end()
     if rest := line[start:].strip():

@@ -7,12 +7,14 @@ text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from recto.context.compaction.tool_output import digest_result
-from recto.context.facts.types import shortened_output
+from recto.context.facts.paths import parse_arguments
+from recto.context.facts.types import ToolCall, shortened_output
 from recto.context.window.plan import ClearedThinking, Plan, PolicyView, ShortenedResult, TextRequest, ToolResult
 from recto.context.window.units import Unit, WindowMessage
 from recto.formats.tools import is_own_tool
@@ -30,7 +32,6 @@ _MAX_FINDING_CHARS = 28
 
 _SPACE = lazy_re(r"\s+")
 _LINE_NUMBER = lazy_re(r"^\s*\d+[→\t:|-]\s*")
-_JSON_KEY = lazy_re(r'"\w+"\s*:\s*')
 _JSON_SIGNS = str.maketrans("", "", '{}"\\')
 
 
@@ -157,13 +158,25 @@ def placeholder(result: ToolResult, size: int, pointer: str) -> str:
 
 def _shorten_arguments(arguments: str) -> str:
     """The values alone, shortened in the middle: a path says most at its end, a command at both."""
-    if len(arguments) > 1_000:
-        arguments = f"{arguments[:500]}…{arguments[-500:]}"
-    plain = _one_line(_JSON_KEY.sub("", arguments).translate(_JSON_SIGNS), len(arguments))
+    values = _argument_values(arguments)
+    if len(values) > 1_000:
+        values = f"{values[:500]}…{values[-500:]}"
+    plain = _one_line(values, len(values))
     if len(plain) <= _MAX_ARGUMENT_CHARS:
         return plain
     head = _MAX_ARGUMENT_CHARS // 3
     return f"{plain[:head]}…{plain[head + 1 - _MAX_ARGUMENT_CHARS :]}"
+
+
+def _argument_values(arguments: str) -> str:
+    """The values without flags, and without texts of several lines if others say what the call is about."""
+    values = [
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False).translate(_JSON_SIGNS)
+        for value in parse_arguments(ToolCall("", arguments)).values()
+        if not isinstance(value, bool) and value not in (None, "")
+    ]
+    short = [value for value in values if "\n" not in value.strip()]
+    return ", ".join(short or values) if values else arguments.replace("\\n", " ").translate(_JSON_SIGNS)
 
 
 def _first_finding(output: str) -> str:

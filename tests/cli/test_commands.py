@@ -141,7 +141,9 @@ def test_text_from_a_transcript_cannot_act_on_a_terminal(stored, monkeypatch, fu
 
 
 def test_a_line_of_an_entry_stays_one_line_in_a_pipe(stored):
-    assert len(run("session", "show", "agent:me:main").stdout.splitlines()) == 4
+    shown = run("session", "show", "agent:me:main").stdout
+    assert len(shown.splitlines()) == 4
+    assert run("session", "show", "--session", "agent:me:main").stdout == shown
 
 
 def test_progress_is_shown_to_people_only(here):
@@ -154,6 +156,7 @@ def test_progress_is_shown_to_people_only(here):
     [
         (["sho"], 2, "there is no command 'sho'. Did you mean 'recto session show'?"),
         (["session", "show", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
+        (["session", "show", "me:"], 2, "Did you mean 'agent:me:main'"),
         (["session", "show", "a\nb"], 3, "printable"),
         (["import", "nothing.json"], 2, "does not exist"),
         (["import", "bad.jsonl"], 3, "line 2"),

@@ -7,8 +7,11 @@ import json
 import threading
 
 import pytest
+from anthropic.types import Message as AnthropicMessage
+from anthropic.types import TextBlock, ToolUseBlock
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage
 
 import recto
 from recto.engine.session import Session
@@ -325,3 +328,60 @@ def test_threads_share_a_session(session):
         thread.join()
     assert len(session) == 160
     assert session.verify().ok
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+ASKS = ChatCompletionMessage.model_validate({"role": "assistant", "content": None, "tool_calls": [CALL]})
+CHAT_TURN = [USER, ASKS, {"role": "tool", "tool_call_id": "c1", "content": "7"}]
+BLOCKS = [TextBlock(type="text", text="Let me look."), ToolUseBlock(type="tool_use", id="t1", name="look", input={})]
+RESULT = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "7"}]}
+MESSAGES_TURN = [USER, {"role": "assistant", "content": BLOCKS}, RESULT]
+
+
+@pytest.mark.parametrize("turn", [CHAT_TURN, MESSAGES_TURN], ids=["openai", "anthropic"])
+def test_messages_of_a_client_are_taken_as_they_are(turn, session):
+    stored = session.append_all(turn)
+    assert [entry.role for entry in stored] == ["user", "assistant", "tool"]
+    assert len(session.prompt().messages) == 3
+    assert recto.fit(turn, 4_000, model="gpt-4o") == turn
+    assert recto.count(turn, model="gpt-4o") > recto.count(turn[:2], model="gpt-4o")
+    with recto.follow("memory:", model="gpt-4o") as conversations:
+        assert conversations.of("a").fitted(CHAT_TURN) == CHAT_TURN
+
+
+def test_of_a_whole_response_of_a_client_the_message_is_sent(session):
+    about = {"id": "m", "type": "message", "model": "claude", "usage": {"input_tokens": 1, "output_tokens": 1}}
+    response = about | {"role": "assistant", "content": BLOCKS, "stop_reason": "tool_use"}
+    session.append(USER)
+    session.append_all([AnthropicMessage.model_validate(response), RESULT])
+    assert set(session.prompt().messages[1]) == {"role", "content"}
+
+
+@pytest.mark.parametrize("bad", ["hi", None, [USER], 3, object(), {"role": "user", "content": object()}, {}])
+def test_what_is_no_message_is_refused_with_what_to_do(session, bad):
+    with pytest.raises(MalformedMessage, match=r"Nothing was stored\.$") as refused:
+        session.append(bad)
+    assert bad == {} or '{"role": "user", "content": "Hello"}' in str(refused.value)
+    assert len(session) == 0
+
+
+@pytest.mark.parametrize("entries", [(), (0,), (9,), (2,)], ids=["none", "zero", "missing", "event"])
+def test_only_messages_of_the_session_can_be_pinned(session, entries):
+    session.append(USER)
+    session.record("note_of_mine", {})
+    with pytest.raises(InputError, match="Nothing was changed"):
+        session.pin(*entries)
+    assert len(session) == 2
+
+
+def test_a_folder_is_no_store_and_the_error_says_so(tmp_path):
+    with pytest.raises(StoreUnavailable, match="this is a folder; name a file in it"):
+        recto.open(tmp_path, model="gpt-4o")
+
+
+def test_undo_and_redo_of_what_is_no_decision_say_what_they_take(session):
+    session.append(USER)
+    with pytest.raises(InputError, match=r"entry 1 is not a decision \(message\).*Nothing was changed"):
+        session.restore(1)
+    with pytest.raises(InputError, match=r"there is no entry 9: .*'restore' returns the entry that 'redo' takes"):
+        session.redo(9)

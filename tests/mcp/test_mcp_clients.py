@@ -225,7 +225,7 @@ def test_a_message_is_pinned_and_let_go_again(client, fresh):
     client.told("unpin", session=fresh, entries=[1, 2])
     assert "not pinned" in client.refused("unpin", session=fresh, entries=[1])
     assert "only messages can be pinned" in client.refused("pin", session=fresh, entries=[16])
-    assert "no such entry" in client.refused("pin", session=fresh, entries=[900_000])
+    assert "there is no entry 900000" in client.refused("pin", session=fresh, entries=[900_000])
 
 
 def test_a_recalled_message_is_judged(client, fresh):

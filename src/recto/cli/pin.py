@@ -8,11 +8,10 @@ from recto.cli._common import session_option
 from recto.cli.compact import open_existing_session
 from recto.cli.console import err, print_json
 from recto.config import Settings
-from recto.engine.session import Session
 from recto.engine.views.models import stored_event
 from recto.errors import InputError
 from recto.recall.types import VERDICTS, Verdict
-from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.entries import Entry
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="The event as one JSON object.")
 
@@ -32,8 +31,6 @@ def pin_command(settings: Settings, entries: tuple[int, ...], session: str | Non
       recto pin 12 40 41 --session agent:default:main
     """
     with open_existing_session(settings, session) as opened:
-        for seq in entries:
-            _require_message(opened, seq)
         _print_event(opened.pin(*entries), entries, "pinned", as_json)
 
 
@@ -80,14 +77,6 @@ def judge_command(settings: Settings, pointer: str, verdict: Verdict, session: s
             print_json(stored_event(event, f"Judged: {verdict.replace('_', ' ')}.", str))
         else:
             err.print(f"judged {verdict.replace('_', ' ')} (entry {event.seq})", markup=False)
-
-
-def _require_message(session: Session, seq: int) -> None:
-    entry = next(iter(session.read(seq, seq)), None)
-    if entry is None:
-        raise InputError(f"there is no entry {seq} in session '{session.key}'. Nothing was changed")
-    if entry.kind != MESSAGE:
-        raise InputError(f"entry {seq} is an event; only messages can be pinned. Nothing was changed")
 
 
 def _print_event(event: Entry, entries: tuple[int, ...], done: str, as_json: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card
@@ -21,6 +21,7 @@ from recto.context.window.pressure import (
 )
 from recto.errors import InputError, SettingsError
 from recto.formats import detect, read
+from recto.formats.response_objects import MessageLike, message_bytes
 from recto.transcript.events import to_json
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def evict(
 
 
 def count(
-    what: str | Mapping[str, Any] | bytes | Sequence[Mapping[str, Any] | bytes],
+    what: str | MessageLike | Sequence[MessageLike],
     *,
     model: str = "",
     tools: Sequence[Any] = (),
@@ -153,7 +154,7 @@ class PressureMonitor:
 
     def measure(
         self,
-        prompt: int | Sequence[Mapping[str, Any] | bytes] | None = None,
+        prompt: int | Sequence[MessageLike] | None = None,
         *,
         reported: int | None = None,
         tools: Sequence[Any] = (),
@@ -175,7 +176,7 @@ class PressureMonitor:
 
     def turn(
         self,
-        prompt: int | Sequence[Mapping[str, Any] | bytes] | None = None,
+        prompt: int | Sequence[MessageLike] | None = None,
         *,
         reported: int | None = None,
         tools: Sequence[Any] = (),
@@ -185,14 +186,14 @@ class PressureMonitor:
         self._pressure = self._pressure.turn(reading.tokens)
         return reading
 
-    def relieved(self, prompt: int | Sequence[Mapping[str, Any] | bytes]) -> PressureReading:
+    def relieved(self, prompt: int | Sequence[MessageLike]) -> PressureReading:
         """Measure a prompt from which something was evicted: that is no negative growth."""
         tokens, _ = self._size(prompt, None, ())
         self._pressure = self._pressure.relieved(tokens, self._last.tokens if self._last else None)
         return self.measure(tokens)
 
     def _size(
-        self, prompt: int | Sequence[Mapping[str, Any] | bytes] | None, reported: int | None, tools: Sequence[Any]
+        self, prompt: int | Sequence[MessageLike] | None, reported: int | None, tools: Sequence[Any]
     ) -> tuple[int, Source]:
         if isinstance(prompt, bool) or (isinstance(prompt, int) and prompt < 0):
             raise InputError(f"a prompt has a number of tokens, not {prompt!r}")
@@ -213,7 +214,7 @@ class PressureMonitor:
         size = measure_prompt(counted, reported, exact=exact)
         return size.tokens, source_of(size, counted, exact=exact)
 
-    def _warned(self, prompt: Sequence[Mapping[str, Any] | bytes]) -> tuple[int, int] | None:
+    def _warned(self, prompt: Sequence[MessageLike]) -> tuple[int, int] | None:
         """The tokens that the last budget warning to the model names, and those of the messages behind it."""
         assert self._meter is not None  # noqa: S101  # made by the caller
         added = 0
@@ -235,16 +236,15 @@ def _input_budget(settings: Settings) -> int:
     return Budget.for_model(model_card(settings)).input_budget
 
 
-def _count(
-    meter: Meter, what: str | Mapping[str, Any] | bytes | Sequence[Mapping[str, Any] | bytes], tools: Sequence[Any]
-) -> int:
+def _count(meter: Meter, what: str | MessageLike | Sequence[MessageLike], tools: Sequence[Any]) -> int:
     if isinstance(what, str):
         return meter.text(what)
-    if isinstance(what, Mapping | bytes):
-        return meter.message(_parsed(what))
-    return meter.prompt([_parsed(message) for message in what], to_json(tools).decode() if tools else "")
+    if isinstance(what, Sequence) and not isinstance(what, bytes):
+        prompt = [_parsed(message) for message in cast("Sequence[MessageLike]", what)]
+        return meter.prompt(prompt, to_json(tools).decode() if tools else "")
+    return meter.message(_parsed(what))
 
 
-def _parsed(message: Mapping[str, Any] | bytes) -> Message:
-    raw = message if isinstance(message, bytes) else to_json(message)
+def _parsed(message: MessageLike) -> Message:
+    raw = message_bytes(message)
     return read(raw, detect(raw))

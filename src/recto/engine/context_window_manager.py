@@ -37,7 +37,7 @@ from recto.engine.continuity import awaits_answer
 from recto.engine.projection import NEW_WINDOW, RESULT_HELD, TASK_COMPLETED
 from recto.engine.prompt_builder import Prompt
 from recto.engine.report import decisions
-from recto.engine.session import MessageLike, Session
+from recto.engine.session import Session
 from recto.errors import (
     HookOutOfOrder,
     InputError,
@@ -50,7 +50,7 @@ from recto.formats import Usage, detect, format_named, read
 from recto.formats.format import Format
 from recto.formats.message import fields_of
 from recto.formats.response import usage_in
-from recto.formats.response_objects import RequestedCall, calls_of, plain, read_any_response
+from recto.formats.response_objects import MessageLike, RequestedCall, calls_of, plain, read_any_response
 from recto.formats.tool_calls import NewToolResult
 from recto.health.metrics import Alert
 from recto.health.trends import HealthReport

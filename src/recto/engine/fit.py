@@ -24,6 +24,7 @@ from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtra
 from recto.errors import SettingsError
 from recto.formats import DEFAULT_FORMAT, own_format
 from recto.formats.message import fields_of
+from recto.formats.response_objects import MessageLike, message_bytes
 from recto.formats.tool_calls import NO_CALLS, ToolCallIds
 from recto.tokens.meter import Meter
 from recto.tokens.model_card import ModelCard
@@ -31,7 +32,7 @@ from recto.transcript.entries import Role
 from recto.transcript.events import to_json
 
 _log = logging.getLogger("recto.fit")
-M = TypeVar("M", bound=Mapping[str, Any] | bytes)
+M = TypeVar("M", bound=MessageLike)
 _MARKER = "[{count} earlier messages are not shown here, to keep within the context window.]"
 _ALL = 2**62
 """More tokens than any list has: every message is counted."""
@@ -298,7 +299,7 @@ class _ReadList:
             del sent[len(self._structures) :]  # what could not be read
 
     def _read(self, message: Any, place: int) -> _Structure:  # noqa: ANN401  # whatever was passed in
-        fields = message if type(message) is dict else fields_of(_raw(message))
+        fields = message if type(message) is dict else fields_of(message_bytes(message))
         content = fields.get("content")
         self.size += 300 + (len(content) if isinstance(content, str | list) else 0)
         # Nearly all messages have one of two forms, which need not be examined further.
@@ -308,10 +309,12 @@ class _ReadList:
             answered = fields.get("tool_call_id")
             if type(answered) is str and fields.get("role") == "tool" and "type" not in fields:
                 return "tool", DEFAULT_FORMAT.name, ToolCallIds((), (answered,))
+        if fields is message and _has_objects(fields):
+            fields = fields_of(message_bytes(message))
         format = own_format(fields) or DEFAULT_FORMAT
         role = format.messages.role_of(fields)
         if format.link_results is not None and role == "tool":
-            fields = self._with_ids(_raw(message), place, format.link_results)
+            fields = self._with_ids(message_bytes(message), place, format.link_results)
         return role, format.name, format.validation.tool_call_ids(fields)
 
     def _with_ids(self, raw: bytes, place: int, link: Callable[[Sequence[bytes], bytes], bytes]) -> dict[str, Any]:
@@ -319,7 +322,7 @@ class _ReadList:
         start = place
         while start and place - start < _FEW and self._structures[start - 1][0] != "assistant":
             start -= 1
-        before = [self._linked.get(at) or _raw(self.sent[at]) for at in range(max(start - 1, 0), place)]
+        before = [self._linked.get(at) or message_bytes(self.sent[at]) for at in range(max(start - 1, 0), place)]
         linked = link(before, raw)
         if linked != raw:
             self._linked[place] = linked
@@ -424,7 +427,7 @@ class _ReadList:
         line = self._lines.get(place)
         if line is None:
             message, wire = self.sent[place], self._structures[place][1]
-            raw = self._linked.get(place) or _raw(message)
+            raw = self._linked.get(place) or message_bytes(message)
             try:
                 copy = message if isinstance(message, bytes) else _copy(message)
             except _Opaque:
@@ -467,12 +470,23 @@ class _Memo:
 _MEMO = _Memo()
 
 
+_JSON_TYPES = frozenset((dict, list, str, int, float, bool, type(None)))
+
+
+def _has_objects(fields: Mapping[str, Any]) -> bool:
+    """Whether blocks or calls of a message are objects of a client, or have such as members."""
+    for items in fields.values():
+        if type(items) is not list:
+            continue
+        for item in items:
+            values = item.values() if type(item) is dict else (item,)
+            if not all(type(value) in _JSON_TYPES for value in values):
+                return True
+    return False
+
+
 def _pointer_to(seq: int) -> str:
     return f"message {seq}"
-
-
-def _raw(message: Any) -> bytes:  # noqa: ANN401  # whatever was passed in
-    return message if isinstance(message, bytes) else to_json(message)
 
 
 def _counts_alike(meter: Meter, other: Meter) -> bool:

@@ -30,10 +30,10 @@ from recto.errors import AppendConflict
 from recto.formats import DEFAULT_FORMAT, canonical, read
 from recto.formats.message import Message, Part
 from recto.formats.response import usage_in
+from recto.formats.response_objects import message_bytes
 from recto.text.secrets import mask_secrets
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import MESSAGE, Entry, content_as_sent, is_hidden
-from recto.transcript.events import to_json
 from recto.transcript.session_keys import session_in
 
 _CACHE_SIZE = 50_000
@@ -171,7 +171,7 @@ class Following:
             tools: Schemas sent with the prompt.
             beside: System text that the host sends alongside its messages.
         """
-        written = [(index, to_json(message)) for index, item in enumerate(given) for message in write(item)]
+        written = [(index, message_bytes(message)) for index, item in enumerate(given) for message in write(item)]
         owners, messages = [index for index, _ in written], [raw for _, raw in written]
         leading = _count_system(messages)
         with self._turn:
@@ -198,17 +198,17 @@ class Following:
             parsed_usage = usage_in(dict(usage)) if usage else None
             if after is not None:
                 self.store(after)
-            self._append([to_json(message) for message in messages], usage=parsed_usage, key=key)
+            self._append([message_bytes(message) for message in messages], usage=parsed_usage, key=key)
 
     def store(self, messages: Sequence[ChatMessage]) -> None:
         """Store what is new in a list, without building a prompt."""
-        raws = [to_json(message) for message in messages]
+        raws = [message_bytes(message) for message in messages]
         with self._turn:
             self._sync(raws[_count_system(raws) :])
 
     def new_in(self, messages: Sequence[ChatMessage]) -> list[ChatMessage] | None:
         """Return what is new in a list, without storing it; None if the list does not continue what is stored."""
-        raws = [to_json(message) for message in messages]
+        raws = [message_bytes(message) for message in messages]
         with self._turn:
             self._catch_up()
             rest = self._new_messages(raws[_count_system(raws) :])[0]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
@@ -24,6 +24,7 @@ from recto.formats import FORMATS, Usage, detect, read
 from recto.formats.media import media_in
 from recto.formats.message import fields_of, missing_content, role_defect
 from recto.formats.response import usage_in
+from recto.formats.response_objects import MessageLike, message_bytes
 from recto.tokens.calibration import Calibration, prompt_tokens
 from recto.transcript.entries import MESSAGE, Draft, session_key
 from recto.transcript.events import event, new_ids, to_json
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
     from recto.transcript.entries import Entry, Head, Role
     from recto.transcript.protocols import Clock, Records, TranscriptStore
     from recto.transcript.session_keys import Scope
-
-MessageLike = Mapping[str, Any] | bytes
-"""A message as a dict, or as the exact JSON bytes it arrived in."""
 
 _log = logging.getLogger("recto.session")
 _USAGE_REACH = 200
@@ -155,8 +153,11 @@ class Session:
         the last prompt, if the messages answer it; it is recorded as `observe` does. `also` makes records that are
         stored with them.
         """
-        parsed = self._linked([self._parse(message, wire) for message in messages])
-        _refuse_without_content(parsed)
+        try:
+            parsed = self._linked([self._parse(message, wire) for message in messages])
+            _refuse_without_content(parsed)
+        except MalformedMessage as error:
+            raise MalformedMessage(f"{error.reason.removesuffix('.')}. Nothing was stored.") from None
         if meta is None or isinstance(meta, Mapping):
             metas, encoded = [meta or {}] * len(parsed), [to_json(meta or {})] * len(parsed)
         else:
@@ -225,9 +226,9 @@ class Session:
         """
         if isinstance(what, str):
             return self.meter.text(what)
-        if isinstance(what, Mapping | bytes):
-            return self.meter.message(self._parse(what)[1])
-        return self.usage.calibration.apply(self._count_prompt(what, tools))
+        if isinstance(what, Sequence) and not isinstance(what, bytes):
+            return self.usage.calibration.apply(self._count_prompt(cast("Sequence[MessageLike]", what), tools))
+        return self.meter.message(self._parse(what)[1])
 
     def observe(self, prompt: Sequence[MessageLike], usage: Mapping[str, Any], *, tools: Sequence[Any] = ()) -> Entry:
         """Records the usage a provider reported for a prompt, which makes later counts more exact.
@@ -337,8 +338,21 @@ class Session:
         return report(self.window, tools, run=run)
 
     def pin(self, *entries: int | str) -> Entry:
-        """Keeps entries in the prompt, by number or id, until they are unpinned; evicted ones are restored."""
-        return self.window.pin([self._seq(entry) for entry in entries])
+        """Keeps messages in the prompt, by number or id, until they are unpinned; evicted ones are restored.
+
+        Raises:
+            InputError: None is named, or one of them is no message of this session. Nothing is changed then.
+        """
+        seqs = [self._seq(entry) for entry in entries]
+        if not seqs:
+            raise InputError("name at least one entry to pin. Nothing was changed.")
+        for seq in seqs:
+            found = next(iter(self.read(seq, seq)), None) if seq > 0 else None
+            if found is None:
+                raise InputError(f"there is no entry {seq} in session '{session_in(self.key)}'. Nothing was changed.")
+            if found.kind != MESSAGE:
+                raise InputError(f"entry {seq} is an event; only messages can be pinned. Nothing was changed.")
+        return self.window.pin(seqs)
 
     def unpin(self, *entries: int | str) -> Entry:
         """Allows entries to be evicted again."""
@@ -620,13 +634,13 @@ class Session:
         return parsed
 
     def _parse(self, source: MessageLike, wire: str | None = None) -> tuple[bytes, Message, str]:
-        raw = source if isinstance(source, bytes) else to_json(source)
+        raw = message_bytes(source)
         if len(raw) > self._max_message_bytes:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
         wire = wire or detect(raw)
         parsed = read(raw, wire)
         if wrong := role_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
-            raise MalformedMessage(f"{wrong}. Nothing was stored")
+            raise MalformedMessage(wrong)
         return raw, parsed, wire
 
 
@@ -634,7 +648,7 @@ def _refuse_without_content(parsed: Iterable[tuple[bytes, Message, str]]) -> Non
     """Raises `MalformedMessage` for a user message that lacks its content: providers refuse every prompt with it."""
     for raw, message, _ in parsed:
         if not message.parts and (missing := missing_content(fields_of(raw), message)):
-            raise MalformedMessage(f"{missing}. Nothing was stored")
+            raise MalformedMessage(missing)
 
 
 def held_bytes(session: Session) -> int:

@@ -562,7 +562,7 @@ class Window:
 
         A trimmed result may have been evicted since: it returns with its call and the other results of that step.
         """
-        payload = json.loads(self._decision(decision, DECISIONS).content)
+        payload = json.loads(self._decision(decision, DECISIONS, "a decision").content)
         shown, evicted = self.state.messages, set(seqs_in(payload["left"]))
         shrunk = payload["shrunk"] | payload.get("cleared", {})
         evicted |= {seq for seq in map(int, shrunk) if seq not in shown}
@@ -574,8 +574,8 @@ class Window:
     @_locked
     def redo(self, restored: int) -> Entry:
         """Repeats a decision that a restore undid."""
-        undone = json.loads(self._decision(restored, {RESTORED}).content)
-        decision = self._decision(undone["decision"], DECISIONS)
+        undone = json.loads(self._decision(restored, {RESTORED}, "the undoing of a decision").content)
+        decision = self._decision(undone["decision"], DECISIONS, "a decision")
         original = json.loads(decision.content)
         self.events.append(UNPINNED, {"seqs": seqs_in(undone["left"]) + [int(seq) for seq in undone["shrunk"]]})
         reason = f"done again after entry {restored} had undone it"
@@ -824,10 +824,12 @@ class Window:
         moved = b'{"cache_control": %b}' % state.cache_mark.encode()
         return CacheAge(idle=idle, ttl=requested_lifetime((*marked, moved, *self._extra_pieces[0][:2])))
 
-    def _decision(self, seq: int, kinds: Iterable[str]) -> Entry:
-        entry = next(iter(self.store.read(self.session, seq, seq)), None)
+    def _decision(self, seq: int, kinds: Iterable[str], expected: str) -> Entry:
+        entry = next(iter(self.store.read(self.session, seq, seq)), None) if seq > 0 else None
         if entry is None or entry.kind not in kinds:
-            raise InputError(f"entry {seq} is not a decision that can be undone or done again")
+            found = f"there is no entry {seq}" if entry is None else f"entry {seq} is not {expected} ({entry.kind})"
+            hint = "'report().decisions' lists decisions; 'restore' returns the entry that 'redo' takes"
+            raise InputError(f"{found}: {hint}. Nothing was changed.")
         return entry
 
     def _take_snapshot(self, state: WindowState) -> None:

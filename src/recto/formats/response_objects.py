@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from recto.errors import MalformedMessage
 from recto.formats.format import Format
@@ -18,8 +18,20 @@ from recto.formats.json_spans import Json, text_of
 from recto.formats.message import fields_of, text_in
 from recto.formats.registry import detect, format_named, format_of_response
 from recto.formats.response import Usage
+from recto.transcript.events import to_json
 
 _MAX_ERROR = 300
+
+
+class ClientObject(Protocol):
+    """A message or response as the client of a provider has it: a pydantic model."""
+
+    def model_dump(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  # as pydantic declares it
+        """The object as a dict."""
+
+
+MessageLike: TypeAlias = Mapping[str, Any] | bytes | ClientObject
+"""A message as a dict, as the exact JSON bytes it arrived in, or as an object of a provider's client."""
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # whatever a client or an application calls a message
@@ -29,6 +41,49 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # whatever a client or an applica
     if hasattr(value, "to_dict"):
         return value.to_dict()
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def message_bytes(message: Any) -> bytes:  # noqa: ANN401  # whatever a program appends to its list of messages
+    """The JSON of a message: bytes as they are, a dict, or a client's object, also as a part of a dict.
+
+    Raises:
+        MalformedMessage: It is not one message.
+    """
+    if isinstance(message, bytes):
+        return message
+    if isinstance(message, dict):
+        try:
+            return to_json(message)
+        except MalformedMessage:
+            return _client_json(message)
+    if message is None or isinstance(message, str | list | tuple | set | int | float):
+        raise MalformedMessage(f"it is {_KINDS.get(type(message), type(message).__name__)}; {_HOW_TO_WRITE}")
+    raw = _client_json(message)
+    found = _read_body(raw).messages if not isinstance(message, Mapping) else (raw,)
+    if len(found) != 1:
+        kind = type(message).__name__
+        raise MalformedMessage(
+            f"'{kind}' has {len(found)} messages; 'on_turn_end' of recto.manager takes such a response"
+        )
+    return found[0]
+
+
+_KINDS = {str: "a text", list: "a list", tuple: "a list", type(None): "None"}
+_HOW_TO_WRITE = 'a message is a dict such as {"role": "user", "content": "Hello"}'
+
+
+def _client_json(message: Any) -> bytes:  # noqa: ANN401  # an object of any client
+    try:
+        return to_json(json.loads(json.dumps(message, default=_plain_part)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedMessage(f"it cannot be written as JSON ({error}); {_HOW_TO_WRITE}") from None
+
+
+def _plain_part(part: Any) -> Any:  # noqa: ANN401  # a part of a client's object
+    value = plain(part)
+    if value is part:
+        raise TypeError(f"'{type(part).__name__}' is no JSON value")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

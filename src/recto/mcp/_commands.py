@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recto.engine.session import Session
 from recto.engine.views.models import SavedCheckpoint, StoredEvent, saved_checkpoint, stored_event
 from recto.errors import InputError
 from recto.mcp import params
 from recto.mcp.context import McpContext
-from recto.transcript.entries import MESSAGE
 
 
 def note(context: McpContext, request: params.NoteParams) -> StoredEvent:
@@ -29,8 +27,6 @@ def judge(context: McpContext, request: params.JudgeParams) -> StoredEvent:
 def pin(context: McpContext, request: params.PinParams) -> StoredEvent:
     """Keep messages in the prompt."""
     with context.change_session(request.session) as session:
-        for seq in request.entries:
-            _require_message(session, seq)
         entry = session.pin(*request.entries)
     return stored_event(entry, f"Pinned: {_numbers(request.entries)}.")
 
@@ -60,13 +56,6 @@ def restore(context: McpContext, request: params.RestoreParams) -> StoredEvent:
     return stored_event(
         entry, f"Decision {request.decision} is undone: what was evicted is in the prompt again and stays."
     )
-
-
-def _require_message(session: Session, seq: int) -> None:
-    entry = next(iter(session.read(seq, seq)), None)
-    if entry is None or entry.kind != MESSAGE:
-        problem = "there is no such entry" if entry is None else "it is an event, and only messages can be pinned"
-        raise InputError(f"entry {seq}: {problem}. Nothing was changed.")
 
 
 def _numbers(seqs: Iterable[int]) -> str:

@@ -66,6 +66,8 @@ def _detail(error: apsw.IOError) -> int:
 
 
 def _of_io(error: apsw.IOError, path: Path) -> StoreError:
+    if path.is_dir():
+        return StoreUnavailable(str(path), _why_not_open(path))
     if _detail(error) in (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE):
         return StoreFull(str(path))  # a full disk or a limit on file size shows like this
     if is_unsynced(error):

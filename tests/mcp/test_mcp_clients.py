@@ -275,6 +275,13 @@ def test_a_session_in_the_list_names_the_agent_and_the_project_it_comes_from(cli
     assert ", codex in /srv/shop" in str(client.asked("call_tool", "sessions", {"limit": 100}).content)
 
 
+def test_the_list_of_sessions_says_in_words_what_each_is_about(client):
+    titles = [one["title"] for one in client.told("sessions", limit=100)["sessions"] if one["title"]]
+    listed = client.asked("call_tool", "sessions", {"limit": 100}).content[0].text
+    assert titles
+    assert all(f'"{title}", ' in listed for title in titles)
+
+
 def test_sessions_come_in_pages(client):
     seen: list[str] = []
     after: str | None = ""

@@ -81,7 +81,8 @@ def _session_lines(page: SessionPage) -> Iterator[str]:
     for item in page.sessions:
         project = f" in {clean(item.project)}" if item.project else ""
         source = f", {clean(item.agent)}{project}" if item.agent else ""
-        yield f"{clean(item.session)}: {item.entries:,} entries, last {item.last}{source}"
+        title = f'"{clean(item.title)}", ' if item.title else ""
+        yield f"{clean(item.session)}: {title}{item.entries:,} entries, last {item.last}{source}"
     if page.next:
         yield f"(there are more; ask with after={clean(page.next)})"
     yield f"Without a name, {clean(page.own)} is meant."

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.context.real_messages import sessions, told_of
 
-from recto.context.facts.types import MessageView, ToolCall
+from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
 from recto.context.record import MAX_NAMES, MAX_STEPS, NameUse, WorkingRecord, extend_record, render_record
+from recto.formats import read
 
 
 def step(seq: int, command: str, output: str) -> list[MessageView]:
@@ -202,3 +203,18 @@ def test_the_letter_of_an_escaped_line_break_is_no_part_of_a_name():
     names = set(record.names)
     assert {"cli/state_test.go", "cmd/entire/state.go", "PleaseCommit", "new_dir", "test_a.py", "tool_b.py"} <= names
     assert not {"ncmd/entire/state.go", "nPleaseCommit"} & names
+
+
+def test_code_that_is_only_shown_in_a_conversation_is_no_step():
+    def said(*texts: str) -> list[MessageView]:
+        reader, roles = MessageViewReader(), ("user", "assistant", "user")
+        return [
+            reader.view(seq, read(json.dumps({"role": role, "content": text}).encode(), "openai.chat"))
+            for seq, (role, text) in enumerate(zip(roles, texts, strict=True), 1)
+        ]
+
+    shows = "Try this:\n```python\nprint(total_rows)\n```"
+    example = extend_record(WorkingRecord(), said("How do I print it?", shows, "Thanks, and how do I sort it?"))
+    assert example.steps == ()
+    ran = extend_record(WorkingRecord(), said("Print it.", shows, "<returncode>0</returncode>\n<output>7</output>"))
+    assert [step.call for step in ran.steps] == ["print(total_rows)"]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
 from recto.context.facts.tool_errors import call_outcome
-from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
+from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall, command_in
 from recto.context.facts.user_text import CUT_SIGN
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets, may_hold_secrets
@@ -282,13 +282,17 @@ def _step_line(step: Step) -> str:
 
 
 def _steps(views: Sequence[MessageView]) -> list[Step]:
-    """One line for each call of evicted messages, with the outcome of its result."""
+    """One line for each call of evicted messages, with the outcome of its result.
+
+    A block of code that no output follows is an example in a conversation: nothing was run.
+    """
     outcomes = {id(call): _outcome(view) for view in views if view.role == "tool" for call in view.calls}
     return [
         Step(view.seq, describe_step(call), outcomes.get(id(call), ""))
         for view in views
         if view.role == "assistant"
         for call in view.calls
+        if id(call) in outcomes or not command_in(view.text)
     ]
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
 from recto.context.facts.tool_errors import call_outcome
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall, command_in
-from recto.context.facts.user_text import CUT_SIGN
+from recto.context.facts.user_text import CUT_SIGN, CUT_START
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets, may_hold_secrets
 from recto.text.unicode import prompt_safe
@@ -269,8 +269,8 @@ def _is_file(name: str) -> bool:
 
 
 def _kept_words(fact: Fact) -> str:
-    """The words of a fact as its message has them, without the sign that the rest was cut off."""
-    return fact.text.removesuffix(CUT_SIGN)
+    """The words of a fact as its message has them, without the signs that the rest was cut off."""
+    return fact.text.removeprefix(CUT_START).removesuffix(CUT_SIGN)
 
 
 def _bullet(fact: Fact) -> str:

@@ -26,6 +26,7 @@ from recto.context.facts.statements import (
     takes_back,
 )
 from recto.context.facts.types import Fact, MessageView, MessageViewReader, ToolCall
+from recto.context.facts.user_text import split_sentences
 from recto.context.window.summary import Summary
 from recto.formats import read
 from recto.testing import scripted_session
@@ -363,3 +364,16 @@ def test_a_quotation_is_not_divided_and_what_a_request_quotes_is_no_statement():
         'The note must be precise: "We never commit here. Commits come later."',
     }
     assert texts(user(1, 'Remember:\n"Never use tabs."')) == ['"Never use tabs."']
+
+
+def test_of_a_long_text_no_half_sentence_is_kept_without_a_sign():
+    filler = "This is a line that fills the text. "
+    rule = "Never push to main unless I approve it."
+    text = filler * 33 + rule + " " + filler * 60 + "Never " + rule[6:].replace("main", "release") + " " + filler * 16
+    kept = split_sentences(text)
+    assert rule in kept
+    assert all(sentence in text and sentence.endswith(".") for sentence in kept)
+    unbroken = "never push " * 400
+    first, last = split_sentences(unbroken)
+    assert first.endswith(" …")
+    assert last.startswith("… ")

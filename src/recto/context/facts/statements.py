@@ -20,6 +20,7 @@ from recto.context.facts._grammars import Grammar, grammar
 from recto.context.facts.classifier import supersession_score
 from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Fact, FactKind
+from recto.context.facts.user_text import CUT_START
 from recto.text.lazy_re import lazy_re
 
 _WORD = lazy_re(r"[^\W\d_]+(?:'[^\W\d_]+)?")
@@ -138,7 +139,7 @@ def statement_kind(sentence: str, *, strict: bool = False) -> FactKind | None:
 
 
 def _find_kind(sentence: str, strict: bool) -> FactKind | None:
-    lowered = sentence.lower().replace("’", "'").strip()
+    lowered = sentence.lower().replace("’", "'").strip().removeprefix(CUT_START)
     if _NOT_PROSE.search(lowered):
         return None
     rules = grammar(detect_language(lowered))

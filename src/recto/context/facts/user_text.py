@@ -14,7 +14,8 @@ from recto.text.lazy_re import lazy_re
 MAX_SENTENCE_CHARS = 300
 """Characters of a sentence, cut between words."""
 CUT_SIGN = " …"
-"""What a text ends with whose end was cut off."""
+CUT_START = "… "
+"""What a text ends with whose end was cut off, and begins with whose beginning was."""
 _MAX_OWN_CHARS = 3_000
 """Maximum length of own words; anything longer was pasted."""
 _HEAD_CHARS, _TAIL_CHARS = 1_200, 600
@@ -69,6 +70,8 @@ _SPEAKER_LABEL = lazy_re(
 """A line of a pasted conversation."""
 _LIST_MARKER = lazy_re(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
 _SENTENCE = lazy_re(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]")
+_BREAK = lazy_re(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]|\n")
+"""The end of a sentence or of a line."""
 _QUOTED = lazy_re(r"(?<!\w)\"[^\"]{1,600}\"(?!\w)|“[^“”]{1,600}”")
 """A quotation within a line."""
 _MIN_WRAPPED_CHARS = 50
@@ -88,10 +91,22 @@ def user_sentences(text: str) -> list[str]:
 def split_sentences(text_lines: str) -> list[str]:
     """The sentences and prose lines of own lines; of a long text only those of its beginning and end."""
     if len(text_lines) > _MAX_OWN_CHARS:
-        text_lines = f"{text_lines[:_HEAD_CHARS].rpartition(' ')[0]}\n\n{text_lines[-_TAIL_CHARS:].partition(' ')[2]}"
+        text_lines = "\n\n".join(_both_ends(text_lines))
     return [
         cut_words(sentence) for line in _join_wrapped(text_lines.split("\n")) for sentence in _split_sentences(line)
     ]
+
+
+def _both_ends(text: str) -> tuple[str, str]:
+    """The beginning and the end of a long text, in whole sentences; half a sentence may say the opposite.
+
+    Where no sentence ends nearby, a sign says that the rest is missing.
+    """
+    start = len(text) - _TAIL_CHARS
+    end = _BREAK.search(text, _HEAD_CHARS, _HEAD_CHARS + MAX_SENTENCE_CHARS)
+    before = [match.end() for match in _BREAK.finditer(text, start - MAX_SENTENCE_CHARS, start)]
+    head = text[: end.end()] if end else f"{text[:_HEAD_CHARS].rpartition(' ')[0]}{CUT_SIGN}"
+    return head, text[before[-1] :] if before else f"{CUT_START}{text[start:].partition(' ')[2]}"
 
 
 def own_lines(text: str) -> list[str]:

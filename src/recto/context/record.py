@@ -23,7 +23,7 @@ from recto.context.facts.tool_errors import call_outcome
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall, command_in
 from recto.context.facts.user_text import CUT_SIGN, CUT_START
 from recto.text.lazy_re import lazy_re
-from recto.text.secrets import mask_secrets, may_hold_secrets
+from recto.text.secrets import HarmlessWords, mask_secrets, may_hold_secrets
 from recto.text.unicode import prompt_safe
 
 CountText = Callable[[str], int]
@@ -59,6 +59,10 @@ _ESCAPED_BREAK = lazy_re(r"(?:(?<=\\[nrt])|(?<!\w))\\[nrt]")
 _BREAK_BETWEEN_PATHS = lazy_re(r"\\[nrt]")
 """A line break or tab as program text and JSON write it. In `"\nPlease` the letter is not part of the name."""
 _WINDOWS_PATH = lazy_re(r"(?<![A-Za-z])[A-Za-z]:\\")
+_MAX_REMEMBERED_CHARS = 8_000
+"""Characters of a text whose names are remembered."""
+_MAX_NAMELESS = 100_000
+"""Words that are remembered because they contain no name."""
 _CHARS_PER_TOKEN = 3
 """Characters of names for each free token that are tried first: mostly more than fit."""
 
@@ -331,12 +335,12 @@ def _count_names(names: dict[str, NameUse], view: MessageView) -> None:
     if view.role == "assistant":
         texts += [(" ".join(map(str, parse_arguments(call).values())), _CALL_WEIGHT) for call in view.calls]
     for text, weight in texts:
-        for name, times in _names_in(text).items():
-            if view.role != "tool":
-                added = weight
-            elif name.isdigit():
+        for name, times in (_names_in_short if len(text) <= _MAX_REMEMBERED_CHARS else _names_in)(text).items():
+            added = weight
+            if view.role == "tool" and name.isdigit():
                 added = _LINE_NUMBER_WEIGHT
-            else:  # what an output repeats, such as a file's own functions, is what the next edit is about
+            elif view.role == "tool" and times > 1:
+                # what an output repeats, such as a file's own functions, is what the next edit is about
                 added = int(weight * (1 + math.sqrt(times - 1)))
             _add_use(names, name, added, view.seq)
     for call in view.calls if view.role == "assistant" else ():
@@ -347,12 +351,13 @@ def _count_names(names: dict[str, NameUse], view: MessageView) -> None:
 def _names_in(text: str) -> Mapping[str, int]:
     """The names in a text and how often it has each. No name spans words, and most words were seen before."""
     words = Counter(text.split())
-    if may_hold_secrets(text, " ".join(words)):
+    suspects = _harmless.others(words.keys())
+    if suspects and may_hold_secrets(text, suspects):
         words = Counter(mask_secrets(text).split())
     found: dict[str, int] = {}
-    for word, times in words.items():
-        for name in _names_in_short(word) if len(word) <= _MAX_NAME_CHARS else _names_in_word(word):
-            found[name] = found.get(name, 0) + times
+    for word in _nameless.others(words):
+        for name in _names_in_short_word(word) if len(word) <= _MAX_NAME_CHARS else _names_in_word(word):
+            found[name] = found.get(name, 0) + words[word]
     return found
 
 
@@ -363,7 +368,31 @@ def _names_in_word(word: str) -> tuple[str, ...]:
     return tuple(name for name in _NAME.findall(word) if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit())
 
 
-_names_in_short = lru_cache(32_768)(_names_in_word)
+_names_in_short_word = lru_cache(32_768)(_names_in_word)
+_names_in_short = lru_cache(1024)(_names_in)
+"""A result is read when it is shortened, and again when it is evicted."""
+
+
+class _NamelessWords:
+    """Remembers words without a name in them, as most words are."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def others(self, words: Iterable[str]) -> list[str]:
+        """The words that contain names, in order."""
+        known = self._known
+        unknown = [word for word in words if word not in known]
+        named = [word for word in unknown if len(word) > _MAX_NAME_CHARS or _names_in_short_word(word)]
+        if len(named) < len(unknown):
+            if len(known) + len(unknown) > _MAX_NAMELESS:
+                # Other threads may be reading the old set, so it is replaced and not cleared.
+                known = self._known = set()
+            known.update(set(unknown).difference(named))
+        return named
+
+
+_harmless, _nameless = HarmlessWords(), _NamelessWords()
 
 
 def _add_use(names: dict[str, NameUse], name: str, weight: int, seq: int) -> None:

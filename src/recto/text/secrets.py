@@ -7,7 +7,7 @@ key is real or in use is not checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -117,6 +117,8 @@ MIN_MARKED_CHARS = 20
 """Characters of the shortest word that contains a key with a mark."""
 _MAX_REMEMBERED_CHARS = 600
 """Characters of a text that is remembered with its secrets replaced."""
+_MAX_HARMLESS = 100_000
+"""Words that are remembered because they are no part of a secret."""
 _MAX_SPLIT_CHARS = 1 << 20
 """Characters of a text that is split into words."""
 
@@ -202,6 +204,36 @@ def may_hold_secrets(text: str, chunks: str) -> bool:
         return False
     lowered = text.lower()
     return ": token" in lowered or any(name in lowered for root in roots for name in _ROOTS[root])
+
+
+class HarmlessWords:
+    """Remembers words that are no part of a secret: most words of a text were read before."""
+
+    def __init__(self, cues: Sequence[str] = ()) -> None:
+        """`cues` are what else makes a word suspect, as the cues of `may_hold_secrets` do."""
+        self._cues = (*CUES, *cues)
+        self._known: set[str] = set()
+
+    def others(self, words: Collection[str]) -> str:
+        """The words that may be part of a secret, or contain a cue."""
+        known = self._known
+        if known.issuperset(words):
+            return ""
+        unknown = [word for word in words if word not in known]
+        text = " ".join(unknown)
+        lowered = text.lower()
+        suspects = {word for word in unknown if len(word) >= MIN_MARKED_CHARS}
+        for cue in self._cues:
+            if cue in text:
+                suspects.update([word for word in unknown if cue in word])
+        for cue in CASELESS_CUES:
+            if cue in lowered:
+                suspects.update([word for word in unknown if cue in word.lower()])
+        if len(known) + len(unknown) > _MAX_HARMLESS:
+            # Other threads may be reading the old set, so it is replaced and not cleared.
+            known = self._known = set()
+        known.update([word for word in unknown if word not in suspects])
+        return " ".join(suspects)
 
 
 def mask_secrets(text: str) -> str:

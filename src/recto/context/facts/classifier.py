@@ -7,7 +7,7 @@ Wording is weak evidence, so marks that raise a message's rank are only given to
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from recto.context.facts.types import Mark
 from recto.text.analyzer import MAX_WORD_CHARS, chunks_of, distinct_chunks, words_of
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
-from recto.text.secrets import CASELESS_CUES, CUES, MIN_MARKED_CHARS, find_secrets, may_hold_secrets
+from recto.text.secrets import HarmlessWords, find_secrets, may_hold_secrets
 from recto.transcript.entries import Role
 
 _MAX_OWN_CHARS = 3_000
@@ -78,44 +78,12 @@ _FAILURE_CUES = {
     )
 }
 """What every failure contains, and the longest word of it."""
-_CASED_CUES = (*CUES, *_FAILURE_CUES.values())
-_MAX_HARMLESS = 100_000
-"""Chunks that are remembered."""
 _MAX_CUE_WORDS = 50_000
 """Words whose cues are remembered."""
 _MAX_CUE_WORD = 40
 """Characters of such a word; longer ones rarely come again."""
-
-
-class _HarmlessChunks:
-    """Remembers chunks of texts that are no part of a secret or a failure: most of a text was read before."""
-
-    def __init__(self) -> None:
-        self._known: set[str] = set()
-
-    def others(self, chunks: Collection[str]) -> str:
-        """The chunks that may be part of a secret or a failure."""
-        known = self._known
-        if known.issuperset(chunks):
-            return ""
-        unknown = [chunk for chunk in chunks if chunk not in known]
-        text = " ".join(unknown)
-        lowered = text.lower()
-        suspects = {chunk for chunk in unknown if len(chunk) >= MIN_MARKED_CHARS}
-        for cue in _CASED_CUES:
-            if cue in text:
-                suspects.update([chunk for chunk in unknown if cue in chunk])
-        for cue in CASELESS_CUES:
-            if cue in lowered:
-                suspects.update([chunk for chunk in unknown if cue in chunk.lower()])
-        if len(known) + len(unknown) > _MAX_HARMLESS:
-            # Other threads may be reading the old set, so it is replaced and not cleared.
-            known = self._known = set()
-        known.update([chunk for chunk in unknown if chunk not in suspects])
-        return " ".join(suspects)
-
-
-_harmless = _HarmlessChunks()
+_harmless = HarmlessWords(tuple(_FAILURE_CUES.values()))
+"""Chunks of texts that are no part of a secret or a failure."""
 
 
 class _CueIndex:

@@ -58,6 +58,8 @@ class PendingDecision:
 
     drafts: tuple[Draft, ...]
     after: int
+    record: WorkingRecord | None = None
+    """The working record in the last decision."""
 
 
 class LazyCompactor:
@@ -142,7 +144,7 @@ class ReliefExecutor:
                 drafts.append(self._events.draft(FIDELITY_LOW, low))
         if handoff:
             drafts += self._continuity.replay(state, drafts)
-        return PendingDecision(drafts=tuple(drafts), after=state.seq)
+        return PendingDecision(drafts=tuple(drafts), after=state.seq, record=record)
 
     def open_window(
         self,

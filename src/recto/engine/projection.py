@@ -249,6 +249,8 @@ class WindowProjection:
         """Entries that this process stored and that are not part of the state yet, and their parsed messages."""
         self._newest = 0
         """The highest number among all entries that were fed."""
+        self._written: tuple[str, WorkingRecord] | None = None
+        """The working record that this process wrote last, and the id of its decision."""
 
     def state(self) -> WindowState:
         """The state as of the end of the transcript, whichever process wrote there."""
@@ -276,6 +278,10 @@ class WindowProjection:
             if entry.seq > self._state.seq:
                 self._fed[entry.seq] = entry, message
                 self._newest = max(self._newest, entry.seq)
+
+    def know_record(self, decision: Entry, record: WorkingRecord | None) -> None:
+        """Takes the working record of a decision that was just stored, so that it is not read back."""
+        self._written = None if record is None else (decision.id, record)
 
     def _advance(self, state: WindowState, stop: int) -> WindowState:
         while state.seq < stop:
@@ -401,7 +407,10 @@ class WindowProjection:
             state.merge([merged_unit(unit) for unit in payload.get("merged", ())], entry.seq)
             state.summary, state.cache_mark = summary, cache_mark
             if "record" in payload:
-                state.record, state.record_seq = WorkingRecord.from_json(payload["record"]), entry.seq
+                known, record = self._written or ("", None)
+                if record is None or known != entry.id:
+                    record = WorkingRecord.from_json(payload["record"])
+                state.record, state.record_seq = record, entry.seq
             state.windows += entry.kind == NEW_WINDOW
             state.last_edit = entry.seq
         elif entry.kind in (PINNED, UNPINNED, RESTORED):

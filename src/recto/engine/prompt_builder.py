@@ -21,7 +21,7 @@ from recto.context.window.notes import MAX_NOTES_CHARS, new_notes, render_notes
 from recto.context.window.plan import EntryVectors, PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import PieceKind, PromptPiece
-from recto.context.window.state import Protection, WindowState, in_flight, ranges_of, seqs_in, split_units
+from recto.context.window.state import Protection, UnitSplit, WindowState, in_flight, ranges_of, seqs_in, split_units
 from recto.context.window.units import WindowMessage
 from recto.engine.composition import (
     MessageTally,
@@ -78,6 +78,8 @@ class BuiltPrompt:
     """System messages that are sent outside the list, where the format wants them there."""
     costs: tuple[int, ...]
     """What each message costs, in order."""
+    spent: int
+    """What all of them cost."""
     tokens: int
     """What is sent: messages, system, tools and the frame."""
     arrangement: Arrangement
@@ -184,7 +186,7 @@ def _find_traits(raw: bytes, wire: str, knows_parts: bool, message: Message | No
         answers=tied.answers,
         tools=tools,
         leads=validation.leads_on(fields),
-        cache_marked=any(map(raw.__contains__, _MARKS)),
+        cache_marked=b"cache_" in raw and any(map(raw.__contains__, _MARKS)),
         media=media_in(raw),
         part=_part_played(message) if knows_parts else "",
         may_warn=may_warn(raw),
@@ -283,6 +285,8 @@ class MessageCache:
     """The text of the last marker, and what it is made of."""
     _sent: SentTally | None = None
     """What the last prompt consists of whose messages are not sent as they are."""
+    _units: tuple[tuple[object, ...], UnitSplit] | None = None
+    """The units of the state that was last divided, and what they depend on."""
 
     def take(
         self,
@@ -400,6 +404,14 @@ class MessageCache:
         """Messages as compaction reads them, in the given order."""
         reader = MessageViewReader()
         return [reader.view(seq, self.message(seq)) for seq in seqs]
+
+    def units(self, state: WindowState, protection: Protection) -> UnitSplit:
+        """The units of a state. A plan asks again after results were shortened, which divides nothing differently."""
+        spared = state.task_seq, state.question, state.answered, frozenset(state.pins), protection
+        basis = state.members, len(state.messages), state.seq, spared
+        if self._units is None or self._units[0] != basis:
+            self._units = basis, split_units(state, protection)
+        return self._units[1]
 
     def result_of(self, state: WindowState, seq: int) -> ToolResult:
         """The call and the output of a message that carries tool results."""
@@ -798,7 +810,7 @@ class PromptBuilder:
 
     def view(self, state: WindowState, protection: Protection) -> PolicyView:
         """What a policy may look at."""
-        parts, messages = split_units(state, protection), self.messages
+        parts, messages = self.messages.units(state, protection), self.messages
         goal = messages.goal_of(state)
         return PolicyView(
             eligible=parts.eligible,
@@ -832,7 +844,7 @@ class PromptBuilder:
             for seq, note in ((HANDOFF, self.extras.handoff), (RECALLED, self.extras.recalled))
             if note is not None
         ]
-        arrangement, rendered, spent = messages.layout(lines).laid_out(notes)
+        arrangement, rendered, costs = messages.layout(lines).laid_out(notes)
         if state.cache_mark or any(seq in state.messages for seq in messages.cache_marked):
             rendered = newest_marks(rendered, wire)
         system = tuple(messages.raws[seq] for seq in lines.apart)
@@ -842,13 +854,15 @@ class PromptBuilder:
             if format.system_apart:
                 system, system_cost = (raw, *system), system_cost + cost
             else:
-                rendered, spent = [raw, *rendered], [cost, *spent]
+                rendered, costs = [raw, *rendered], [cost, *costs]
+        spent = sum(costs)
         return BuiltPrompt(
             wire=wire,
             messages=tuple(rendered),
             system=system,
-            costs=tuple(spent),
-            tokens=self.extras.sent + sum(spent) + system_cost - self._joined_frames(wire, len(system)),
+            costs=tuple(costs),
+            spent=spent,
+            tokens=self.extras.sent + spent + system_cost - self._joined_frames(wire, len(system)),
             arrangement=arrangement,
         )
 
@@ -870,7 +884,7 @@ class PromptBuilder:
         own = [piece for several in generated.values() for piece in several]
         foreword = self.foreword_cost(wire)
         outside = 0 if format_named(wire).system_apart else foreword
-        spent = sum(built.costs) - outside
+        spent = built.spent - outside
         apart = sum([state.cost(seq) for seq in order.apart])
         read_all: Callable[[], list[PromptPiece]] = list
         if state.tokens - apart + sum([piece.tokens for piece in own]) == spent:

@@ -120,8 +120,7 @@ class SentPrompt:
     """When it was built, in microseconds since 1970."""
     prefix: int
     """Tokens at its beginning that are unchanged from the prompt before."""
-    messages: tuple[bytes, ...]
-    costs: tuple[int, ...]
+    built: BuiltPrompt
     totals: PromptComposition
     """What it consists of, but its pieces."""
     pieces: Callable[[], tuple[PromptPiece, ...]]
@@ -737,7 +736,9 @@ class Window:
             pending = self._relief.carry_out(planned, self.messages)
             with suppress(AppendConflict, KeyReused):
                 entries = self.continuity.store(pending.drafts, pending.after)
-                return tuple(entry for entry in entries if entry.kind in DECISIONS)
+                decisions = tuple(entry for entry in entries if entry.kind in DECISIONS)
+                self._projection.know_record(decisions[-1], pending.record)
+                return decisions
             state = self.state
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
 
@@ -791,8 +792,7 @@ class Window:
             seq=state.seq,
             at=self._clock.now(),
             prefix=prefix,
-            messages=built.messages,
-            costs=built.costs,
+            built=built,
             totals=composition_of(
                 state, builder, built, self.rules, self.budget, prefix=prefix, lag=lag, reader=self._marker[0]
             ),
@@ -838,6 +838,7 @@ class Window:
 
 def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:
     """Tokens at the beginning of a prompt that are the same as in the last one."""
-    if built.messages[: len(last.messages)] == last.messages:  # mostly it has only grown
-        return sum(last.costs)
-    return sum(last.costs[: first_difference(last.messages, built.messages)])
+    before = last.built
+    if built.messages[: len(before.messages)] == before.messages:  # mostly it has only grown
+        return before.spent
+    return sum(before.costs[: first_difference(before.messages, built.messages)])

@@ -430,8 +430,10 @@ class _ReliefPlanner:
         """Apply a plan to the state."""
         if not plan:
             return
+        costs = [self.inputs.cost_with(result.seq, result.text) for result in plan.shortens]
         exact = tuple(
-            replace(result, tokens=self.inputs.cost_with(result.seq, result.text)) for result in plan.shortens
+            result if result.tokens == tokens else replace(result, tokens=tokens)
+            for result, tokens in zip(plan.shortens, costs, strict=True)
         )
         smaller = tuple(result for result in exact if result.tokens < self.state.cost(result.seq))
         before = self.state.tokens

@@ -146,6 +146,8 @@ class WindowState:
     """The last assistant message in the prompt; 0 if there is none."""
     edit: object = field(default_factory=object, compare=False, repr=False)
     """Another one after every edit: states with the same one differ only in messages that were appended."""
+    members: object = field(default_factory=object, compare=False, repr=False)
+    """Another one after every edit that removed messages or put any back, and not only shortened some."""
     kept: set[int] = field(default_factory=set)
     """Messages in the prompt that are never evicted: system text, and those that carry the protecting mark."""
     wires: dict[str, int] = field(default_factory=dict)
@@ -241,6 +243,7 @@ class WindowState:
         for seq in seqs:
             if seq not in self.messages:
                 continue
+            self.members = object()
             self._charge(self.messages[seq], -self.cost(seq))
             message = self.messages.pop(seq)
             self.shortened.pop(seq, None)
@@ -300,7 +303,7 @@ class WindowState:
 
     def restore(self, messages: Iterable[WindowMessage]) -> None:
         """Undo a decision: put messages back in full, in their original order."""
-        before = self.tokens
+        before, self.members = self.tokens, object()
         for message in messages:
             if message.seq in self.messages:
                 self._charge(message, -self.cost(message.seq))
@@ -317,7 +320,7 @@ class WindowState:
 
     def refuse(self, seqs: Iterable[int]) -> None:
         """Remove messages that the provider refused. They were never part of the conversation it has seen."""
-        before = self.tokens
+        before, self.members = self.tokens, object()
         for seq in seqs:
             self.refused.add(seq)
             self.pins.discard(seq)
@@ -332,7 +335,7 @@ class WindowState:
 
     def reinstate(self, messages: Iterable[WindowMessage]) -> None:
         """Put refused messages back, in their original order: the client sends them again."""
-        before = self.tokens
+        before, self.members = self.tokens, object()
         for message in messages:
             if message.seq in self.refused:
                 self.refused.remove(message.seq)
@@ -368,14 +371,19 @@ class WindowState:
     def _derive(self) -> None:
         """Recompute what is known about the messages as a whole, after an edit."""
         self.kept, self.wires = set(), {}
-        for message in self.messages.values():
-            self._note_kind(message)
-        questions = [message for message in self.messages.values() if message.acts_as == "user"]
-        typed = [message for message in questions if not message.is_injected] or questions
-        self.question = typed[-1].seq if typed else 0
-        said = [message.seq for message in self.messages.values() if message.role == "assistant"]
-        self.last_assistant = said[-1] if said else 0
-        self.answered = next((seq for seq in reversed(said) if seq < self.question), 0)
+        self.last_assistant = 0
+        typed = injected = 0, 0  # the last message of either kind, and the assistant message before it
+        for seq, message in self.messages.items():
+            if message.marked or message.wire or message.role == "system":
+                self._note_kind(message)
+            if message.role == "assistant":
+                self.last_assistant = seq
+            elif message.acts_as == "user":
+                if message.is_injected:
+                    injected = seq, self.last_assistant
+                else:
+                    typed = seq, self.last_assistant
+        self.question, self.answered = typed if typed[0] else injected
 
     def _find_task(self) -> None:
         """Find the task again, after messages were refused or reinstated."""

@@ -20,6 +20,8 @@ _MARKS = (
     *(b'"inlineData"', b'"inline_data"', b'"fileData"', b'"file_data"'),
 )
 """What a message with media contains; most contain none, and are not parsed for it."""
+_PREFIXES = (b'"i', b'"file', b'"document"')
+"""What every mark begins with: to find none of these takes a third of the time."""
 _MAX_DEPTH = 4
 """Blocks in results in messages; nothing is nested deeper."""
 
@@ -38,7 +40,7 @@ class Media(NamedTuple):
 
 def media_in(raw: bytes) -> tuple[Media, ...]:
     """Returns the media of a message, in order."""
-    if not any(map(raw.__contains__, _MARKS)):
+    if not any(map(raw.__contains__, _PREFIXES)) or not any(map(raw.__contains__, _MARKS)):
         return ()
     return tuple(media for _, _, media in _found(fields_of(raw)))
 

@@ -264,11 +264,11 @@ class PorterLexicon:
         counts = chunk_counts(text)
         languages = languages_of(counts)
         known = self._chunks.get(languages, {})
-        if known.keys() >= counts.keys():
-            found: Iterable[tuple[int, ...]] = map(known.__getitem__, counts)
-        else:
+        try:
+            found = list(map(known.__getitem__, counts))
+        except KeyError:
             learned = self._learn_chunks([chunk for chunk in counts if chunk not in known], languages)
-            found = (learned[chunk] if chunk in learned else known[chunk] for chunk in counts)
+            found = [learned[chunk] if chunk in learned else known[chunk] for chunk in counts]
         term_counts: dict[int, int] = {}
         count_of = term_counts.get
         for terms, count in zip(found, counts.values(), strict=True):

@@ -87,6 +87,8 @@ _TOKENS_BY_LEAD_BYTE = (
 
 def replace_surrogates(text: str) -> str:
     """Replace each lone surrogate, so that the text can be encoded."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -298,7 +298,7 @@ class BudgetWarning(NamedTuple):
 
 def may_warn(raw: bytes) -> bool:
     """Whether the bytes of a message can contain a warning. Most cannot, and their text need not be searched."""
-    return b"Token usage: " in raw or b"token_budget" in raw
+    return b"oken" in raw and (b"Token usage: " in raw or b"token_budget" in raw)
 
 
 def read_warning(text: str) -> BudgetWarning | None:

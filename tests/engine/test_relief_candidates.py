@@ -8,8 +8,10 @@ import pytest
 from tests.cli.calling import called
 
 import recto
-from recto.context.window.state import seqs_in
+from recto.context.window.plan import ShortenedResult
+from recto.context.window.state import Protection, seqs_in, split_units
 from recto.engine.projection import DECISIONS
+from recto.testing import scripted_session
 
 MODELS = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
 
@@ -59,3 +61,28 @@ def test_the_command_prints_them(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert "Next, by prune: evict" in done.stdout
     assert f"entries {first}" in done.stdout
+
+
+def test_units_that_were_divided_before_are_those_of_the_state():
+    """The cache of units must follow every change that divides a state differently, and a shortened result is none."""
+    with recto.open("memory:", model="gpt-4o") as session:
+        session.append_all(scripted_session(exchanges=12))
+        window = session.window
+        state, protection = window.state.copy(), Protection(min_recent_messages=6)
+        results = [line for line in state.messages.values() if line.has_result]
+
+        def same() -> bool:
+            return window.messages.units(state, protection) == split_units(state, protection)
+
+        assert same()
+        divided = window.messages.units(state, protection)
+        state.shorten([ShortenedResult(seq=results[0].seq, text="short", tokens=1)])
+        state.evict(())
+        assert window.messages.units(state, protection) is divided
+        assert same()
+        state.pins.add(results[1].seq)
+        assert same()
+        state.evict(list(divided.eligible[0].seqs))
+        assert same()
+        state.restore([line for line in window.state.messages.values() if line.seq not in state.messages])
+        assert same()

@@ -68,7 +68,6 @@ def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> Non
 
 @click.command("show")
 @click.argument("session", required=False, shell_complete=complete_sessions)
-@click.option("--session", "session_named", metavar="KEY", hidden=True)
 @click.option("--last", default=20, show_default=True, metavar="N", help="The last N entries.")
 @click.option("--from", "start", type=int, metavar="SEQ", help="From this entry on.")
 @click.option("--to", "stop", type=int, metavar="SEQ", help="Up to and including this entry.")
@@ -76,14 +75,7 @@ def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> Non
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the text and the exact content.")
 @click.pass_obj
 def show_command(
-    settings: Settings,
-    session: str | None,
-    session_named: str | None,
-    last: int,
-    start: int | None,
-    stop: int | None,
-    full: bool,
-    as_json: bool,
+    settings: Settings, session: str | None, last: int, start: int | None, stop: int | None, full: bool, as_json: bool
 ) -> None:
     """Shows the entries of a session.
 
@@ -94,7 +86,7 @@ def show_command(
       recto session show agent:default:main --json | jq -r .text
     """
     with open_for_reading(settings) as store:
-        key = session_to_read(store, settings, session or session_named)  # other commands take it as an option
+        key = session_to_read(store, settings, session)
         is_range = start is not None or stop is not None
         entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))
         for entry in entries:

@@ -1,4 +1,6 @@
-"""Runs every section in a process of its own, so that each has its own peak memory; prints tables, writes JSON."""
+"""Runs benchmark sections, each in a process of its own so that peak memory is per section.
+Prints tables and writes JSON.
+"""
 
 from __future__ import annotations
 

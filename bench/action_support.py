@@ -1,19 +1,22 @@
-"""Recorded agent runs, step by step: does the prompt hold what the recorded next action uses from the history?
+"""Measures how much of what an agent's next action refers to is in the prompt.
+Recorded agent runs are replayed step by step in windows of 8 K, 16 K and 32 K tokens. Recto's prompts are compared with
+the whole history, with plain trimming (system text, task and the newest messages that fit), and with plain trimming at
+as many tokens as Recto's default mode uses.
 
 The referents of an action are the paths, the identifiers with an underscore or an inner capital and the numbers of
 three digits or more in its command or its arguments, as far as they occur earlier in the run. *All* is the share of
-them that occur in the prompt; *old* counts only those that plain trimming (system text, task, newest messages that fit)
-has lost. Every step is judged whose whole history does not fit the input budget. A prompt is built at every step, so
-that windows are as full as in a live run, and the same prompts give refusals, fill, unchanged prefix and dollars.
+them that occur in the prompt; *old* counts only those that plain trimming has lost. A step is judged if its whole
+history does not fit the input budget. A prompt is built at every step, so that windows are as full as in a live run;
+refusals, fill, unchanged prefix and dollars come from the same prompts.
 
-Where a run has times, the provider's cache is cold at a call that comes more than five minutes after the one before:
-nothing is read from it, and the call does not count for the unchanged prefix.
+If a run has timestamps, the provider's cache is cold at a call that comes more than five minutes after the previous
+one: nothing is read from the cache, and the call does not count for the unchanged prefix.
 
-A hash of the name chooses one run in eight (`RECTO_BENCH_RUNS=1` measures all) for the default mode. Two of them with
-tool calls and two with commands as text are the sample for the other modes, and at 16 K for each mode without recall,
-without a record and without both, and for other depths of the cut. A third is held out, which no rule or default was
-tuned on: of the runs with commands as text those of the likelihood trial, of the others those that another hash
-chooses.
+The default mode is measured on one run in eight, chosen by a hash of the name (`RECTO_BENCH_RUNS=1` measures all runs).
+Two of these runs with tool calls and two with commands as text are the sample for the other modes and, at 16 K, for
+each mode without recall, without a record and without both, and for other floors. A third of the runs is held out: no
+rule or default was tuned on them. Of the runs with commands as text these are the runs of the likelihood trial; of the
+others, those that another hash chooses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Modes and policies side by side on real sessions: what their prompts contain, what they cost, what was missed.
+"""Compares Recto's modes and eviction policies on real sessions.
+It measures what their prompts contain, what they cost, and what was missing when it was needed. The sessions are
+recorded coding agents, which use tools, and a long conversation without tools; plain trimming is the baseline for the
+modes.
 
-The figures of docs/choosing.md. Coding agents are sessions with tools, chats are long conversations without.
+docs/choosing.md shows the same figures.
 """
 
 from __future__ import annotations

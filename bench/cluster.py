@@ -1,7 +1,7 @@
-"""What a cluster needs, worked out from what was measured: the figures of docs/benchmarks.md, and arithmetic.
+"""Computes the size of a cluster from the figures of docs/benchmarks.md.
 
-It knows rows of that page and how to divide. Nothing here is measured, and nothing here knows what waiting does: that
-is what `bench.scale` simulates.
+The module reads rows of that page and does arithmetic. It measures nothing and does not model queueing; `bench.scale`
+simulates that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Compaction on real sessions: at the token count of each recorded summary, how much of what was needed later survives.
+"""Measures how much of what an agent needed later survives a compaction.
+Each compaction recorded in real agent sessions is repeated by Recto from the raw messages, with as many tokens as the
+recorded summary has and nothing else in the prompt. The result is compared with the recorded summary, and with the
+newest messages that fit in as many tokens plus recall.
 
-Each of the recorded compactions is done again by Recto from the raw messages, with as many tokens as the recorded
-summary had and nothing else in the prompt. What counts: files that had been seen and were touched afterwards, and
-whether they are named in what is left, or found by recall; facts and entities that stand in it; and how much of what
-was read again afterwards need not have been, because its newest content is one pointer away and was not edited since.
+Four things are counted: files that had been seen and were touched afterwards, and whether they are named in what
+remains; whether recall finds those that are not; the facts and entities that are in it; and how much of what was read
+again afterwards need not have been, because its newest content was one pointer away and had not been edited since.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The real compactions among the agent sessions: what went before each, its recorded summary, and what came after."""
+"""Reads the recorded compactions of agent sessions: what preceded each, its summary, and what followed."""
 
 from __future__ import annotations
 

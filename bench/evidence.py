@@ -1,8 +1,12 @@
-"""Evidence in the prompt: a long conversation goes through a small window turn by turn; then each question is asked.
+"""Measures how often the prompt for a question contains the messages that answer it, after a long conversation.
+The conversations and questions are those of BEAM and LongMemEval, two public data sets, in windows of 8 K and 32 K
+tokens. Recto with recall, with recall by words alone and without recall is compared with plain trimming, which keeps
+the newest messages that fit, and with the whole history.
 
-What counts is whether the messages that answer it stand in the prompt that is built for it: whole, or at least quoted
-in part with a pointer to the rest. Plain trimming keeps the newest messages that fit; the whole history is what there
-would be if windows had no end. No question sees another: each is asked of a copy of the session.
+The conversation goes through the window turn by turn, and each question is asked at the end. A message counts as
+*whole*, or as *in part* if it is at least quoted in part with a pointer to the rest. The whole history is what a prompt
+without a token limit would contain. Each question is asked in a copy of the session, so that no question affects
+another.
 """
 
 from __future__ import annotations

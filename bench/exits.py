@@ -1,8 +1,9 @@
-"""Exit codes of short programs that end while their texts are still being embedded, on a core that is busy.
+"""Measures whether short programs exit cleanly while their texts are still being embedded on a busy core.
+Each program opens a session, appends messages, builds a prompt and ends, half of the programs with `close()` and half
+without. The table shows how many of them end with exit code 0.
 
-Each program opens a session, talks and ends: half of them with `close()`, half without, each half on a core of its own
-where there are two. They share it with busy loops, so that the embedder is still working when the interpreter is torn
-down.
+Each half runs on a core of its own if there are two. The programs share the core with busy loops, so that the embedder
+is still at work when the interpreter is torn down.
 """
 
 from __future__ import annotations

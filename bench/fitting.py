@@ -1,6 +1,6 @@
-"""`recto.fit`: the first call with a list of messages, and the next ones with the list grown by an exchange.
-
-Time is the processor's.
+"""Measures the CPU time of `recto.fit`, which fits a list of messages into a token budget.
+Made-up lists of 1,000 and 10,000 messages are fitted into 8,000, 32,000 and 128,000 tokens. The first call with a list
+is compared with the next calls, for which the list has grown by one exchange each.
 """
 
 from __future__ import annotations

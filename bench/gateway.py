@@ -1,10 +1,11 @@
-"""What a gateway adds to a request, and how many it passes on: Recto, another gateway, and none, in one run.
+"""Measures how much time a gateway adds to a request, and how many requests it serves: Recto, LiteLLM, and no gateway.
+Up to 64 sessions at once behave as agents do: each turn sends the whole history again, of 10 or 1,000 messages,
+streamed or not. All contestants answer the same load with the same scripted upstream.
 
-Sessions are agents': each turn sends the whole history again. All contestants answer the same load, in rounds one
-after the other, so that whatever else the machine does meets all alike; the upstream is the same for all and costs
-next to nothing. Load, upstream and gateways are processes that share the machine's cores, so the figures are those of
-a full machine: compare them with each other. *opening* is a session's first request, with a history that nobody has
-seen; *CPU ms* is what the process worked for a request, openings included.
+The contestants run in rounds, one after the other, so that other work on the machine affects all alike; the upstream
+costs next to nothing. Load, upstream and gateways are processes that share the machine's cores, so the figures are
+those of a fully loaded machine: compare them with each other. *opening* is a session's first request, with a history
+that the gateway has not seen; *CPU ms* is the CPU time of the gateway's process per request, openings included.
 """
 
 from __future__ import annotations

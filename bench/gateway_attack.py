@@ -1,8 +1,8 @@
-"""Clients of a gateway that nobody wants: each kind in a process of its own, so that it shares no loop with a good one.
+"""Hostile clients of a gateway; each kind runs in a process of its own and shares no event loop with a good client.
 
-`python -m bench.gateway_attack` reads one `Attack` as JSON from its standard input, prints a line when all of it has
-begun, and at the end what became of it. It ends when its connections were ended, or after its time. It gives way to
-others on the machine: an attack that comes from another one takes nothing of their processors.
+`python -m bench.gateway_attack` reads one `Attack` as JSON from its standard input, prints a line when all its clients
+have begun, and at the end what became of their connections. It ends when its connections have been closed, or when its
+time is over. It runs at low priority: an attack from another machine would take no CPU time from the gateway's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What a good client waits beside clients that nobody wants: readers that stall, headers and bodies that never end,
-bodies of 100 MB, requests whose clients go away.
+"""Measures how long a good client of Recto's gateway waits while hostile clients attack the gateway.
+The attacks are readers that stall, headers and bodies that never end, bodies of 100 MB, and requests whose clients
+disconnect, one kind at a time and then all at once. Each is compared with the idle gateway.
 
-The good client has a key of its own and asks one thing after the other over one connection; the bad ones share another.
-Load, attack, upstream and gateway are processes that share the machine's cores, of which the attack gives way to the
-others: compare with *idle*. The loop's lag is how late the gateway's event loop comes back.
+The good client has a key of its own and sends one request after the other over one connection; the hostile clients
+share another key. Load, attack, upstream and gateway are processes that share the machine's cores; the attack runs at
+low priority. The loop's lag is how late the gateway's event loop resumes a sleeping task.
 """
 
 from __future__ import annotations

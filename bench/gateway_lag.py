@@ -1,7 +1,7 @@
-"""`recto serve` with a clock beside it: how late its event loop comes back to who waits for it.
+"""Runs `recto serve` and records how late its event loop resumes a sleeping task.
 
-`python -m bench.gateway_lag FILE …` serves as `recto …` does and writes pairs of numbers to the file: when it was
-looked, on the machine's monotonic clock, and how many seconds later than asked for.
+`python -m bench.gateway_lag FILE …` serves as `recto …` does and writes pairs of numbers to the file: when the task
+went to sleep, on the machine's monotonic clock, and how many seconds later than requested it was resumed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Clients of a gateway, as agents are: each turn sends the whole history again, with what is new at its end.
+"""Load generator for a gateway: like agents, its clients send the whole history again at each turn.
 
-A process of its own, so that it shares no loop with what it measures. It speaks HTTP over bare sockets and makes its
-requests from parts that are bytes already. `python -m bench.gateway_load` reads one `Load` as JSON from its standard
-input and prints what it measured.
+It runs in a process of its own, so that it shares no event loop with what it measures. It speaks HTTP over bare sockets
+and builds its requests from parts that are already bytes. `python -m bench.gateway_load` reads one `Load` as JSON from
+its standard input and prints its measurements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The gateways that are measured, each a process of its own: Recto's, and LiteLLM's from an environment of its own.
+"""Starts the gateways that are measured: Recto's, and LiteLLM's from an environment of its own.
 
-LiteLLM has one model, the same upstream, one worker as Recto has, a key, and no data base; its price list is the one
-in its package, so that nothing is fetched.
+Each is a process of its own. LiteLLM has one model, the same upstream, one worker as Recto has, a key, and no database;
+it uses the price list of its package, so that nothing is fetched.
 """
 
 from __future__ import annotations

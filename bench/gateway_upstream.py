@@ -1,8 +1,8 @@
-"""An upstream that costs next to nothing: it reads a request and answers with bytes that were made before.
+"""A scripted upstream that costs next to nothing: it reads a request and answers with prepared bytes.
 
-A process of its own. It looks at nothing of a request but its length, whether the answer shall be streamed, and
-whether its usage is wanted, so that what is measured in front of it is the gateway. Who asks for something endless gets
-an answer without an end.
+It runs in a process of its own. Of a request it inspects only the length, whether the response is to be streamed, and
+whether usage is requested, so that what is measured in front of it is the gateway. A message that begins with `endless`
+gets a response without an end.
 """
 
 from __future__ import annotations

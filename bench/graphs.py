@@ -1,7 +1,8 @@
-"""Vectors as texts have them, and how many of the truly nearest a search finds among very many.
+"""Vectors distributed like those of texts, and the share of the true nearest ones that a search finds.
 
-They are drawn, not embedded: around 5,000 topics, each message a little beside its topic in 32 directions that all
-share, and a little anywhere. What is nearest is told by comparing all of them, a page at a time while they are made.
+The vectors are drawn, not embedded: around 5,000 topics, each message is offset from its topic a little in 32
+directions that all topics share, and a little in any direction. The true nearest vectors are found by comparing all of
+them, a page at a time while they are generated.
 """
 
 from __future__ import annotations

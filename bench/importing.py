@@ -1,4 +1,7 @@
-"""Importing, verifying and exporting whole files: MB/s, with counting and durable storing included."""
+"""Measures how fast whole session files are imported, exported and verified.
+The files are a made-up session, recorded agent sessions, and the public data sets tau-bench and LongMemEval. An import
+includes counting the tokens and storing durably.
+"""
 
 from __future__ import annotations
 

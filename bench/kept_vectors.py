@@ -1,6 +1,6 @@
-"""An embedder that keeps every vector it has made in a file, so that a second run of a benchmark need not make them.
+"""An embedder that caches its vectors in a file, so that a second run of a benchmark need not compute them.
 
-What is kept is known by the embedder's name and the text's hash: another embedder begins anew.
+A vector's key is the embedder's name and the text's hash: another embedder starts with nothing cached.
 """
 
 from __future__ import annotations

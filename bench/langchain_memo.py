@@ -1,6 +1,7 @@
-"""LangChain's `trim_messages` with exact counts and a memo, inside LangChain's own environment: run by `bench.turns`.
+"""Measures LangChain's `trim_messages` with exact, memoized counts, inside LangChain's own environment.
 
-Prints one JSON object: the processor's milliseconds of each turn, by size of the history and by budget.
+`bench.turns` runs this module. It prints one JSON object: CPU milliseconds of each turn, by size of the history and by
+budget.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Recall in languages other than English: how often a question finds the message that answers it, and how early.
+"""Measures how often a question in a language other than English finds the message that answers it.
+Each question has one message that answers it, mostly with other forms of its words, and one that looks similar but does
+not. Recto's stems and stop words for each language are compared with English ones for every text.
 
-Every question has one message that answers it, mostly with other forms of its words, and one that looks like it and
-does not. All messages of all languages are in one session. The questions are in `languages.json`. Before: English stems
-and stop words for every text. Segmentation of Chinese and Japanese is compared by the same questions; a library that
-cuts them into words is measured where it is installed (`pip install rjieba janome`).
+All messages of all languages are in one session. The questions are in `languages.json`. *before*: English stems and
+stop words for every text. *stop words*: English stems for every text, without the function words of its own language.
+Ways to segment Chinese and Japanese are compared on the same questions; a library that splits them into words is
+measured if it is installed (`pip install rjieba janome`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two lexical baselines, as published with the sets: what a search that knows words alone comes to.
+"""Two lexical baselines, as published with the data sets: the results of search by words alone.
 
-`okapi-ws` is BM25 over words cut at spaces, as the authors of LongMemEval run it. `porter` folds, stems and drops stop
-words first, and uses an inverse document frequency that is never negative. Nothing of Recto is in either.
+`okapi-ws` is BM25 over words split at spaces, as the authors of LongMemEval run it. `porter` folds case, stems and
+drops stop words first, and uses an inverse document frequency that is never negative. Neither uses code of Recto.
 """
 
 from __future__ import annotations

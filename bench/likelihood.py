@@ -1,15 +1,15 @@
-"""How well a model predicts the recorded next action from each prompt.
+"""Measures how well an open model predicts the recorded next action of an agent from each prompt.
+At moments of recorded agent runs, the negative log-likelihood of the recorded next message is computed after each
+prompt for that moment: the whole history, plain trimming, trimming at equal tokens, and Recto in each mode.
 
-For moments of recorded runs, the negative log-likelihood of the recorded next message is measured with every prompt of
-the same moment under one open model: the whole history, plain trimming, and Recto in each mode. Scoring needs a GPU, so
-the section has three steps, and prints what the last one kept:
+Scoring needs a GPU, so the section has three steps, and prints the scores that the last one stored:
 
     python -m bench.likelihood write FOLDER         writes the prompts of every moment
     python -m bench.likelihood_score MODEL FOLDER   scores them (needs torch and transformers, which Recto does not)
-    python -m bench.likelihood keep FOLDER          keeps the scores of every moment in bench/likelihood.json
+    python -m bench.likelihood keep FOLDER          stores the scores of every moment in bench/likelihood.json
 
-The runs are the third that no setting was tuned on. Each has two moments, at random among the steps whose history holds
-14,000 to 28,000 tokens of the model.
+The runs are the third that no setting was tuned on. Each has two moments, chosen at random among the steps whose
+history has 14,000 to 28,000 tokens of the model.
 """
 
 from __future__ import annotations

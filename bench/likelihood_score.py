@@ -2,8 +2,8 @@
 
     python -m bench.likelihood_score MODEL FOLDER
 
-MODEL is a folder or a name that transformers loads; torch and transformers have to be installed beside Recto. Scores
-are written every few seconds, and a second run goes on where the first has ended.
+MODEL is a folder or a name that transformers loads; torch and transformers must be installed in addition to Recto.
+Scores are written every few seconds, and a second run continues where the first ended.
 """
 
 from __future__ import annotations

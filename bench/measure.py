@@ -1,4 +1,4 @@
-"""What the sections share: a row of a table, a timer, percentiles, peak memory."""
+"""Helpers that the sections share: rows of a table, a timer, percentiles, peak memory."""
 
 from __future__ import annotations
 

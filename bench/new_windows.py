@@ -1,9 +1,11 @@
-"""New windows at fixed moments: what the recorded next action finds in the prompt, and what prompts cost.
+"""Measures what the recorded next action finds in the prompt after windows opened at fixed intervals, and the cost.
+Recorded agent runs are replayed in a window of 16 K tokens, and a new window is opened at every 10th, 25th or 50th
+call. These prompts are compared with those of the default mode without new windows, and with plain trimming.
 
-A scripted stand-in for a model that opens windows with `new_context` at the gateway: the window is opened at every
-tenth, 25th or 50th call, whatever the work is at. Unlike a real model it states nothing about its work, and searches
-nothing afterwards. The figures say what checkpoint, first page and working record carry over by themselves, not how
-well a model chooses its moments. A hash chooses the runs; everything is measured as `bench.action_support` does it.
+This is a scripted stand-in for a model that opens windows with `new_context` at the gateway; it opens them whatever the
+state of the work is. Unlike a real model, it states nothing about its work and searches nothing afterwards. The figures
+show what checkpoint, first page and working record carry over by themselves, not how well a model chooses its moments.
+A hash chooses the runs; everything is measured as in the section *Action support*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the figures into the documentation, so that none of them is ever typed."""
+"""Writes the figures into the documentation, so that none of them is typed by hand."""
 
 from __future__ import annotations
 

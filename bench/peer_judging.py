@@ -1,7 +1,7 @@
-"""What one prompt is worth, whoever made it: is it sound, does it fit, and does what was needed stand in it.
+"""Judges a prompt of any peer: whether it is valid, whether it fits, and whether it contains what was needed.
 
-A prompt is a list of parts, as the peers' scripts tell them: `("text", role, text)`, `("call", id, name, arguments)`,
-`("result", id, text)`. The module runs in the environments of the peers and so knows nothing but Python.
+A prompt is a list of parts, in the form of the peers' scripts: `("text", role, text)`, `("call", id, name, arguments)`,
+`("result", id, text)`. The module runs in the peers' environments and therefore uses the standard library only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a peer can give back of what was said, by its own public means: run in that peer's environment.
+"""What a peer can return of a conversation by its own public means; runs in that peer's environment.
 
-`held` is all that its store, its state or its list still has; `found` is what its own search returns for a question.
-By the name of the adapter, or of the script and the adapter where two have the same.
+`stored` is everything that its store, its state or its list still has; `found` is what its own search returns for a
+question. Entries are keyed by the name of the adapter, or by script and adapter if two have the same name.
 """
 
 from __future__ import annotations

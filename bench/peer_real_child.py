@@ -1,8 +1,8 @@
-"""Real sessions replayed through one peer, inside that peer's environment: run by `bench.peers_real`.
+"""Replays real sessions through one peer, inside that peer's environment; run by `bench.peers_real`.
 
-It knows the peer's adapter from its script, times its turns, and says which parts each prompt was made of, what was
-wrong with it, and what of the things that were needed stood in it or could be got back. What that is worth in money,
-and who is better, is not its business.
+It loads the peer's adapter from its script, times its turns, and reports which parts each prompt consists of, what is
+wrong with it, and which of the needed messages are in it or can be retrieved. Prices and rankings are computed
+elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Recto under the driver of the peers: run by `bench.peers` in an environment of its own, beside their `common.py`.
+"""Runs Recto under the driver of the peers, in an environment of its own, with their `common.py`; run by `bench.peers`.
 
-A long history is stored once and copied for each cell: how it got there is no turn's cost. The driver loads the other
-peers in ways of their own too, and times none of it.
+A long history is stored once and copied for each cell, because building it is not a turn's cost. The driver also loads
+the other peers in ways of their own, and times none of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Recto beside its peers: the same sessions, the same driver, the same checks, in one run. `make bench-peers`.
+"""Measures Recto and its peers: the same sessions, the same driver, the same checks, in one run. `make bench-peers`.
 
-The peers' scripts are run as they are, each in an environment of its own; this module installs their newest versions,
+The peers' scripts are run unchanged, each in an environment of its own. This module installs their newest versions,
 runs Recto under the same driver, and joins the results: a synthetic corpus that grows to 100,000 messages, and real
-sessions (`bench.peers_real`). What could not be installed or failed is shown as that.
+sessions (`bench.peers_real`). A peer that cannot be installed, or that fails, is listed with the error.
 """
 
 from __future__ import annotations

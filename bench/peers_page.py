@@ -1,7 +1,7 @@
-"""The real sessions of `bench.peers_real` as tables, pictures and words. Every figure and every verdict comes from it.
+"""Renders the results of `bench.peers_real` as tables, pictures and text; every figure and verdict comes from them.
 
-Rows that are better than Recto's are named with what else is to be known of them. Why they are better is known for
-some of the measures, and is said only where Recto is not first.
+Peers that are better than Recto are named together with their flaws. The reason is known for some of the measures, and
+is given only where Recto is not first.
 """
 
 from __future__ import annotations

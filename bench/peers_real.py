@@ -1,8 +1,8 @@
-"""Recto and its peers with the same real sessions: each peer's own context management makes the prompt at every turn.
+"""Runs Recto and its peers on the same real sessions; each peer's own context management builds the prompts.
 
-Every peer runs in its own environment, under `bench.peer_real_child`, and tells its prompts part by part; here they
-are billed and added up, all by one count. A peer whose knob counts messages or items gets the budget divided by the
-true mean of these very sessions. What the figures mean and who is first is for `bench.peers_page` to say.
+Every peer runs in its own environment, under `bench.peer_real_child`, and reports its prompts part by part; here they
+are priced and added up, with one token count for all. A peer whose setting counts messages or items gets the budget
+divided by the true mean size in these sessions. `bench.peers_page` explains the figures and ranks the peers.
 """
 
 from __future__ import annotations

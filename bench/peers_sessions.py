@@ -1,8 +1,8 @@
-"""The real sessions that Recto and its peers are replayed with, and what was needed later in each of them.
+"""The real sessions that Recto and its peers are replayed with, and what is needed later in each of them.
 
-A session is cut at the calls of the model. What was needed: in the work of coding agents, the newest reading of a file
-whenever that file is taken up again; in conversations with labels, the messages that answer a question. Thinking is
-left out, since most of the peers have no place for it.
+A session is cut at the model calls. In the work of coding agents, the newest reading of a file is needed whenever the
+agent returns to that file; in conversations with labels, the messages that answer a question. Thinking is left out,
+because most of the peers have no place for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The loop that people write without Recto: a list of messages, each counted once, and a table that keeps them.
+"""The loop that people write without Recto: a list of messages, each counted once, and a table that stores them.
 
-It appends to a bare SQLite file with full sync, drops the oldest messages where they do not fit, and knows nothing of
-pairs, pins, decisions or recall. Every other figure of a turn is compared with it.
+It appends to a bare SQLite file with full sync and drops the oldest messages if they do not fit; it has no pairs, pins,
+decisions or recall. Every other figure of a turn is compared with it.
 """
 
 from __future__ import annotations

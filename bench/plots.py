@@ -1,6 +1,6 @@
-"""Horizontal bars as SVG: readable on light and on dark pages, with a title for those who do not see them.
+"""Horizontal bar charts as SVG, readable on light and dark pages, with a title for screen readers.
 
-It knows nothing of what is drawn. Texts are escaped, so that no name can become markup.
+The module knows nothing of the data. Texts are escaped, so that no name can become markup.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""SQLite and PostgreSQL in one run: appends and turns by how many ask at once, prompts and recall in a long session.
+"""Compares SQLite and PostgreSQL as the store, in one run.
+It measures appends and turns by the number of concurrent clients, 1 to 64, and prompts and recall in one session of
+1,000,000 made-up entries.
 
-Clients are threads of one process, each with a session of its own, as those of one gateway are. What an operation
-costs the process and the server in time of a processor is told beside how long it took: that depends less on what else
-the machine does. The server is one that a package carries, with the settings it comes with, or the one that
-`RECTO_TEST_POSTGRES` names; a role without special rights speaks to it. `BENCH_ENTRIES` sets the length of the
-long session. Where the server has pgvector, the vectors of that session are in a graph, which is built once they are
-all there, as one would after an import; without it both search by the signs of vectors.
+Clients are threads of one process, each with a session of its own, as the clients of one gateway are. The CPU time that
+an operation costs the process and the server is shown next to its latency, because it depends less on other work on the
+machine. The server is bundled with a package and has its default settings, or is the one that `RECTO_TEST_POSTGRES`
+names; the client connects with a role without special rights. `BENCH_ENTRIES` sets the length of the long session. If
+the server has pgvector, the vectors of that session are in a graph, which is built once all of them are stored, as an
+operator would do after an import; without pgvector both stores search by the signs of vectors.
 """
 
 from __future__ import annotations

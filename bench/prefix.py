@@ -1,7 +1,9 @@
-"""Real agent sessions replayed call by call: how much of each prompt the provider has cached, and what that costs.
+"""Measures how much of each prompt the provider has cached, and what that makes the input cost.
+Real agent sessions are replayed call by call in windows of 32 K and 128 K tokens. Two of Recto's modes are compared
+with plain trimming, which drops the oldest messages at every call, and with sending the whole history.
 
-Plain trimming drops the oldest messages at every call, just as many as must go. It is rendered by the same code as
-Recto's prompts, missing results and all, so that the two differ only in what they drop and when.
+Plain trimming drops just as many messages as it must. It is rendered by the same code as Recto's prompts, missing
+results included, so that the two differ only in what they drop and when.
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
-"""Where figures of the documentation come from: the commit, the day and the source that they were measured of.
+"""Records where the figures of the documentation come from: the commit, the day and the source that was measured.
 
-Every section carries a block that names the commit and, in a comment, a digest of each path it measures. If a path has
-changed since, the page has to say so: `python -m bench --stale` writes that, `tools/check_bench.py` fails without it,
-and a new run of the section takes it away. Digests are compared and not commits, so that it works without a history.
+Every section has a block that names the commit and, in a comment, a digest of each path it measures. If a path has
+changed since, the page must say so: `python -m bench --stale` writes that, `tools/check_bench.py` fails without it, and
+a new run of the section removes it. Digests are compared and not commits, so that this works without a history.
+Docstrings, comments and empty lines do not count, so that better wording does not make a figure stale.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -152,18 +156,37 @@ def digests_of(name: str) -> dict[str, str]:
 
 
 def digest_of(path: Path) -> str:
-    """A digest of a file, or of all files of a folder. Comments on lines of their own and empty lines do not count."""
+    """A digest of a file, or of all files of a folder; of Python, only of the lines that run."""
     digest = sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and "__pycache__" not in file.parts:
             digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0")
-            digest.update(_without_comments(file.read_bytes()) if file.suffix == ".py" else file.read_bytes())
+            digest.update(_lines_that_run(file.read_bytes()) if file.suffix == ".py" else file.read_bytes())
     return digest.hexdigest()[:10]
 
 
-def _without_comments(source: bytes) -> bytes:
-    lines = (line for line in source.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+@lru_cache(2048)
+def _lines_that_run(source: bytes) -> bytes:
+    """The lines of a module without docstrings, comments on lines of their own and empty lines."""
+    prose = {
+        number
+        for node in ast.walk(ast.parse(source))
+        for statement in _body_of(node)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if isinstance(statement.value.value, str)
+        for number in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }
+    lines = (
+        line
+        for number, line in enumerate(source.splitlines(), start=1)
+        if line.strip() and not line.lstrip().startswith(b"#") and number not in prose
+    )
     return b"\n".join(lines) + b"\0"
+
+
+def _body_of(node: ast.AST) -> Sequence[ast.stmt]:
+    body = getattr(node, "body", ())
+    return body if isinstance(body, list) else ()
 
 
 def _commit() -> str:

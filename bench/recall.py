@@ -1,8 +1,9 @@
-"""Recall on two public sets, without a model: how often a bare question finds its labelled evidence, and how early.
+"""Measures how often a search finds the labelled evidence for a question, and how early.
+The questions and sessions are those of LongMemEval and BEAM, two public data sets; no chat model is called. Recto, with
+words alone and with the embedder that comes with it, is compared with two lexical baselines.
 
-Recto stands beside two lexical baselines, with words alone and with the embedder that comes with it. Sessions, turns
-and exchanges are ranked by the same code that fills a prompt. A difference is that to the better baseline, with the
-interval that holds it in 95 % of drawings of the questions.
+Sessions, turns and exchanges are ranked by the same code that fills a prompt. Differences are to the better baseline,
+with the interval that contains them in 95 % of resamplings of the questions.
 """
 
 from __future__ import annotations

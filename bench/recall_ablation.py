@@ -1,12 +1,14 @@
-"""What each rule and weight of recall brings: switched off one by one, on the public sets and on sessions of agents.
+"""Measures what each rule and weight of recall contributes, by switching them off one by one.
+The data are LongMemEval and BEAM, two public data sets, and recorded sessions of agents. Each variant is compared with
+recall as it is.
 
 Measured are the hits that a prompt would be offered, after duplicates are dropped and related messages added.
 LongMemEval: the user's turns of 48 sessions, all evidence among the first 10 hits. BEAM: the share of the evidence in
 the first 10 exchanges that hits belong to. Agents: at each request of the user, the names, paths and numbers that the
-following actions use and that only messages older than the newest 64,000 characters have; the share of them in the
-first 3,000 characters of the first 10 hits. A difference is that to recall as it is, with its interval of 95 %, for
-which conversations are drawn, not questions. "No effect" says that every question had the same result; a set where a
-rule cannot have any is not measured.
+following actions use and that are only in messages older than the newest 64,000 characters; the share of them in the
+first 3,000 characters of the first 10 hits. Differences are to recall as it is, with a 95 % interval, for which
+conversations are resampled, not questions. "No effect" means that every question had the same result; a data set on
+which a rule cannot have any effect is not measured.
 """
 
 from __future__ import annotations

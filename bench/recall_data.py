@@ -1,7 +1,8 @@
-"""The two public sets that recall is measured on, and what is measured: who found the labelled evidence, how early.
+"""Reads the two public data sets that recall is measured on, and defines the measures.
 
-LongMemEval: 500 questions over 940 chat sessions. BEAM: 20 long conversations with 20 questions each. They are read
-in place. What is measured knows rankings as lists of names, best first, and evidence as sets of the same names.
+LongMemEval: 500 questions over 940 chat sessions. BEAM: 20 long conversations with 20 questions each. They are read in
+place. The measures say whether a ranking contains the labelled evidence, and how early; they take rankings as lists of
+names, best first, and evidence as sets of the same names.
 """
 
 from __future__ import annotations

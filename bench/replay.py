@@ -1,5 +1,6 @@
-"""Every real session in every mode, as `recto lab replay` runs it: how long that takes, whether memory stays flat, and
-how the ways compare.
+"""Replays every real agent session in every mode, as `recto lab replay` does.
+It measures how long that takes, whether memory stays flat, and how Recto's modes compare with plain trimming and with
+sending the whole history, in a window of 32 K tokens.
 """
 
 from __future__ import annotations

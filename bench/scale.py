@@ -1,12 +1,12 @@
-"""Turns over the nodes of a cluster, simulated: what waits, where, and what the loss of a node does.
+"""Simulates turns over the nodes of a cluster: what waits, where, and the effect of losing a node.
 
     python -m bench.scale --turns-per-second 100000 --sessions 10000000
 
-A discrete simulation, the same for the same seed. A turn has its session for itself from its beginning to its end;
-others of that session wait, and look again up to a quarter of a second later. It works on a gateway and on the node
-of its session, waits for the model, works on the node and on the gateway again. Sessions are spread over nodes by
-hash, some are hot. A node that is lost comes back after a while; the turns of a gateway that is lost are tried again
-when their leases have ended. Costs are what docs/benchmarks.md says; `--docs` writes the figures of docs/scale.md.
+This is a discrete-event simulation, the same for the same seed. A turn has exclusive use of its session from beginning
+to end; other turns of that session wait, and check again up to a quarter of a second after it ends. A turn uses a
+gateway and the node of its session, waits for the model, and uses the node and the gateway again. Sessions are spread
+over nodes by hash; some are hot. A lost node comes back after a while; the turns of a lost gateway are retried when
+their leases have expired. Costs come from docs/benchmarks.md; `--docs` writes the figures of docs/scale.md.
 """
 
 from __future__ import annotations

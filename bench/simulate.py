@@ -1,9 +1,11 @@
-"""Made-up agents whose needs are known: what a turn costs and which needs are met, the longer a session becomes.
+"""Measures the cost of a turn, and how many needs are met, as the session of a simulated agent becomes longer.
+Four kinds of made-up agents, whose needs are known, run for 1,000 to 100,000 turns in a window of 16 K tokens. The same
+needs are measured with recall and without it.
 
-A session is filled up to its last turns and indexed; then every need that is due in these is asked for, as the message
-that it is, and the very last turns are gone through with a prompt wherever the model would be asked. Facts were said
-up to 8,192 turns before. Recall goes by words alone here, in a window of 16 K; without it, the same needs are asked for
-in the same session. Times are of the processor, which a busy machine changes least.
+A session is filled up to its last turns and indexed. Then every need that is due in these turns is asked for, with the
+message that raises it, and the very last turns are run with a prompt at every model call. Facts were stated up to 8,192
+turns earlier. Recall searches by words alone here; without it, the same needs are asked for in the same session. Times
+are CPU times, which a busy machine changes least.
 """
 
 from __future__ import annotations

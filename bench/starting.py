@@ -1,7 +1,7 @@
-"""What it costs to begin: importing Recto alone, a store opened, the command line, beside a Python that does nothing.
+"""Measures what it costs to start: importing Recto alone, opening a store, and running the command line.
+Each program is a process of its own, and is compared with a Python process that does nothing.
 
-Each is a process of its own, and they take turns, so that whatever else the machine does meets all alike. The
-processor's time is the whole of the process.
+The programs take turns, so that other work on the machine affects all alike. CPU time is that of the whole process.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""What the user said, in the prompt when it matters: statements buried in long sessions, and the turn that breaks them.
+"""Measures whether a statement of the user is in the prompt at the later turn for which it matters.
+Statements are buried in long sessions of real agents' messages, at least eight evicting decisions before that turn.
+Recto's three modes, and its default mode without a working record, are compared in windows of 8 K, 16 K and 32 K
+tokens.
 
-Each session holds several statements of `tests/context/facts/statements.json`, alone in a message or beside other
-words, among real messages of agents. It goes on until at least eight decisions have evicted messages after the
-last statement. Then the later turn of each statement comes, and counts whether the statement is in that prompt: in a
-message, in the working record or in the summary. Neutral sentences are buried beside them and must not be kept.
-Run it with `python -m bench statements`: in the default mode one session in `RECTO_BENCH_RUNS` (4), with and without a
-record; of these every second in the other modes. `--quick` plays two sessions of each kind.
+Each session has several statements of `tests/context/facts/statements.json`, alone in a message or next to other words.
+It goes on until at least eight decisions have evicted messages after the last statement. Then the later turn of each
+statement follows, and the statement counts if it is in that prompt: in a message, in the working record or in the
+summary. Neutral sentences are buried as well and must not be kept.
+
+Run it with `python -m bench statements`: the default mode plays one session in `RECTO_BENCH_RUNS` (4), with and without
+a record; the other modes play every second one of these. `--quick` plays two sessions of each kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The transcript: appends per second, and whether opening and reading stay flat as a session grows."""
+"""Measures the SQLite store: appends per second, and whether opening and reading stay flat as a session grows.
+The entries are made up; sessions have 1,000 to 1,000,000 of them. An append per commit is compared with an insert into
+bare SQLite with the same columns and indexes.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What each way of making a prompt smaller frees, costs and loses, on real sessions: why the cascade goes in its order.
+"""Measures what each way of making a prompt smaller frees, costs and loses, on real agent sessions.
+Each session just fills its window, and one policy alone must free half of it. The policies are compared with each
+other; the result is the reason for the order of the cascade.
 
-Each session stands whole in a window that just holds it, and one rung alone is asked to free half of it. Times are
-those of planning and writing; a call is one question to a model. What a hosted model would cost is counted, not paid:
-its requests are made and priced, and the answer is as long as it may be. `facts` and `entities` are the shares of what
-the session hung on that can still be read in the prompt.
+Times are those of planning and writing; a call is one request to a model. The cost of a hosted model is computed, not
+paid: its requests are built and priced, and the response is as long as it may be. `facts` and `entities` are the shares
+of the session's essential facts and entities that can still be read in the prompt.
 """
 
 from __future__ import annotations

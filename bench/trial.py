@@ -1,9 +1,11 @@
-"""The trial of `recto lab trial` on all recorded runs: what prompts hold of the recorded next action, by rule.
+"""Measures, by the rules of `recto lab trial`, how much of the recorded next action each prompt contains.
+At four moments of each recorded agent run, Recto's prompts in windows of 8 K, 16 K and 32 K tokens are compared with
+the whole history, with trimming at equal tokens, and with a search over files.
 
-Measuring all runs takes a quarter of an hour of one core, so it has two steps; the section prints what was kept:
+Measuring all runs takes a quarter of an hour of one core, so it has two steps; the section prints the stored counts:
 
-    python -m bench.trial measure FILE [--window 8000]    counts on all runs; goes on where it was interrupted
-    python -m bench.trial keep FILE                       keeps the counts of every run in bench/trial.json
+    python -m bench.trial measure FILE [--window 8000]    counts on all runs; continues where it was interrupted
+    python -m bench.trial keep FILE                       stores the counts of every run in bench/trial.json
 
 Each run has four moments in each window, among the calls whose history has up to 100,000 tokens. The likelihoods on the
 page are those of the section `likelihood`, judged by the same test of equivalence as in `recto lab trial`.

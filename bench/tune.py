@@ -1,8 +1,9 @@
-"""Whether `recto lab tune` finds settings that suit real agent sessions better than the defaults.
+"""Measures whether `recto lab tune` finds settings that suit real agent sessions better than the defaults.
+Half of the sessions are held out. On the others, candidates are tried by replay for a quarter of an hour; the best one
+is compared once with the defaults on the held-out sessions.
 
-Half of the sessions are held out. On the others, candidates are tried by replay for a quarter of an hour; the best is
-judged once on those held out. A gain is the fall of needs missed per turn: what an answer needed that had left the
-prompt and was not brought back. Its interval is over sessions. Whichever way it comes out stands in the table.
+A gain is the fall of missed needs per turn: what a response needed that had been evicted from the prompt and was not
+recalled. Its interval is over sessions. The table shows the result whichever way it comes out.
 """
 
 from __future__ import annotations

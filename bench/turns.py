@@ -1,8 +1,10 @@
-"""One turn: an exchange appended durably, and the prompt after it. Shows whether its cost depends on the history.
+"""Measures the cost of one turn, and whether it depends on the length of the history.
+A turn appends an exchange durably and builds the prompt after it, in made-up sessions of 100 to 1,000,000 messages. It
+is compared with a plain loop without Recto, which counts every message once and appends to bare SQLite, and with
+LangChain's trimming with memoized counts.
 
-Sessions are indexed by words before, as an import leaves them. A turn goes on with the work, so that recall does not
-search; a turn that recalls begins with a question. Each is measured in turn with the plain loop (`plain_loop`), which
-counts every message once and appends to bare SQLite, and beside LangChain's trimming with a memo. A prompt's cost
+Sessions are indexed by words beforehand, as an import leaves them. A plain turn continues the work, so that recall does
+not search; a turn that recalls begins with a question. Each alternates with a turn of the plain loop. A prompt's cost
 follows its own size, so a session that does not fill the window yet is cheaper for that reason alone.
 """
 

@@ -1,4 +1,4 @@
-"""What every test may ask for: the real data, and how much of a long test to run."""
+"""Fixtures for every test: the real data, and how much of a long test to run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data"))
 SCALE = os.environ.get("RECTO_TEST_SCALE", "small")
 SCALES = ("small", "ci", "tenfold", "release")
 
-# A session opened in a test embeds nothing by the real model unless the test asks for it: that takes seconds.
+# Sessions opened in tests do not load the real embedding model unless the test requests it: loading takes seconds.
 os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "none")
 
 settings.register_profile(
@@ -34,7 +34,7 @@ def data() -> Path:
 
 
 class Rounds(Protocol):
-    """How many rounds of a long test: few for everybody, more in CI, ten times that or more before a release."""
+    """Returns the number of rounds of a long test: few locally, more in CI, ten times that or more before a release."""
 
     def __call__(self, small: int, *, release: int, ci: int | None = None) -> int: ...
 
@@ -60,9 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Nothing that is loaded here goes away again: looking for garbage in it again and again would take seconds.
+    """Disables garbage collection during collection: nothing loaded here is freed, and scanning it takes seconds.
 
-    It is also left alone afterwards, so that processes that tests fork share its memory.
+    The objects are frozen afterwards, so that forked processes share their memory.
     """
     gc.disable()
     try:
@@ -74,5 +74,5 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests come first, so that no worker is left alone with one at the end."""
+    """Runs the longest tests first, so that no worker is still running one at the end."""
     items.sort(key=lambda item: "faults" not in item.path.parts)

@@ -1,4 +1,4 @@
-"""Environments of their own for what cannot live beside the rest: each from a file of pinned versions, with hashes."""
+"""Separate environments for packages that conflict with the others: each from a file of pinned versions with hashes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 900
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """One of them: where it is, and what it holds."""
+    """One environment: its folder, and the file of its pinned packages."""
 
     name: str
     folder: Path
@@ -27,7 +27,7 @@ class Environment:
 
     @property
     def stamp(self) -> str:
-        """What the folder holds; another one is installed anew."""
+        """A hash of the content; an environment with another stamp is reinstalled."""
         return hashlib.sha256(self.pins.read_bytes() + sys.version.encode()).hexdigest()
 
     @property
@@ -37,7 +37,7 @@ class Environment:
 
     @property
     def reason(self) -> str:
-        """Why it could not be installed the last time; empty where nobody tried, or it could."""
+        """Why the last installation failed; empty if it succeeded or none was tried."""
         return self._reason.read_text() if self._reason.exists() else ""
 
     @property
@@ -45,7 +45,7 @@ class Environment:
         return self.folder.with_suffix(".missing")
 
     def install(self) -> str:
-        """Makes it where it is missing or out of date; says why it could not be, or nothing."""
+        """Installs it if it is missing or out of date. Returns why that failed, or an empty string."""
         if self.ready:
             return ""
         shutil.rmtree(self.folder, ignore_errors=True)

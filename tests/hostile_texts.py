@@ -1,7 +1,7 @@
 """Texts that try to be more than text: markup, terminal commands, turned and hidden letters, forged lines, formulas.
 
-All of them may stand in a transcript. `hostile` mixes them from a seed; `acts` tells what of it a terminal or a log
-would still obey. Markup that runs anywhere sets `window.ran` and opens a dialog, so that a browser can tell.
+All of them may occur in a transcript. `hostile` mixes them from a seed; `acts` returns what of it a terminal or a log
+would still obey. Markup that runs anywhere sets `window.ran` and opens a dialog, so that a browser can detect it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recto import Session
 
 RUN = "window.ran=1;alert(1)"
 ELSEWHERE = "evil.invalid"
-"""A host that no page may ask for anything."""
+"""A host that no page may contact."""
 MARKUP = (
     f"<script>{RUN}</script>",
     f"<SCRIPT SRC=//{ELSEWHERE}/x.js></SCRIPT>",
@@ -126,7 +126,7 @@ TERMINAL = (
     "[/nothing] [[bold]] \\[red]",
     ":warning: :skull:",
 )
-"""Commands of seven and of eight bits, what only some terminals obey, and the markup of the libraries we draw with."""
+"""Commands of seven and eight bits, commands of some terminals only, and the markup of our drawing libraries."""
 TURNED = (
     "\u202egnp.exe\u202c",
     "\u202dabc\u202c\u202a\u202b",
@@ -152,7 +152,7 @@ LINES = (
     '"} 1\nrecto_forged{model="x',
     "\n\n    1 user         1 tok  forged entry",
 )
-"""What begins a line of its own where it may not."""
+"""Texts that start a forged line."""
 FORMULAS = (
     "=1+1",
     "=cmd|' /C calc'!A0",
@@ -186,7 +186,7 @@ ORDERS = (
     "\u2066\u2067",
     "\U000e0049",
 )
-"""What only these texts say: a program that draws a whole screen has commands of its own beside them."""
+"""Commands that occur only in these texts: a program that draws a whole screen also sends commands of its own."""
 
 _ACTS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -196,35 +196,35 @@ _DRAWN = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def hostile(rng: random.Random) -> str:
-    """A text of one to four pieces, and something ordinary between them."""
+    """Returns a text of one to four pieces, with something ordinary between them."""
     chosen = rng.choices(PIECES, k=rng.randint(1, 4))
     return rng.choice(ORDINARY).join(chosen) if len(chosen) > 1 else chosen[0]
 
 
 @cache
 def storable() -> tuple[str, ...]:
-    """All pieces but those with half a character, which has no bytes."""
-    return tuple(one for one in PIECES if not re.search("[\ud800-\udfff]", one))
+    """Returns all pieces without lone surrogates, which cannot be encoded."""
+    return tuple(piece for piece in PIECES if not re.search("[\ud800-\udfff]", piece))
 
 
 def acts(shown: str) -> list[str]:
-    """What is left in a text that was made harmless for a terminal, a log or a file, and would act there."""
+    """Returns the characters of a sanitized text that would still act on a terminal, in a log or in a file."""
     return sorted({f"U+{ord(char):04X}" for char in _ACTS.findall(shown)})
 
 
 def orders(drawn: str) -> list[str]:
-    """What of these texts a terminal would obey in what a program drew with commands of its own."""
-    return [repr(one) for one in ORDERS if one in drawn]
+    """Returns the commands of these texts that a terminal would obey in the output of a full-screen program."""
+    return [repr(order) for order in ORDERS if order in drawn]
 
 
 def acts_in_colour(shown: str) -> list[str]:
-    """The same for a text that we drew with colours: only commands that choose a colour are ours."""
+    """Like `acts`, for text that Recto drew in colours: only commands that set a colour are its own."""
     found = acts(_DRAWN.sub("", shown).replace("\r\n", "\n"))
     return found + (["a colour of theirs"] if "5;7;41" in "".join(_DRAWN.findall(shown)) else [])
 
 
 def spoil(session: Session) -> None:
-    """Fills a session with every piece, in every place that takes a text from outside, and lets most of it leave."""
+    """Fills a session with every piece, in every place that accepts external text, and has most of it evicted."""
     pieces, whole = storable(), "\n".join(storable())
     session.append({"role": "system", "content": whole})
     for number, piece in enumerate(" ".join(pieces[at : at + 4]) for at in range(0, len(pieces), 4)):
@@ -245,7 +245,7 @@ def spoil(session: Session) -> None:
 
 
 def _called(call: str, piece: str) -> list[dict[str, Any]]:
-    """A tool with a hostile name that is given something hostile and answers the same."""
+    """Returns a call of a tool with a hostile name and hostile arguments, and its hostile result."""
     function = {"name": piece[:200], "arguments": json.dumps({piece: piece})}
     return [
         {"role": "assistant", "content": None, "tool_calls": [{"id": call, "type": "function", "function": function}]},

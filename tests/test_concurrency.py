@@ -29,7 +29,7 @@ def test_work_never_takes_more_than_its_share_on_average():
     assert spent <= 0.1 * (clock.now - 100.0) + 1.0 + 0.4
 
 
-def test_what_was_not_used_is_saved_up_only_to_the_burst():
+def test_unused_budget_accumulates_only_up_to_the_burst():
     clock = Clock()
     budget = CpuBudget(0.1, burst=1.0, clock=clock)
     clock.now += 1e6

@@ -1,4 +1,4 @@
-"""The deployment files name what is there: files, commands, options, settings, routes.
+"""The deployment files name only files, commands, options, settings and routes that exist.
 
 No container engine runs here: `tools/check_image.py` runs the image and the compose files.
 """
@@ -34,21 +34,21 @@ CONTAINERFILE = (DEPLOY / "container" / "Containerfile").read_text()
 COMPOSE = {file.name: yaml.safe_load(file.read_text()) for file in sorted(DEPLOY.glob("compose*.yaml"))}
 SERVICES = [(name, service) for file in COMPOSE.values() for name, service in file["services"].items()]
 KUBERNETES = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "recto.yaml").read_text()))
-POD = next(one for one in KUBERNETES if one["kind"] == "Deployment")["spec"]["template"]["spec"]
+POD = next(document for document in KUBERNETES if document["kind"] == "Deployment")["spec"]["template"]["spec"]
 UNIT = (DEPLOY / "systemd" / "recto.service").read_text()
 
 OPEN = {rule.path for rule in TABLE if rule.need == "open"}
 
 
 def understood(words: list[str]) -> str:
-    """The command that these words call; fails where it or an option is not there."""
+    """Returns the command that these words call; fails if the command or an option does not exist."""
     context = click.Context(recto)
     command: click.Command = recto
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if word.startswith("-"):
-            known = {option: given for given in command.params for option in given.opts}
+            known = {option: parameter for parameter in command.params for option in parameter.opts}
             assert word in known, f"{command.name} has no option {word}"
             if not getattr(known[word], "is_flag", False):
                 rest.pop(0)
@@ -59,7 +59,7 @@ def understood(words: list[str]) -> str:
     return command.name or ""
 
 
-def test_the_image_is_made_of_files_that_are_in_the_checkout_and_starts_the_gateway():
+def test_the_image_copies_only_existing_files_and_starts_the_gateway():
     copied = [line.split()[1:-1] for line in CONTAINERFILE.splitlines() if re.match(r"COPY (?!--from)", line)]
     for name in (name for names in copied for name in names):
         assert (ROOT / name).exists(), name
@@ -82,7 +82,7 @@ def test_the_image_starts_without_settings_from_outside():
     assert f"VOLUME {Path(settings.store).parent}" in final
 
 
-def test_the_image_installs_what_a_gateway_over_a_database_needs():
+def test_the_image_installs_the_packages_of_a_gateway_over_a_database():
     pinned = (ROOT / "requirements" / "server.txt").read_text()
     for package in (
         "psycopg",
@@ -101,7 +101,7 @@ def test_the_image_installs_what_a_gateway_over_a_database_needs():
     assert set(extras[1].split()) - {"--extra"} == {"recall", "gateway", "mcp", "postgres"}
 
 
-def test_the_image_has_the_weights_where_the_gateway_looks_for_them_and_may_read_them():
+def test_the_image_has_readable_weights_where_the_gateway_looks_for_them():
     fetched = re.search(r"RUN XDG_CACHE_HOME=(\S+) \S+/recto models get (\S+)", CONTAINERFILE)
     assert fetched is not None
     assert fetched[2] == ARCTIC
@@ -112,7 +112,7 @@ def test_the_image_has_the_weights_where_the_gateway_looks_for_them_and_may_read
     assert f"chmod -R a+rX {fetched[1]}" in CONTAINERFILE
 
 
-def test_what_is_left_out_of_the_build_is_not_copied_into_the_image():
+def test_files_ignored_by_the_build_are_not_copied_into_the_image():
     ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     copied = [line.split()[1:-1] for line in CONTAINERFILE.splitlines() if re.match(r"COPY (?!--from)", line)]
     assert not {name for names in copied for name in names} & set(ignored)
@@ -120,13 +120,13 @@ def test_what_is_left_out_of_the_build_is_not_copied_into_the_image():
 
 
 def environment(service: dict[str, Any]) -> dict[str, str]:
-    """The settings of a service as compose sets them where nobody has set a variable."""
-    given = {key: value for key, value in service.get("environment", {}).items() if key.startswith("RECTO_")}
-    return {key: re.sub(r"\$\{\w+:[-?]([^}]*)\}", r"\1", value) for key, value in given.items()}
+    """Returns the settings of a service as compose sets them if no variable is set."""
+    variables = {key: value for key, value in service.get("environment", {}).items() if key.startswith("RECTO_")}
+    return {key: re.sub(r"\$\{\w+:[-?]([^}]*)\}", r"\1", value) for key, value in variables.items()}
 
 
 @pytest.mark.parametrize(("name", "service"), SERVICES)
-def test_what_the_services_are_told_in_their_environment_are_settings(name, service):
+def test_the_environment_of_each_service_names_valid_settings(name, service):
     environ = environment(service)
     if config := environ.pop("RECTO_CONFIG", ""):
         assert any(volume.endswith(f":{config}:ro") for volume in service["volumes"])
@@ -139,14 +139,14 @@ def test_what_the_services_are_told_in_their_environment_are_settings(name, serv
 
 
 @pytest.mark.parametrize(("name", "service"), SERVICES)
-def test_nothing_of_the_services_can_be_reached_from_outside_by_itself(name, service):
+def test_no_service_is_reachable_from_outside_by_default(name, service):
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
     if "build" in service:
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
 
 
-def test_one_gateway_needs_nothing_that_is_not_in_the_checkout():
+def test_a_single_gateway_needs_only_files_of_the_checkout():
     text = (DEPLOY / "compose.yaml").read_text()
     assert ":?" not in text, "a variable that has to be set"
     file = COMPOSE["compose.yaml"]
@@ -161,13 +161,13 @@ def test_one_gateway_needs_nothing_that_is_not_in_the_checkout():
 
 
 def test_the_database_is_healthy_only_when_gateways_can_connect_to_it():
-    """While PostgreSQL's image makes the database, a server listens on the Unix socket, and is stopped again."""
+    """While PostgreSQL's image creates the database, a temporary server listens on the Unix socket only."""
     test = COMPOSE["compose.postgres.yaml"]["services"]["database"]["healthcheck"]["test"]
     assert test[:4] == ["CMD", "pg_isready", "-h", "localhost"]
 
 
 def started(folder: Path) -> tuple[str, str]:
-    """What the service prints, and what it answers at the address and with the key that it printed."""
+    """Runs the service; returns its output, and its response to a request with the printed address and key."""
     service = COMPOSE["compose.yaml"]["services"]["gateway"]
     environ = {name: value.replace("/var/lib/recto", str(folder)) for name, value in environment(service).items()}
     environ["RECTO_CONFIG"] = str(DEPLOY / "recto.example.yaml")
@@ -194,7 +194,7 @@ def test_the_first_start_prints_a_key_that_works_and_the_next_one_prints_none(tm
     first, answer = started(tmp_path)
     secrets = re.findall(r"rk-\S+", first)
     assert len(secrets) == 1
-    assert "OPENAI_API_KEY" in answer, "the reason why nobody is asked"
+    assert "OPENAI_API_KEY" in answer, "the reason why no upstream is called"
     for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         assert len([line for line in first.splitlines() if variable in line and "disabled" in line]) == 1
     second, _ = started(tmp_path)
@@ -202,36 +202,36 @@ def test_the_first_start_prints_a_key_that_works_and_the_next_one_prints_none(tm
     assert "Recto listens on" in second
 
 
-def test_of_gateways_that_start_at_once_one_makes_the_first_key(tmp_path):
+def test_only_one_of_several_starting_gateways_creates_the_first_key(tmp_path):
     with closing(open_store(load(environ={}, arguments={"store": str(tmp_path / "t.db")}))) as store:
         makers = [Keys(store, SystemClock()) for _ in range(4)]
         for keys in makers:
             assert keys.list() == ()
         made = [keys.add_first(Key(name="first")) for keys in makers]
-        assert len([one for one in made if one is not None]) == 1
+        assert len([key for key in made if key is not None]) == 1
         assert len(makers[0].list()) == 1
         assert makers[-1].find(made[0][1]) is not None
 
 
-def test_the_settings_of_the_examples_are_settings():
+def test_the_example_settings_are_valid():
     example = load(path=DEPLOY / "recto.example.yaml", environ={}, arguments={})
     assert set(example.gateway.upstreams) == {"openai", "anthropic"}
 
 
 def test_the_pods_run_commands_that_exist_with_settings_that_exist(tmp_path):
-    config = next(one for one in KUBERNETES if one["kind"] == "ConfigMap")["data"]["recto.yaml"]
+    config = next(document for document in KUBERNETES if document["kind"] == "ConfigMap")["data"]["recto.yaml"]
     (tmp_path / "recto.yaml").write_text(config)
     settings = load(path=tmp_path / "recto.yaml", environ={}, arguments={})
     [schema], [gateway] = POD["initContainers"], POD["containers"]
     assert understood(schema["args"]) == "upgrade"
     assert understood(gateway["args"]) == "serve"
     for probe in ("readinessProbe", "livenessProbe"):
-        asked = gateway[probe]["httpGet"]
-        assert asked["path"] in OPEN
-        assert asked["httpHeaders"][0]["value"] in settings.gateway.hosts
+        probe_request = gateway[probe]["httpGet"]
+        assert probe_request["path"] in OPEN
+        assert probe_request["httpHeaders"][0]["value"] in settings.gateway.hosts
     assert POD["terminationGracePeriodSeconds"] > settings.gateway.drain_seconds
     assert POD["securityContext"]["runAsNonRoot"]
-    assert all(one["securityContext"]["readOnlyRootFilesystem"] for one in (schema, gateway))
+    assert all(container["securityContext"]["readOnlyRootFilesystem"] for container in (schema, gateway))
     mounted = {volume["name"] for volume in POD["volumes"]}
     assert {mount["name"] for mount in gateway["volumeMounts"]} == mounted
 
@@ -242,7 +242,7 @@ def test_the_service_unit_starts_the_gateway():
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
-def test_the_service_unit_is_understood_by_systemd(tmp_path):
+def test_systemd_accepts_the_service_unit(tmp_path):
     unit = tmp_path / "recto.service"
     unit.write_text(UNIT.replace("/opt/recto/bin/recto", shutil.which("true") or "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
@@ -259,7 +259,7 @@ def written(text: str, pattern: str) -> int:
     return int(found[1])
 
 
-def test_the_proxies_pass_streams_on_and_wait_longer_than_the_gateway():
+def test_the_proxies_forward_streams_and_wait_longer_than_the_gateway():
     gateway = GatewaySettings()
     assert "proxy_buffering off;" in NGINX
     assert "proxy_request_buffering off;" in NGINX
@@ -282,7 +282,7 @@ def test_the_proxies_replace_the_addresses_that_clients_claim():
 
 
 @pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
-def test_the_sample_is_understood_by_nginx(tmp_path):
+def test_nginx_accepts_the_sample(tmp_path):
     sample = re.sub(r"ssl_certificate.*;|listen .*;| ssl;", "", NGINX).replace(
         "server_name", "listen 8080; server_name"
     )
@@ -293,13 +293,13 @@ def test_the_sample_is_understood_by_nginx(tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("caddy"), reason="caddy is not installed")
-def test_the_sample_is_understood_by_caddy():
+def test_caddy_accepts_the_sample():
     command = ["caddy", "validate", "--adapter", "caddyfile", "--config", str(DEPLOY / "caddy" / "Caddyfile")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_release_workflow_calls_what_the_makefile_has_and_stores_no_secret():
+def test_the_release_workflow_calls_existing_make_targets_and_stores_no_secret():
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     workflow = yaml.safe_load(text)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The package under its own name: what people are asked to install, and how it behaves where it is installed."""
+"""The distribution: the install commands in all texts, and the behaviour of the installed package."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ with recto.open(sys.argv[1], model="gpt-4o") as session:
     assert session.verify().ok
 """
 MAX_PACKAGES = 16
-"""What `pip install recto-ai` may bring, its own dependencies included."""
+"""The most packages that `pip install recto-ai` may install, including itself and its dependencies."""
 AGENT = """
 import json, os, urllib.request
 body = {"model": "any", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hello."}]}
@@ -61,7 +61,7 @@ print("answered:", json.load(urllib.request.urlopen(request))["choices"][0]["mes
 """
 
 
-def test_no_text_asks_people_to_install_another_project():
+def test_no_text_recommends_installing_another_project():
     wrong = [
         f"{file.relative_to(ROOT)}: {line.strip()}"
         for file in TEXTS
@@ -72,7 +72,7 @@ def test_no_text_asks_people_to_install_another_project():
 
 
 def _names_another_project(arguments: str) -> bool:
-    """Whether a command installs `recto`, which is another project, or an extra that does not exist."""
+    """Returns whether a command installs `recto`, which is another project, or an unknown extra."""
     words = re.split(r"&&|#|`", arguments)[0]
     for match in OURS.finditer(words):
         extras = set((match[1] or "").split(",")) - {""}
@@ -94,7 +94,7 @@ def test_messages_name_the_distribution_and_its_extras():
 
 
 def test_the_library_works_without_posix(tmp_path):
-    """As on Windows, as far as that can be shown on another system."""
+    """Approximates Windows on another system."""
     command = [sys.executable, "-c", WITHOUT_POSIX + LIBRARY, str(tmp_path / "a.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -141,7 +141,7 @@ class Environment:
                 target.symlink_to(source)
 
     def recto(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Calls the command as its script does."""
+        """Runs the command line as the installed script does."""
         script = "import sys; sys.argv[0] = 'recto'; from recto_ai import main; main()"
         path = os.pathsep.join([str(self.home / "bin"), os.environ["PATH"]])
         return subprocess.run(
@@ -155,7 +155,7 @@ class Environment:
 
 
 def _required(project: dict, extras: frozenset[str]) -> set[str]:
-    """The names of all packages that the project needs with some extras, from what is installed here."""
+    """Returns all packages that the project requires with some extras, resolved from the installed ones."""
     found: set[str] = set()
     pending = [Requirement(line) for line in project["dependencies"]]
     pending += [Requirement(line) for extra in extras for line in project["optional-dependencies"][extra]]
@@ -178,7 +178,7 @@ def bare(wheel, tmp_path_factory) -> Environment:
     return Environment(tmp_path_factory.mktemp("bare"), wheel)
 
 
-def test_the_package_alone_has_few_dependencies_and_shows_what_to_do_next(bare):
+def test_the_package_alone_has_few_dependencies_and_shows_the_next_step(bare):
     assert len(bare.packages) <= MAX_PACKAGES, bare.packages
     done = bare.recto()
     assert done.returncode == 0, done.stderr
@@ -192,13 +192,13 @@ def test_the_demo_runs_with_the_package_alone(bare):
     assert not (bare.home / ".recto").exists()
 
 
-def test_the_doctor_runs_with_the_package_alone_and_names_what_could_be_added(bare):
+def test_the_doctor_runs_with_the_package_alone_and_suggests_extras(bare):
     done = bare.recto("doctor", "--offline")
     assert done.returncode == 0, done.stdout + done.stderr
     assert install_command("recall") in done.stdout
 
 
-def test_an_extra_that_is_missing_is_named_with_the_command_that_installs_it(bare):
+def test_a_missing_extra_is_reported_with_its_install_command(bare):
     done = bare.recto("run", "--", "true")
     assert (done.returncode, install_command("gateway") in done.stderr) == (2, True)
 

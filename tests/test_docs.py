@@ -34,7 +34,7 @@ def examples(language: str) -> list:
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch) -> Path:
-    """A folder and a home of its own, with a session file to import."""
+    """Changes to a temporary home and working folder with a session file to import."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
@@ -103,13 +103,13 @@ def test_every_setting_is_documented(name):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_between_pages_leads_somewhere(page):
+def test_every_link_between_pages_has_a_target(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_make_target_that_is_named_exists(page):
+def test_every_named_make_target_exists(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8")))
     assert named <= targets

@@ -1,4 +1,4 @@
-"""The pages that people read first are whole: what they list is there, and where they point something stands."""
+"""The entry pages of the documentation: their lists are complete, and their links lead to existing headings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN = [
 
 
 def anchors(page: Path) -> set[str]:
-    """What the headings of a page can be reached by, as GitHub makes it of them."""
+    """Returns the anchors of the headings of a page, as GitHub builds them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -32,20 +32,20 @@ def executed() -> list[str]:
 
 
 @pytest.mark.parametrize("page", OWN, ids=lambda page: page.stem)
-def test_every_link_into_a_page_leads_to_a_heading_of_it(page):
+def test_every_link_to_an_anchor_leads_to_a_heading(page):
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
         where = (page.parent / target) if target else page
         assert anchor in anchors(where), f"{target}#{anchor}"
 
 
-def test_the_list_of_how_tos_names_every_one_of_them():
+def test_the_list_of_how_tos_names_all_of_them():
     listed = re.findall(r"\(how-to/([\w-]+)\.md\)", (DOCS / "how-to.md").read_text(encoding="utf-8"))
     assert sorted(listed) == [page.stem for page in HOW_TO]
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
 def test_every_how_to_has_an_example_that_is_executed(page):
-    assert any(one.startswith(f"docs/how-to/{page.name}-") for one in executed())
+    assert any(name.startswith(f"docs/how-to/{page.name}-") for name in executed())
 
 
 def test_the_security_page_has_every_promise_once_with_tests_that_exist():
@@ -59,14 +59,14 @@ def test_the_security_page_has_every_promise_once_with_tests_that_exist():
         assert (ROOT / "tests" / file).exists(), file
 
 
-def test_the_security_page_names_every_fault_test_that_holds_a_promise():
+def test_the_security_page_names_every_fault_test_of_a_promise():
     page = (DOCS / "security.md").read_text(encoding="utf-8")
     for file in sorted((ROOT / "tests" / "faults").glob("test_*.py")):
         if file.read_text(encoding="utf-8").startswith('"""Promise '):
             assert f"`faults/{file.name}`" in page, file.name
 
 
-def test_no_word_of_the_glossary_is_there_twice():
+def test_the_glossary_defines_no_word_twice():
     rows = re.findall(r"^\| ([^|]+) \|", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     words = [word.strip() for row in rows for word in row.split(",") if row not in ("term", "---")]
     assert len(words) == len(set(words)) > 60

@@ -1,4 +1,4 @@
-"""The pictures of the documentation are what the engine would give now, readable by everybody, and on a page."""
+"""The pictures of the documentation match the current engine, are accessible, and are used on a page."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LARGEST = 40_000
 
 @pytest.fixture
 def module(monkeypatch):
-    """Gives the modules of the tool by name, as the tool itself finds them."""
+    """Imports the modules of the tool by name, as the tool itself does."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     return importlib.import_module
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_is_what_would_be_drawn_now(module, name):
+def test_a_picture_matches_what_the_tool_draws_now(module, name):
     drawn = module(f"pictures.{name}").drawn()
     assert drawn.name == name
     assert (FOLDER / f"{name}.svg").read_text(encoding="utf-8") == drawn.svg(), "python tools/make_pictures.py"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_tells_what_it_shows_keeps_its_words_and_asks_nobody(name):
+def test_a_picture_has_a_description_and_text_and_fetches_nothing(name):
     text = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)
     assert len(text.encode()) <= LARGEST
@@ -47,14 +47,14 @@ def test_a_picture_tells_what_it_shows_keeps_its_words_and_asks_nobody(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_stands_on_a_page_with_words_for_those_who_cannot_see_it(name):
+def test_a_picture_is_on_a_page_with_alternative_text(name):
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     [words] = set(re.findall(rf"!\[([^\]]*)\]\(pictures/{name}\.svg\)", pages))
     assert len(words) > 20
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_animated_demo_is_what_the_command_prints_now(module, theme):
+def test_the_animated_demo_matches_what_the_command_prints_now(module, theme):
     tool = module("make_demo")
     text = (FOLDER / f"demo-{theme}.svg").read_text(encoding="utf-8")
     assert text == tool.drawn(theme), "python tools/make_demo.py"
@@ -80,7 +80,7 @@ def test_the_readme_shows_the_demo_in_light_and_dark():
     assert re.search(r'<img src="docs/pictures/demo-light\.svg" width="\d+" alt="[^"]{80,}">', readme)
 
 
-def test_text_that_is_drawn_is_text_and_never_markup(module):
+def test_drawn_text_is_escaped_and_never_markup(module):
     drawing = module("pictures.drawing")
     picture = drawing.Picture(name="x", title="<script>", description="a & b", width=10, height=10)
     picture.words(0, 0, "</text><script>alert(1)</script>")
@@ -89,7 +89,7 @@ def test_text_that_is_drawn_is_text_and_never_markup(module):
     assert root.find(f"{SVG}text").text == "</text><script>alert(1)</script>"
 
 
-def test_words_are_cut_to_their_room(module):
+def test_text_is_truncated_to_its_width(module):
     drawing = module("pictures.drawing")
     assert drawing.shortened("a few\n words", 500, 12) == "a few words"
     cut = drawing.shortened("far too many words for so little room", 100, 12)

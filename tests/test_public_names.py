@@ -16,13 +16,13 @@ OF_A_TURN = (
 
 
 def loaded(program: str, candidates: str, *args: object) -> list[str]:
-    """Those of the candidates that a program of its own has loaded at its end."""
+    """Returns the candidates that a separate process has loaded when it ends."""
     check = f"import atexit, sys; atexit.register(lambda: print([m for m in {candidates.split()} if m in sys.modules]))"
     return literal_eval(output_of(f"{check}\n{program}", *args).splitlines()[-1])
 
 
 def output_of(program: str, *args: object) -> str:
-    """What a program prints whose settings are the defaults."""
+    """Returns the output of a program with default settings."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RECTO_")}
     command = [sys.executable, "-c", program, *map(str, args)]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
@@ -36,7 +36,7 @@ def test_the_help_of_the_command_line_loads_no_command():
     assert loaded(_HELP, f"{LIBRARIES} {OF_A_TURN} apsw splintr asyncio recto.config recto.stores recto.engine") == []
 
 
-def test_opening_a_session_loads_what_a_session_needs_and_nothing_of_a_turn(tmp_path):
+def test_opening_a_session_loads_no_module_of_a_turn(tmp_path):
     assert (
         loaded(_OPEN, f"{LIBRARIES} {OF_A_TURN} click asyncio recto.health recto.formats.convert", tmp_path / "a.db")
         == []
@@ -49,7 +49,7 @@ def test_opening_a_session_unpacks_no_vocabulary(tmp_path):
     assert output_of(f"import sys; {_OPEN}; {ask}", tmp_path / "a.db").strip() == "[None]"
 
 
-def test_the_public_names_are_these():
+def test_the_public_names_are_the_listed_ones():
     import recto
 
     assert sorted(recto.__all__) == sorted(PUBLIC)

@@ -1,4 +1,4 @@
-"""The bill of materials names everything that a release installs, with hashes; equal inputs give equal bytes."""
+"""The bill of materials lists everything that a release installs, with hashes, and is reproducible."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_pinned_package_is_in_the_bill_with_all_of_its_hashes():
     assert set(bill["dependencies"][0]["dependsOn"]) == set(listed)
 
 
-def test_a_pin_without_a_hash_or_one_that_is_not_understood_is_refused():
+def test_a_pin_without_a_hash_or_with_unknown_syntax_is_refused():
     good = "a-b==1.0 ; python_version < '3.12' \\\n    --hash=sha256:" + "0" * 64 + "\n"
     assert make_sbom.pins(good) == [("a-b", "1.0", ["0" * 64])]
     with pytest.raises(ValueError, match="without a hash"):
@@ -44,7 +44,7 @@ def test_a_pin_without_a_hash_or_one_that_is_not_understood_is_refused():
         make_sbom.pins(good + "??c==2.0 --hash=sha256:" + "1" * 64)
 
 
-def test_the_files_of_a_release_are_hashed_and_the_bill_is_the_same_each_time(tmp_path):
+def test_release_files_are_hashed_and_the_bill_is_reproducible(tmp_path):
     (tmp_path / "recto-0-py3-none-any.whl").write_bytes(b"wheel")
     command = [sys.executable, str(ROOT / "tools" / "make_sbom.py"), str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)
@@ -58,7 +58,7 @@ def test_the_files_of_a_release_are_hashed_and_the_bill_is_the_same_each_time(tm
     assert json.loads(first["recto.cdx.json"])["bomFormat"] == "CycloneDX"
 
 
-def test_the_release_target_writes_the_bill_and_a_changed_file_is_seen(tmp_path):
+def test_the_release_target_writes_the_bill_and_a_changed_file_is_detected(tmp_path):
     recipe = (ROOT / "Makefile").read_text().partition("\nwheel:")[2].partition("\n\n")[0]
     assert "tools/make_sbom.py dist" in recipe
     (tmp_path / "a.whl").write_bytes(b"wheel")

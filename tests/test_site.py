@@ -1,6 +1,6 @@
-"""The documentation's site: its reference says what the code says, its menu has every page, it works from a file.
+"""The documentation site: its reference matches the code, its menu lists every page, and it works from a file.
 
-What needs the site built is skipped where it is not, or where pages have changed since: `make docs`.
+Tests of the built site are skipped if it is missing or older than the pages: `make docs`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def pages() -> list[str]:
     return sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
-def test_the_reference_says_what_the_code_says():
-    asked = [sys.executable, "tools/make_reference.py", "--check"]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+def test_the_reference_matches_the_code():
+    command = [sys.executable, "tools/make_reference.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -47,7 +47,7 @@ def test_every_page_is_in_the_menu_once():
 
 
 @pytest.mark.parametrize("page", pages())
-def test_every_name_that_an_example_imports_stands_in_the_reference(page):
+def test_every_name_that_an_example_imports_is_in_the_reference(page):
     reference = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     for example in PYTHON.findall((DOCS / page).read_text(encoding="utf-8")):
         for module, names in IMPORTED.findall(example):
@@ -58,7 +58,7 @@ def test_every_name_that_an_example_imports_stands_in_the_reference(page):
                 assert f"### {whole}\n" in reference, f"{whole}: name it in tools/reference/python_page.py"
 
 
-def test_every_error_stands_in_the_tree_of_errors_below_what_it_is_one_of():
+def test_the_tree_of_errors_lists_every_error_below_its_base_class():
     drawn = re.findall(r"^    ([│ ├└─]*)(\w+)", (errors.__doc__ or "").partition("needs.\n")[2], re.MULTILINE)
     above: list[str] = []
     tree = set()
@@ -66,8 +66,8 @@ def test_every_error_stands_in_the_tree_of_errors_below_what_it_is_one_of():
         del above[len(lines) // 4 :]
         tree.add((name, above[-1] if above else "Exception"))
         above.append(name)
-    raised = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, Exception)]
-    assert tree == {(one.__name__, one.__base__.__name__) for one in raised}
+    raised = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, Exception)]
+    assert tree == {(error.__name__, error.__base__.__name__) for error in raised}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -82,18 +82,18 @@ def commands() -> Iterator[tuple[str, click.Command]]:
     yield from below(recto, "recto")
 
 
-def test_the_page_about_the_command_line_tells_of_no_option_that_does_not_exist():
+def test_the_command_line_page_names_only_existing_options():
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
     known = dict(commands())
     for heading, section in re.findall(r"^#{2,3} `([^`]+)`\n(.*?)(?=^#{2,3} |\Z)", page, re.MULTILINE | re.DOTALL):
-        options = {name for one in known[heading].params for name in (*one.opts, *one.secondary_opts)}
+        options = {name for parameter in known[heading].params for name in (*parameter.opts, *parameter.secondary_opts)}
         for line in re.findall(r"^- (`-[^:]+):", section, re.MULTILINE):
             named = set(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", line))
             assert named <= options, f"{heading}: {named - options}"
 
 
 def called_in(line: str) -> list[list[str]]:
-    """The words of each `recto` that a line of a shell calls."""
+    """Returns the words of each `recto` command in a line of a shell."""
     shell = shlex.shlex(line, posix=True, punctuation_chars="|>&;")
     shell.whitespace_split = True
     parts: list[list[str]] = [[]]
@@ -102,13 +102,15 @@ def called_in(line: str) -> list[list[str]]:
     return [words for words in parts if words[:1] == ["recto"]]
 
 
-@pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda one: one if isinstance(one, str) else "")
-def test_every_example_in_the_help_names_a_command_and_options_that_exist(name, command):
+@pytest.mark.parametrize(
+    ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_example_in_the_help_names_an_existing_command_and_options(name, command):
     known = dict(commands())
     lines = (command.help or "").split("Examples:", 1)[1].splitlines()
     for words in [words for line in lines for words in called_in(line.strip().split("  ")[0])]:
-        own = words[: words.index("--")] if "--" in words else words  # behind it are those of another program
-        given = {word.split("=")[0] for word in own if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)}
+        own = words[: words.index("--")] if "--" in words else words  # behind it are the options of another program
+        used = {word.split("=")[0] for word in own if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)}
         plain = [word for word in words if not word.startswith("-")]
         named = [" ".join(["recto", *plain[at:stop]]) for at in range(1, len(plain)) for stop in (at + 2, at + 1)]
         path = next((path for path in named if path in known), "")
@@ -116,12 +118,12 @@ def test_every_example_in_the_help_names_a_command_and_options_that_exist(name, 
         options = {
             opt for option in (*known[path].params, *recto.params) for opt in (*option.opts, *option.secondary_opts)
         }
-        assert given <= options | {"--help"}, words
+        assert used <= options | {"--help"}, words
 
 
 @pytest.fixture(scope="module")
 def site() -> Path:
-    """The folder of the site, as it was built of the pages as they are."""
+    """Returns the folder of the site, built from the current pages."""
     first = SITE / "index.html"
     if not first.exists():
         pytest.skip("the site is not built: make docs")
@@ -131,8 +133,8 @@ def site() -> Path:
     return SITE
 
 
-class Asked(HTMLParser):
-    """What a browser fetches by itself for a page; links that people follow are not among it."""
+class FetchedAddresses(HTMLParser):
+    """Collects the addresses that a browser fetches by itself for a page, without links."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -147,11 +149,11 @@ class Asked(HTMLParser):
                 self.addresses.append(value or "")
 
 
-def test_no_page_asks_another_host_for_anything(site):
+def test_no_page_fetches_anything_from_another_host(site):
     built = sorted(site.rglob("*.html"))
     assert {page.relative_to(site).with_suffix(".md").as_posix() for page in built} == {*pages(), "search.md"}
     for page in built:
-        for address in Asked(page).addresses:
+        for address in FetchedAddresses(page).addresses:
             assert not ELSEWHERE.match(address), f"{page.name}: {address}"
             file = page.parent / address.split("?")[0].split("#")[0]
             assert not address or address.startswith("#") or file.exists(), f"{page.name}: {address}"
@@ -168,7 +170,7 @@ def browser(site) -> Iterator[Browser]:
         yield opened
 
 
-def test_the_search_finds_what_there_is_from_a_file(site, browser):
+def test_the_search_works_from_a_file(site, browser):
     with visit(browser, site.as_uri()) as made:
         page = made.page
         page.goto(f"{site.as_uri()}/reference/http.html")
@@ -179,9 +181,9 @@ def test_the_search_finds_what_there_is_from_a_file(site, browser):
         expect(page.get_by_text("Recto never removes an entry")).to_be_visible()
 
 
-def test_it_can_be_read_without_scripts_in_the_dark_on_a_phone(site, browser):
-    given = {"java_script_enabled": False, "viewport": PHONE, "color_scheme": "dark"}
-    context = browser.new_context(**given)
+def test_the_site_is_readable_without_scripts_in_dark_mode_on_a_phone(site, browser):
+    options = {"java_script_enabled": False, "viewport": PHONE, "color_scheme": "dark"}
+    context = browser.new_context(**options)
     page = context.new_page()
     page.goto(f"{site.as_uri()}/index.html")
     page.locator("label.nav-overlay-icon").click()

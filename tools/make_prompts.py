@@ -81,7 +81,8 @@ def page() -> str:
         "",
         "Written by `python tools/make_prompts.py`; the conversations are made up. Each is given to a session whose",
         "model has a window of 8,000 tokens, with the default settings, and a prompt is built before each answer, as",
-        "an agent does it. Here long messages are cut in their middle (`[…]`); the prompt itself has them whole.",
+        "an agent does it. This page cuts long messages in their middle (`[…]`); the prompt has them whole. Tool",
+        "results and outputs that Recto trimmed are one line with a pointer (`recto://…`).",
     ]
     for title, conversation in (
         ("An agent with tool calls", tool_call_agent),
@@ -114,7 +115,8 @@ def _excerpt(messages: list[Chat]) -> list[str]:
 def _line(message: Chat) -> str:
     calls = [f"{call['function']['name']} {call['function']['arguments']}" for call in message.get("tool_calls", ())]
     text = "\n".join([*filter(None, [message["content"]]), *calls])
-    limit = _MAX_CHARS * (14 if text.startswith("[") else 1)  # what Recto writes is shown whole
+    is_own = text.startswith("[") or "recto://" in text  # what Recto writes is shown whole
+    limit = _MAX_CHARS * (40 if is_own else 1)
     if len(text) > limit:
         text = f"{text[: limit * 2 // 3]} […] {text[-limit // 3 :]}"
     return f"{message['role'] + ':':<11}" + text.replace("\n", "\n           ")

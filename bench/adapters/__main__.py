@@ -1,6 +1,7 @@
-"""The same day of an agent in every framework, with its own means and with Recto. `make bench-adapters`.
+"""Runs the same agent scenario in every framework, with its own means and with Recto. `make bench-adapters`.
 
-Each framework runs in its own environment, which `tests.adapters.installing` makes. What fails is shown as that.
+Each framework runs in its own environment, which `tests.adapters.installing` creates. A framework that fails is listed
+with its error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leads an agent through the scenario: gives its model the next answer, and goes on where a prompt was too long."""
+"""Drives an agent through the scenario: serves its model's responses, and continues after an oversized prompt."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One agent's day, the same for every framework: a scripted model, a tool that answers, facts that are asked for.
+"""One scenario for every framework: a scripted model, a tool that answers, and questions about earlier facts.
 
 A run is 300 messages: tasks in which the model calls tools, and questions about what was found on the way. The model
-reads nothing: what it says depends on how often it was asked alone, so that every framework is led the same way,
-whatever it sends. What it is sent is written down, in Chat messages, and judged afterwards: whether it fits, whether
-calls and results belong together, whether the fact that is asked for stands in it, how much a provider's cache holds.
+reads nothing: its response depends only on how often it was called, so that every framework is driven the same way,
+whatever it sends. The prompts are recorded as Chat messages and judged afterwards: whether each fits, whether calls and
+results are paired, whether the fact that is asked for is in the prompt, and how much a provider's cache holds.
 """
 
 from __future__ import annotations

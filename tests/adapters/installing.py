@@ -1,7 +1,7 @@
 """An environment for each agent framework below build/adapters, from its pinned requirements in requirements/adapters.
 
-Frameworks contradict each other in what they need, so none of them is installed beside another. Recto itself is taken
-from the checkout. What cannot be installed is told, and fails.
+Frameworks have conflicting dependencies, so each is installed alone. Recto itself is imported from the checkout. An
+environment that cannot be installed is reported with its reason, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = ROOT / "build" / "adapters"
 
 
 def environments(names: Sequence[str] = ()) -> list[Environment]:
-    """Those of the given extras, or all. Raises `SystemExit` for a name that has no pins."""
+    """The environments of these extras, or all of them. Raises `SystemExit` for a name without pins."""
     known = {file.stem: file for file in sorted(PINS.glob("*.txt"))}
     unknown = sorted(set(names) - set(known))
     if unknown:
@@ -31,12 +31,12 @@ def environments(names: Sequence[str] = ()) -> list[Environment]:
 
 
 def module_of(environment: Environment) -> str:
-    """The end of the names of what belongs to a framework: `test_…`, `run_…`."""
+    """The module name suffix of a framework, as in `test_…` and `run_…`."""
     return environment.name.replace("-", "_")
 
 
 def install(environment: Environment) -> str:
-    """Makes it where it is missing, with Recto as it stands here: a change needs no new installation."""
+    """Creates a missing environment and links it to this checkout, so code changes need no new installation."""
     if reason := environment.install():
         return reason
     paths = {"base": str(environment.folder), "platbase": str(environment.folder)}

@@ -1,4 +1,4 @@
-"""What every adapter is held to: prompts that are valid and fit, and a transcript that holds each message once."""
+"""Checks for every adapter: prompts are valid and fit, and the transcript stores each message once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from recto.transcript.entries import MESSAGE
 MODEL = "gpt-4o"
 WINDOW = 6_000
 NAMES: dict[str, Any] = {"model": MODEL, "max_tokens": WINDOW, "recall": {"embedder": {"use": "none"}}}
-"""What the tests give to `recto.follow`: a window that a conversation outgrows soon."""
+"""Arguments for `recto.follow`: a window that a conversation soon outgrows."""
 DOCS = Path(__file__).parent.parent.parent / "docs" / "adapters"
 _METER = make_meter(Settings(model=MODEL))
 
 
-def sound(prompts: Sequence[Sequence[dict[str, Any]]], tools: Sequence[Any] = TOOLS, window: int = WINDOW) -> None:
-    """Every prompt is valid and fits."""
+def assert_prompts_fit(
+    prompts: Sequence[Sequence[dict[str, Any]]], tools: Sequence[Any] = TOOLS, window: int = WINDOW
+) -> None:
+    """Asserts that every prompt is valid and fits the window."""
     assert prompts
     for prompt in prompts:
         raws = [json.dumps(message).encode() for message in prompt]
@@ -38,8 +40,8 @@ def sound(prompts: Sequence[Sequence[dict[str, Any]]], tools: Sequence[Any] = TO
         assert _METER.prompt([read(raw, CHAT) for raw in raws], json.dumps(list(tools)) if tools else "") <= window
 
 
-def closes_itself(make: Callable[..., Any], path: Path, wire: str = DEFAULT_FORMAT.name) -> None:
-    """An adapter closes what it opened when its block ends, and leaves open what it shares."""
+def assert_closes_what_it_opened(make: Callable[..., Any], path: Path, wire: str = DEFAULT_FORMAT.name) -> None:
+    """Asserts that an adapter closes the conversations it opened at the end of its block, and no shared ones."""
     with make(store=path, **NAMES) as adapter:
         conversations = adapter.conversations
         conversations.of("1").fitted([{"role": "user", "content": "Hello."}])
@@ -48,11 +50,11 @@ def closes_itself(make: Callable[..., Any], path: Path, wire: str = DEFAULT_FORM
     with recto.follow(path, wire=wire, **NAMES) as shared:
         with make(conversations=shared):
             pass
-        assert len(spoken(shared.of("1").session)) == 1
+        assert len(stored_messages(shared.of("1").session)) == 1
 
 
-def spoken(session: Session) -> list[dict[str, Any]]:
-    """The messages of a session, in order."""
+def stored_messages(session: Session) -> list[dict[str, Any]]:
+    """The stored messages of a session, in order."""
     return [json.loads(entry.content) for entry in session.read() if entry.kind == MESSAGE]
 
 
@@ -61,8 +63,8 @@ def text_of(message: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
-def fence(page: str, which: str) -> str:
-    """The example `which` of a page: what stands in its fence ```python before, or after."""
+def page_example(page: str, which: str) -> str:
+    """The example of a page in its fence ```python before, or ```python after."""
     found = re.findall(rf"^```python {which}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
     assert len(found) == 1
     return str(found[0])
@@ -70,19 +72,19 @@ def fence(page: str, which: str) -> str:
 
 @dataclass
 class Script:
-    """A model that looks up two shelves at once, then one more, and is done; questions it just answers."""
+    """A model that looks up two shelves in parallel, then a third, then finishes; it answers questions directly."""
 
     prompts: list[list[dict[str, Any]]] = field(default_factory=list)
     shelves: list[str] = field(default_factory=list)
-    """Those that it looked up, in order."""
+    """The shelves that it looked up, in order."""
     steps: int = 0
 
     def reply(self, prompt: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The next answer, as a Chat message."""
         self.prompts.append(list(prompt))
-        said = [text_of(message) for message in prompt if message["role"] == "user"]
-        if said and re.search(r"\?$", said[-1], re.MULTILINE):  # what is quoted may follow the question
-            return {"role": "assistant", "content": f"Asked for: {said[-1]}"}
+        questions = [text_of(message) for message in prompt if message["role"] == "user"]
+        if questions and re.search(r"\?$", questions[-1], re.MULTILINE):  # recalled quotations may follow the question
+            return {"role": "assistant", "content": f"Asked for: {questions[-1]}"}
         self.steps += 1
         wanted = (0, 2, 1)[self.steps % 3]
         if not wanted:
@@ -104,6 +106,6 @@ def question_about(shelf: str) -> str:
     return f"Which batch number does shelf {shelf} have?"
 
 
-def knows(prompt: Sequence[dict[str, Any]], shelf: str) -> bool:
-    """Whether the fact of a shelf stands in a prompt."""
+def has_fact(prompt: Sequence[dict[str, Any]], shelf: str) -> bool:
+    """Whether a prompt contains the batch number of a shelf."""
     return batch_of(shelf) in json.dumps(list(prompt))

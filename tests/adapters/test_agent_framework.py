@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework's own agents, with a scripted client: providers keep their history, the model gets less."""
+"""Microsoft Agent Framework agents with a scripted client: providers keep the full history, the model gets a subset."""
 
 from __future__ import annotations
 
@@ -17,9 +17,19 @@ from agent_framework import (
 )
 from agent_framework.exceptions import ChatClientException
 from bench.adapters.scenario import batch_of
-from bench.adapters.scenario import look_up as looked_up
+from bench.adapters.scenario import look_up as look_up_shelf
 from bench.adapters.scripted_agent_framework import Scripted, seen
-from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import (
+    NAMES,
+    Script,
+    assert_closes_what_it_opened,
+    assert_prompts_fit,
+    has_fact,
+    page_example,
+    question_about,
+    stored_messages,
+    text_of,
+)
 
 import recto
 from recto.adapters.agent_framework import RectoMiddleware, read, written
@@ -30,7 +40,7 @@ SYSTEM = "You look after a warehouse."
 
 def look_up(shelf: str) -> str:
     """Looks up everything that is known about a shelf."""
-    return looked_up(shelf)
+    return look_up_shelf(shelf)
 
 
 def agent_with(client: Scripted, middleware: RectoMiddleware, **more: Any) -> Agent:
@@ -39,47 +49,47 @@ def agent_with(client: Scripted, middleware: RectoMiddleware, **more: Any) -> Ag
 
 async def talk(agent: Agent, session: AgentSession, turns: int, streamed: bool = False) -> None:
     for turn in range(turns):
-        said = f"Task {turn}: check the next shelves."
+        task = f"Task {turn}: check the next shelves."
         if streamed:
-            stream = agent.run(said, session=session, stream=True)
+            stream = agent.run(task, session=session, stream=True)
             async for _ in stream:
                 pass
             await stream.get_final_response()
         else:
-            await agent.run(said, session=session)
+            await agent.run(task, session=session)
 
 
 def history_of(session: AgentSession) -> list[Message]:
-    """What their own provider keeps."""
+    """The messages that the framework's own history provider stores."""
     return next(list(state["messages"]) for state in session.state.values() if "messages" in state)
 
 
-def told(messages: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """Messages as far as the two ways of writing them agree."""
-    return [(one["role"], text_of(one), json.dumps(one.get("tool_calls"))) for one in messages]
+def comparable(messages: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """The parts of messages that both formats share."""
+    return [(message["role"], text_of(message), json.dumps(message.get("tool_calls"))) for message in messages]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_long_conversation_fits_and_both_the_history_and_the_transcript_hold_all_of_it(streamed):
+def test_a_long_conversation_fits_and_history_and_transcript_are_complete(streamed):
     script = Script()
     middleware = RectoMiddleware("memory:", **NAMES)
     agent = agent_with(Scripted(script), middleware)
     session = agent.create_session(session_id="thread-1")
     asyncio.run(talk(agent, session, 14, streamed))
-    sound(script.prompts)
+    assert_prompts_fit(script.prompts)
     assert all(prompt[0] == {"role": "system", "content": SYSTEM} for prompt in script.prompts)
-    kept = middleware.conversations.of("thread-1").session
-    assert told(seen(history_of(session))) == told(spoken(kept))
-    assert len(spoken(kept)) == 14 * 7
-    assert kept.key == "agent:default:thread-1"
-    assert kept.report().left_messages > 0
-    assert kept.verify().ok
-    assert not knows(script.prompts[-1], script.shelves[0])
+    stored = middleware.conversations.of("thread-1").session
+    assert comparable(seen(history_of(session))) == comparable(stored_messages(stored))
+    assert len(stored_messages(stored)) == 14 * 7
+    assert stored.key == "agent:default:thread-1"
+    assert stored.report().left_messages > 0
+    assert stored.verify().ok
+    assert not has_fact(script.prompts[-1], script.shelves[0])
     asyncio.run(agent.run(question_about(script.shelves[0]), session=session))
-    assert knows(script.prompts[-1], script.shelves[0])
+    assert has_fact(script.prompts[-1], script.shelves[0])
 
 
-def test_another_process_goes_on_and_two_conversations_at_once_do_not_mix(tmp_path):
+def test_another_process_resumes_and_concurrent_conversations_do_not_mix(tmp_path):
     script = Script()
     saved: dict[str, Any] = {}
 
@@ -87,25 +97,25 @@ def test_another_process_goes_on_and_two_conversations_at_once_do_not_mix(tmp_pa
         middleware = RectoMiddleware(tmp_path / "a.db", **NAMES)
         agent = agent_with(Scripted(script), middleware)
         names = ["thread-1", "thread-2"]
-        sessions = [AgentSession.from_dict(saved[one]) if saved else AgentSession(session_id=one) for one in names]
+        sessions = [AgentSession.from_dict(saved[name]) if saved else AgentSession(session_id=name) for name in names]
         await asyncio.gather(*(talk(agent, session, 4) for session in sessions))
         saved.update((session.session_id, session.to_dict()) for session in sessions)
         for session in sessions:
-            kept = middleware.conversations.of(session.session_id).session
-            assert kept.key == f"agent:default:{session.session_id}"
-            assert told(seen(history_of(session))) == told(spoken(kept))
+            stored = middleware.conversations.of(session.session_id).session
+            assert stored.key == f"agent:default:{session.session_id}"
+            assert comparable(seen(history_of(session))) == comparable(stored_messages(stored))
         middleware.conversations.close()
 
     asyncio.run(both())
     asyncio.run(both())
-    sound(script.prompts)
+    assert_prompts_fit(script.prompts)
     assert (
         sum(message["role"] == "user" for message in seen(history_of(AgentSession.from_dict(saved["thread-1"])))) == 8
     )
 
 
 class Weather(ContextProvider):
-    """Tells something else before each run."""
+    """Adds a different message before each run."""
 
     def __init__(self) -> None:
         super().__init__("weather")
@@ -116,23 +126,23 @@ class Weather(ContextProvider):
         context.extend_messages(self, [Message("user", [f"It is day {self.day}, and it rains."])])
 
 
-def test_what_a_context_provider_tells_anew_for_each_run_is_sent_and_is_no_history():
+def test_context_provider_messages_are_sent_but_not_stored():
     script = Script()
     middleware = RectoMiddleware("memory:", context_sources=["weather"], **NAMES)
     providers = [InMemoryHistoryProvider(), Weather()]
     agent = agent_with(Scripted(script), middleware, context_providers=providers)
     session = agent.create_session(session_id="thread-1")
     asyncio.run(talk(agent, session, 10))
-    sound(script.prompts)
-    assert all(sum("it rains" in text_of(one) for one in prompt) == 1 for prompt in script.prompts)
-    kept = middleware.conversations.of("thread-1").session
-    assert kept.key == "agent:default:thread-1"
-    assert len(spoken(kept)) == 10 * 7
-    place = [text_of(one) for one in script.prompts[-3]].index("It is day 10, and it rains.")
+    assert_prompts_fit(script.prompts)
+    assert all(sum("it rains" in text_of(message) for message in prompt) == 1 for prompt in script.prompts)
+    stored = middleware.conversations.of("thread-1").session
+    assert stored.key == "agent:default:thread-1"
+    assert len(stored_messages(stored)) == 10 * 7
+    place = [text_of(message) for message in script.prompts[-3]].index("It is day 10, and it rains.")
     assert text_of(script.prompts[-3][place + 1]) == "Task 9: check the next shelves."
 
 
-def test_a_prompt_that_the_service_finds_too_long_is_sent_once_more_and_smaller():
+def test_a_prompt_rejected_as_too_long_is_retried_smaller():
     script = Script()
     client = Scripted(script)
     middleware = RectoMiddleware("memory:", **NAMES)
@@ -141,13 +151,13 @@ def test_a_prompt_that_the_service_finds_too_long_is_sent_once_more_and_smaller(
     asyncio.run(talk(agent, session, 6))
     client.refuses = ["This model's maximum context length is 3000 tokens. However, you sent 5000."]
     asyncio.run(talk(agent, session, 1))
-    sound(script.prompts[-3:], window=3_000)
+    assert_prompts_fit(script.prompts[-3:], window=3_000)
     client.refuses = ["Nobody is here."]
     with pytest.raises(ChatClientException, match="Nobody"):
         asyncio.run(talk(agent, session, 1))
 
 
-def test_everything_a_message_can_hold_is_told_the_same_way_each_time_and_comes_back():
+def test_every_content_type_is_serialised_deterministically_and_read_back():
     picture = Content.from_data(b"\x89PNG\r\n\x1a\n", media_type="image/png")
     message = Message("user", [Content.from_text("Look."), picture, Content.from_error(message="broken")])
     assert list(written(message)) == list(written(Message.from_dict(message.to_dict())))
@@ -161,14 +171,14 @@ def test_everything_a_message_can_hold_is_told_the_same_way_each_time_and_comes_
     )
     results = Message("tool", [Content.from_function_result(f"c{place}", result=f"<{place}>") for place in (1, 2)])
     again = [*read([*written(calls), *written(results)])]
-    assert [[one.type for one in message.contents] for message in again] == [
+    assert [[content.type for content in message.contents] for message in again] == [
         ["text", "function_call"],
         ["function_result", "function_result"],
     ]
-    assert [one.result for one in again[1].contents] == ["<1>", "<2>"]
+    assert [content.result for content in again[1].contents] == ["<1>", "<2>"]
 
 
-def test_history_that_the_service_keeps_is_left_to_it_and_an_error_of_the_store_is_told(tmp_path):
+def test_service_managed_history_is_not_stored_and_a_store_error_is_raised(tmp_path):
     middleware = RectoMiddleware(tmp_path / "a.db", **NAMES)
     agent = agent_with(Scripted(Script()), middleware)
     asyncio.run(agent.run("Are you there?", options={"conversation_id": "theirs"}))
@@ -180,20 +190,21 @@ def test_history_that_the_service_keeps_is_left_to_it_and_an_error_of_the_store_
         assert not len(session)
 
 
-def test_it_closes_what_it_opened(tmp_path):
-    closes_itself(RectoMiddleware, tmp_path / "a.db")
+def test_the_adapter_closes_only_what_it_opened(tmp_path):
+    assert_closes_what_it_opened(RectoMiddleware, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])
-def test_the_example_of_the_page_runs(which, tmp_path, monkeypatch):
+def test_the_documented_example_runs(which, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = Script()
-    given = {"client": Scripted(script), "tools": [look_up]}
-    given |= {"question": "Task 1: check the next shelves.", "more": question_about("S-0")}
+    namespace = {"client": Scripted(script), "tools": [look_up]}
+    namespace |= {"question": "Task 1: check the next shelves.", "more": question_about("S-0")}
     exec(
-        f"async def talk():\n{''.join('    ' + line for line in fence('agent-framework.md', which).splitlines(True))}"
+        "async def talk():\n"
+        f"{''.join('    ' + line for line in page_example('agent-framework.md', which).splitlines(True))}"
         "    return result\n",
-        given,
+        namespace,
     )
-    assert asyncio.run(given["talk"]()).text.startswith("Asked for")
+    assert asyncio.run(namespace["talk"]()).text.startswith("Asked for")
     assert batch_of("S-0") in json.dumps(script.prompts[-1])

@@ -1,4 +1,4 @@
-"""Google ADK's own runner, with a scripted model: the session's events stay whole, the model gets a working set."""
+"""Google ADK's runner with a scripted model: the session keeps all events, the model gets a working set."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ from typing import Any
 
 import pytest
 from bench.adapters.scenario import batch_of
-from bench.adapters.scenario import look_up as looked_up
+from bench.adapters.scenario import look_up as look_up_shelf
 from bench.adapters.scripted_google_adk import Scripted, seen
-from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import (
+    NAMES,
+    Script,
+    assert_prompts_fit,
+    has_fact,
+    page_example,
+    question_about,
+    stored_messages,
+    text_of,
+)
 from tests.environments import ROOT
 
 import recto
 from recto.errors import StoreError
 
 warnings.simplefilter("ignore")
-from google import genai  # noqa: E402  # it warns of its own parts
-from google.adk.agents import LlmAgent  # noqa: E402  # it warns of its own parts
+from google import genai  # noqa: E402  # it warns about its own modules
+from google.adk.agents import LlmAgent  # noqa: E402  # it warns about its own modules
 from google.adk.agents.run_config import RunConfig, StreamingMode  # noqa: E402
 from google.adk.apps.app import App  # noqa: E402
 from google.adk.models.llm_response import LlmResponse  # noqa: E402
@@ -42,7 +51,7 @@ SYSTEM = "You look after a warehouse."
 
 def look_up(shelf: str) -> str:
     """Looks up everything that is known about a shelf."""
-    return looked_up(shelf)
+    return look_up_shelf(shelf)
 
 
 def agent_with(script: Script, **more: Any) -> LlmAgent:
@@ -54,12 +63,12 @@ def runner_with(agent: LlmAgent, plugin: RectoPlugin, service: Any = None) -> Ru
     return Runner(app=app, session_service=service) if service else InMemoryRunner(app=app)
 
 
-async def ask(runner: Runner, said: str, session: str = "one", user: str = "u", streamed: bool = False) -> str:
+async def ask(runner: Runner, text: str, session: str = "one", user: str = "u", streamed: bool = False) -> str:
     where = {"app_name": "shop", "user_id": user, "session_id": session}
     if await runner.session_service.get_session(**where) is None:
         await runner.session_service.create_session(**where)
     config = RunConfig(streaming_mode=StreamingMode.SSE if streamed else StreamingMode.NONE)
-    message = types.Content(role="user", parts=[types.Part(text=said)])
+    message = types.Content(role="user", parts=[types.Part(text=text)])
     last = ""
     async for event in runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config):
         if event.content and event.content.parts and event.content.parts[-1].text:
@@ -73,40 +82,40 @@ async def talk(runner: Runner, turns: int, **where: Any) -> None:
 
 
 async def events_of(runner: Runner, session: str = "one", user: str = "u") -> list[types.Content]:
-    found = await runner.session_service.get_session(app_name="shop", user_id=user, session_id=session)
-    return [event.content for event in found.events if event.content]
+    record = await runner.session_service.get_session(app_name="shop", user_id=user, session_id=session)
+    return [event.content for event in record.events if event.content]
 
 
-def told(messages: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
-    """Messages as far as the two ways of writing them agree."""
-    called = [[call["function"]["arguments"] for call in one.get("tool_calls", ())] for one in messages]
-    return [(one["role"], text_of(one), calls) for one, calls in zip(messages, called, strict=True)]
+def comparable(messages: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
+    """The parts of messages that both formats share."""
+    called = [[call["function"]["arguments"] for call in message.get("tool_calls", ())] for message in messages]
+    return [(message["role"], text_of(message), calls) for message, calls in zip(messages, called, strict=True)]
 
 
 @pytest.mark.parametrize(("streamed", "names_calls"), [(False, False), (True, True)])
-def test_a_long_conversation_fits_and_both_the_events_and_the_transcript_hold_all_of_it(streamed, names_calls):
+def test_a_long_conversation_fits_and_events_and_transcript_are_complete(streamed, names_calls):
     script = Script()
     plugin = RectoPlugin("memory:", **NAMES)
     runner = runner_with(agent_with(script, names_calls=names_calls), plugin)
 
     async def check() -> None:
         await talk(runner, 14, streamed=streamed)
-        sound(script.prompts)
+        assert_prompts_fit(script.prompts)
         assert all(prompt[0]["content"].startswith(SYSTEM) for prompt in script.prompts)
         session = plugin.conversations.of("shop/u/one").session
-        assert told(seen(await events_of(runner))) == told(spoken(session))
-        assert len(spoken(session)) == 14 * 7
+        assert comparable(seen(await events_of(runner))) == comparable(stored_messages(session))
+        assert len(stored_messages(session)) == 14 * 7
         assert session.key == "agent:default:shop/u/one"
         assert session.report().left_messages > 0
         assert session.verify().ok
-        assert not knows(script.prompts[-1], script.shelves[0])
+        assert not has_fact(script.prompts[-1], script.shelves[0])
         await ask(runner, question_about(script.shelves[0]))
-        assert knows(script.prompts[-1], script.shelves[0])
+        assert has_fact(script.prompts[-1], script.shelves[0])
 
     asyncio.run(check())
 
 
-def test_another_process_goes_on_and_users_with_the_same_session_id_do_not_mix(tmp_path):
+def test_another_process_resumes_and_users_with_the_same_session_id_do_not_mix(tmp_path):
     script = Script()
 
     async def both() -> None:
@@ -116,17 +125,17 @@ def test_another_process_goes_on_and_users_with_the_same_session_id_do_not_mix(t
         for user in ("u", "v"):
             session = plugin.conversations.of(f"shop/{user}/one").session
             assert session.key == f"agent:default:shop/{user}/one"
-            assert told(seen(await events_of(runner, user=user))) == told(spoken(session))
+            assert comparable(seen(await events_of(runner, user=user))) == comparable(stored_messages(session))
         await plugin.close()
 
     asyncio.run(both())
     asyncio.run(both())
-    sound(script.prompts)
+    assert_prompts_fit(script.prompts)
     with recto.open(tmp_path / "a.db", session="agent:default:shop/u/one") as session:
-        assert sum(one["role"] == "user" for one in spoken(session)) == 8
+        assert sum(message["role"] == "user" for message in stored_messages(session)) == 8
 
 
-def test_the_same_call_twice_is_two_calls_and_both_get_their_own_result():
+def test_two_identical_calls_each_get_their_own_result():
     call = types.Part(function_call=types.FunctionCall(name="look_up", args={"shelf": "A"}))
     results = [
         types.Part(function_response=types.FunctionResponse(name="look_up", response={"result": text}))
@@ -139,11 +148,11 @@ def test_the_same_call_twice_is_two_calls_and_both_get_their_own_result():
         types.Content(role="model", parts=[call, call]),
         types.Content(role="user", parts=results),
     ]
-    telling = ContentsReader()
-    messages = [one for content in contents for one in telling.written(content)]
-    ids = [one["id"] for one in messages[1]["tool_calls"]]
+    reader = ContentsReader()
+    messages = [message for content in contents for message in reader.written(content)]
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
     assert len(set(ids)) == 2
-    assert [(one["tool_call_id"], one["content"]) for one in messages[2:]] == list(
+    assert [(message["tool_call_id"], message["content"]) for message in messages[2:]] == list(
         zip(ids, ("first", "second"), strict=True)
     )
     assert [*read(messages[1:])] == contents[1:]
@@ -153,13 +162,13 @@ class Repeating(Script):
     """Looks up the same shelf in every turn."""
 
     def reply(self, prompt: Any) -> dict[str, Any]:
-        said = super().reply(prompt)
-        for call in said.get("tool_calls", ()):
+        message = super().reply(prompt)
+        for call in message.get("tool_calls", ()):
             call["function"]["arguments"] = json.dumps({"shelf": "S-0"})
-        return said
+        return message
 
 
-def test_the_same_call_in_every_turn_makes_no_branch_and_nothing_is_stored_twice():
+def test_a_repeated_call_makes_no_branch_and_no_duplicates():
     script = Repeating()
     plugin = RectoPlugin("memory:", **NAMES)
     runner = runner_with(agent_with(script), plugin)
@@ -167,14 +176,14 @@ def test_the_same_call_in_every_turn_makes_no_branch_and_nothing_is_stored_twice
     async def check() -> None:
         await talk(runner, 8)
         session = plugin.conversations.of("shop/u/one").session
-        assert told(seen(await events_of(runner))) == told(spoken(session))
+        assert comparable(seen(await events_of(runner))) == comparable(stored_messages(session))
         assert session.key == "agent:default:shop/u/one"
 
     asyncio.run(check())
-    sound(script.prompts)
+    assert_prompts_fit(script.prompts)
 
 
-def test_a_sub_agent_has_a_conversation_of_its_own():
+def test_a_sub_agent_has_its_own_conversation():
     script = Script()
     plugin = RectoPlugin("memory:", **NAMES)
     below = agent_with(Script())
@@ -192,13 +201,13 @@ def test_a_sub_agent_has_a_conversation_of_its_own():
         await ask(runner, "Task 1: check the next shelves.")
         first = plugin.conversations.of("shop/u/one").session
         second = plugin.conversations.of("shop/u/one/below/").session
-        assert "look_up" not in json.dumps(spoken(first))
-        assert "look_up" in json.dumps(spoken(second))
+        assert "look_up" not in json.dumps(stored_messages(first))
+        assert "look_up" in json.dumps(stored_messages(second))
 
     asyncio.run(check())
 
 
-def test_a_prompt_that_the_model_finds_too_long_is_sent_once_more_and_smaller():
+def test_a_prompt_rejected_as_too_long_is_retried_smaller():
     script = Script()
     agent = agent_with(script)
     runner = runner_with(agent, RectoPlugin("memory:", **NAMES))
@@ -207,7 +216,7 @@ def test_a_prompt_that_the_model_finds_too_long_is_sent_once_more_and_smaller():
         await talk(runner, 6)
         agent.model.refuses = ["The input token count (5000) exceeds the maximum number of tokens allowed (3000)."]
         await talk(runner, 1)
-        sound(script.prompts[-3:], window=3_000)
+        assert_prompts_fit(script.prompts[-3:], window=3_000)
         agent.model.refuses = ["Nobody is here."]
         with pytest.raises(ValueError, match="Nobody"):
             await talk(runner, 1)
@@ -215,15 +224,15 @@ def test_a_prompt_that_the_model_finds_too_long_is_sent_once_more_and_smaller():
     asyncio.run(check())
 
 
-def test_an_error_of_the_store_is_told_as_the_cause(tmp_path):
+def test_a_store_error_is_chained_as_the_cause(tmp_path):
     plugin = RectoPlugin(tmp_path / "a.db", **NAMES)
     plugin.conversations.close()
-    with pytest.raises(RuntimeError) as told_as:
+    with pytest.raises(RuntimeError) as raised:
         asyncio.run(ask(runner_with(agent_with(Script()), plugin), "Are you there?"))
-    assert isinstance(told_as.value.__cause__, StoreError)
+    assert isinstance(raised.value.__cause__, StoreError)
 
 
-def test_it_closes_what_it_opened(tmp_path):
+def test_the_adapter_closes_only_what_it_opened(tmp_path):
     async def use() -> None:
         async with RectoPlugin(tmp_path / "a.db", **NAMES) as plugin:
             plugin.conversations.of("1").fitted([{"role": "user", "content": "Hello."}])
@@ -234,15 +243,15 @@ def test_it_closes_what_it_opened(tmp_path):
 
 
 @pytest.mark.parametrize("which", ["before", "after"])
-def test_the_example_of_the_page_runs(which, tmp_path, monkeypatch):
+def test_the_documented_example_runs(which, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = Script()
-    given: dict[str, Any] = {"agent": agent_with(script)}
-    exec(fence("google-adk.md", which), given)
+    namespace: dict[str, Any] = {"agent": agent_with(script)}
+    exec(page_example("google-adk.md", which), namespace)
 
     async def check() -> None:
-        await ask(given["runner"], "Task 1: check the next shelves.")
-        assert (await ask(given["runner"], question_about("S-0"))).startswith("Asked for")
+        await ask(namespace["runner"], "Task 1: check the next shelves.")
+        assert (await ask(namespace["runner"], question_about("S-0"))).startswith("Asked for")
 
     asyncio.run(check())
     assert batch_of("S-0") in json.dumps(script.prompts[-1])
@@ -258,24 +267,24 @@ def read_file(path: str) -> str:
 
 @contextmanager
 def gateway(window: int) -> Iterator[tuple[genai.Client, list[dict[str, Any]], dict[str, str]]]:
-    """The SDK's client at a gateway, which runs in Recto's own environment; the list gets what was heard and stored."""
-    heard: list[dict[str, Any]] = []
+    """An SDK client for a gateway in Recto's own environment; at the end the list gets its requests and messages."""
+    records: list[dict[str, Any]] = []
     command = [ROOT / ".venv" / "bin" / "python", "-m", "tests.gateway.serve_scripted", "gemini", MODEL, str(window)]
     environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT, env=environ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         address = json.loads(server.stdout.readline())
-        yield genai.Client(api_key=address["key"], http_options={"base_url": address["url"]}), heard, address
+        yield genai.Client(api_key=address["key"], http_options={"base_url": address["url"]}), records, address
         server.stdin.close()
-        heard.append(json.loads(server.stdout.readline()))
+        records.append(json.loads(server.stdout.readline()))
 
 
 def test_the_sdk_talks_to_gemini_through_the_gateway_in_one_session_within_the_window():
     config = types.GenerateContentConfig(tools=[read_file], system_instruction="Be brief.")
-    with gateway(6_000) as (client, heard, _):
+    with gateway(6_000) as (client, records, _):
         chat = client.chats.create(model=MODEL, config=config)
-        for turn in range(12):  # streamed and not; the SDK calls the function by itself
+        for turn in range(12):  # alternately streamed; the SDK calls the function itself
             if turn % 2:
                 pieces = list(chat.send_message_stream(f"Read the files of day {turn}."))
                 assert "all is well" in "".join(piece.text or "" for piece in pieces)
@@ -284,19 +293,21 @@ def test_the_sdk_talks_to_gemini_through_the_gateway_in_one_session_within_the_w
         counted = client.models.count_tokens(model=MODEL, contents="How many tokens is this?")
         assert (counted.total_tokens or 0) > 5
         assert [model.name for model in client.models.list()] == ["models/gemini-3.8-flash"]
-    (found,) = heard
-    assert [one["problems"] for one in found["asked"]] == [[]] * 24
-    assert max(one["tokens"] for one in found["asked"]) < 6_000
-    (session,) = found["sessions"]
-    assert [one["parts"][0]["text"] for one in session if one["role"] == "user" and "text" in one["parts"][0]] == [
-        f"Read the files of day {turn}." for turn in range(12)
-    ]
+    (record,) = records
+    assert [request["problems"] for request in record["asked"]] == [[]] * 24
+    assert max(request["tokens"] for request in record["asked"]) < 6_000
+    (session,) = record["sessions"]
+    assert [
+        content["parts"][0]["text"]
+        for content in session
+        if content["role"] == "user" and "text" in content["parts"][0]
+    ] == [f"Read the files of day {turn}." for turn in range(12)]
     assert json.dumps(session).count("a.txt says:") == 12
-    assert [one["role"] for one in session] == ["user", "model"] * 24
-    assert "still running" not in json.dumps(found["asked"])
+    assert [content["role"] for content in session] == ["user", "model"] * 24
+    assert "still running" not in json.dumps(record["asked"])
 
 
-def test_the_sdk_raises_its_own_errors_for_those_of_the_gateway():
+def test_the_sdk_raises_its_own_errors_for_gateway_errors():
     with gateway(9_000) as (client, _, address):
         with pytest.raises(errors.ClientError, match="exceeds the maximum number of tokens") as refused:
             client.models.generate_content(model=MODEL, contents="a long text " * 20_000)

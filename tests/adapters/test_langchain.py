@@ -1,4 +1,4 @@
-"""LangChain's own agents, with a scripted model: the state stays the graph's, the model sees a working set."""
+"""LangChain agents with a scripted model: the graph keeps its state, the model sees a working set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from bench.adapters.scenario import look_up as looked_up
+from bench.adapters.scenario import look_up as look_up_shelf
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, convert_to_messages
@@ -15,7 +15,17 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import Field
-from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken, text_of
+from tests.adapters.judging import (
+    NAMES,
+    Script,
+    assert_closes_what_it_opened,
+    assert_prompts_fit,
+    has_fact,
+    page_example,
+    question_about,
+    stored_messages,
+    text_of,
+)
 
 import recto
 from recto.adapters.langchain import RectoMiddleware, trim_messages
@@ -28,7 +38,7 @@ SYSTEM = "You look after a warehouse."
 @tool
 def look_up(shelf: str) -> str:
     """Looks up everything that is known about a shelf."""
-    return looked_up(shelf)
+    return look_up_shelf(shelf)
 
 
 class ScriptedModel(BaseChatModel):
@@ -70,7 +80,7 @@ def thread(name: str) -> dict[str, Any]:
     return {"configurable": {"thread_id": name}}
 
 
-def say(text: str) -> dict[str, Any]:
+def user_input(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
@@ -78,140 +88,140 @@ def chats(messages: list[Any]) -> list[dict[str, Any]]:
     return convert_to_openai_messages(messages)
 
 
-def held(agent: Any, name: str) -> list[dict[str, Any]]:
-    """What the graph itself keeps of a thread."""
+def thread_messages(agent: Any, name: str) -> list[dict[str, Any]]:
+    """The messages of a thread in the state of the graph."""
     return chats(agent.get_state(thread(name)).values["messages"])
 
 
-def test_a_long_conversation_fits_and_both_the_state_and_the_transcript_hold_all_of_it():
+def test_a_long_conversation_fits_and_state_and_transcript_are_complete():
     script = Script()
     middleware = RectoMiddleware("memory:", **NAMES)
     agent = agent_with(script, middleware, InMemorySaver())
     for turn in range(14):
-        agent.invoke(say(f"Task {turn}: check the next shelves."), thread("a"))
-    sound(script.prompts)
+        agent.invoke(user_input(f"Task {turn}: check the next shelves."), thread("a"))
+    assert_prompts_fit(script.prompts)
     assert all(prompt[0] == {"role": "system", "content": SYSTEM} for prompt in script.prompts)
     session = middleware.conversations.of("a").session
     assert session.key == "agent:default:a"
-    assert held(agent, "a") == spoken(session)
-    assert len(spoken(session)) == 14 * 7
+    assert thread_messages(agent, "a") == stored_messages(session)
+    assert len(stored_messages(session)) == 14 * 7
     assert session.report().left_messages > 0
-    assert not knows(script.prompts[-1], script.shelves[0])
-    agent.invoke(say(question_about(script.shelves[0])), thread("a"))
-    assert knows(script.prompts[-1], script.shelves[0])
+    assert not has_fact(script.prompts[-1], script.shelves[0])
+    agent.invoke(user_input(question_about(script.shelves[0])), thread("a"))
+    assert has_fact(script.prompts[-1], script.shelves[0])
     assert session.verify().ok
     middleware.conversations.close()
 
 
-def test_what_did_not_change_is_sent_as_the_messages_that_the_graph_holds():
-    given: list[Any] = []
+def test_unchanged_messages_are_sent_as_the_messages_of_the_graph():
+    sent: list[Any] = []
 
     class Watching(ScriptedModel):
         def _generate(self, messages, **more):
-            given.append(messages)
+            sent.append(messages)
             return super()._generate(messages, **more)
 
     middleware = RectoMiddleware("memory:", **NAMES)
     agent = create_agent(Watching(script=Script()), [look_up], middleware=[middleware], checkpointer=InMemorySaver())
     for turn in range(12):
-        agent.invoke(say(f"Task {turn}: check the next shelves."), thread("a"))
+        agent.invoke(user_input(f"Task {turn}: check the next shelves."), thread("a"))
     own = {message.id for message in agent.get_state(thread("a")).values["messages"]}
-    made = [message for message in given[-1] if message.id not in own]
-    assert 0 < len(made) < len(given[-1])
+    made = [message for message in sent[-1] if message.id not in own]
+    assert 0 < len(made) < len(sent[-1])
 
 
-async def asked(agent: Any, name: str, turns: int) -> None:
+async def run_turns(agent: Any, name: str, turns: int) -> None:
     for turn in range(turns):
-        await agent.ainvoke(say(f"Task {turn} of {name}: check the next shelves."), thread(name))
+        await agent.ainvoke(user_input(f"Task {turn} of {name}: check the next shelves."), thread(name))
 
 
-def test_two_threads_at_once_do_not_mix_and_streams_are_stored_like_answers():
+def test_concurrent_threads_do_not_mix_and_streamed_answers_are_stored():
     script = Script()
     middleware = RectoMiddleware("memory:", **NAMES)
     agent = agent_with(script, middleware, InMemorySaver())
 
     async def both() -> None:
-        await asyncio.gather(asked(agent, "a", 6), asked(agent, "b", 6))
-        async for _ in agent.astream(say("One more: check."), thread("a"), stream_mode="messages"):
+        await asyncio.gather(run_turns(agent, "a", 6), run_turns(agent, "b", 6))
+        async for _ in agent.astream(user_input("One more: check."), thread("a"), stream_mode="messages"):
             pass
 
     asyncio.run(both())
-    sound(script.prompts)
+    assert_prompts_fit(script.prompts)
     for name in ("a", "b"):
         session = middleware.conversations.of(name).session
         assert session.key == f"agent:default:{name}"
-        assert held(agent, name) == spoken(session)
+        assert thread_messages(agent, name) == stored_messages(session)
     middleware.conversations.close()
 
 
-def test_many_calls_at_once_in_one_session_store_each_answer_behind_its_question():
+def test_concurrent_calls_in_one_session_store_each_answer_after_its_question():
     middleware = RectoMiddleware("memory:", session_id="shared", **NAMES)
     agent = agent_with(Script(), middleware)
 
     async def all_at_once() -> None:
-        await asyncio.gather(*(agent.ainvoke(say(f"What is {number}?")) for number in range(5)))
+        await asyncio.gather(*(agent.ainvoke(user_input(f"What is {number}?")) for number in range(5)))
 
     asyncio.run(all_at_once())
     store = middleware.conversations.of("shared").session.store
-    told = []
+    transcripts = []
     for found in store.sessions():
         with recto.open(store, session=found.session) as session:
-            told.append([message["content"] for message in spoken(session)])
-    answered = [one for one in told if len(one) > 1]  # the first one may have been asked before it had its branch
+            transcripts.append([message["content"] for message in stored_messages(session)])
+    answered = [messages for messages in transcripts if len(messages) > 1]  # the first question may precede its branch
     assert sorted(answered) == [[f"What is {number}?", f"Asked for: What is {number}?"] for number in range(5)]
 
 
-def test_another_process_goes_on_in_the_same_session(tmp_path):
+def test_another_process_resumes_the_same_session(tmp_path):
     script, saver = Script(), InMemorySaver()
     for turn in range(4):
         middleware = RectoMiddleware(tmp_path / "agent.db", **NAMES)
         agent = agent_with(script, middleware, saver)
-        agent.invoke(say(f"Task {turn}: check the next shelves."), thread("a"))
+        agent.invoke(user_input(f"Task {turn}: check the next shelves."), thread("a"))
         session = middleware.conversations.of("a").session
         assert session.key == "agent:default:a"
-        assert held(agent, "a") == spoken(session)
+        assert thread_messages(agent, "a") == stored_messages(session)
         middleware.conversations.close()
 
 
-def test_a_subagent_that_a_tool_calls_has_a_conversation_of_its_own():
+def test_a_subagent_called_by_a_tool_has_its_own_conversation():
     middleware = RectoMiddleware("memory:", **NAMES)
     inner = agent_with(Script(), middleware)
 
     @tool("look_up")
-    def ask_somebody(shelf: str) -> str:
+    def ask_subagent(shelf: str) -> str:
         """Asks another agent."""
-        return str(inner.invoke(say(f"Find {shelf}."))["messages"][-1].text)
+        return str(inner.invoke(user_input(f"Find {shelf}."))["messages"][-1].text)
 
     script = Script()
     agent = create_agent(
-        ScriptedModel(script=script), [ask_somebody], middleware=[middleware], checkpointer=InMemorySaver()
+        ScriptedModel(script=script), [ask_subagent], middleware=[middleware], checkpointer=InMemorySaver()
     )
-    agent.invoke(say("Task 1: check the next shelves."), thread("a"))
+    agent.invoke(user_input("Task 1: check the next shelves."), thread("a"))
     session = middleware.conversations.of("a").session
     assert session.key == "agent:default:a"
-    assert held(agent, "a") == spoken(session)
+    assert thread_messages(agent, "a") == stored_messages(session)
 
 
-def test_a_store_that_is_gone_is_told_by_its_own_error():
+def test_a_closed_store_raises_its_own_error():
     middleware = RectoMiddleware("memory:", **NAMES)
     agent = agent_with(Script(), middleware)
     middleware.conversations.close()
     with pytest.raises(StoreError):
-        agent.invoke(say("Anybody there?"))
+        agent.invoke(user_input("Anybody there?"))
 
 
-def test_a_provider_that_finds_the_prompt_too_long_is_believed_and_asked_again():
+def test_a_prompt_rejected_as_too_long_is_retried_smaller():
     script, saver = Script(), InMemorySaver()
     middleware = RectoMiddleware("memory:", **NAMES)
     agent = agent_with(script, middleware, saver)
     for turn in range(6):
-        agent.invoke(say(f"Task {turn}: check the next shelves."), thread("a"))
-    said = "This model's maximum context length is 3000 tokens. However, your messages resulted in 4000 tokens."
-    agent_with(script, middleware, saver, refuses=[said]).invoke(say("Why?"), thread("a"))
-    sound(script.prompts[-1:], window=3_000)
+        agent.invoke(user_input(f"Task {turn}: check the next shelves."), thread("a"))
+    error = "This model's maximum context length is 3000 tokens. However, your messages resulted in 4000 tokens."
+    agent_with(script, middleware, saver, refuses=[error]).invoke(user_input("Why?"), thread("a"))
+    assert_prompts_fit(script.prompts[-1:], window=3_000)
 
 
-def test_thresholds_are_taken_as_langchain_writes_them_and_other_middleware_names_too():
+def test_langchain_thresholds_and_middleware_parameters_are_accepted():
     written = {"trigger": [("fraction", 0.5)], "keep": ("messages", 6), "token_counter": count_tokens_approximately}
     middleware = RectoMiddleware("memory:", **{**NAMES, **written})
     window = middleware.conversations.settings.window
@@ -221,27 +231,27 @@ def test_thresholds_are_taken_as_langchain_writes_them_and_other_middleware_name
         RectoMiddleware("memory:", trigger={"tokens": 10, "messages": 3}, **NAMES)
 
 
-def test_a_chat_model_of_langchains_can_write_the_summary():
+def test_a_langchain_chat_model_can_write_the_summary():
     class Writer(ScriptedModel):
         def _generate(self, messages, **more):
-            asked.append(messages)
+            requests.append(messages)
             return ChatResult(generations=[ChatGeneration(message=AIMessage("Shelves were checked."))])
 
-    asked: list[Any] = []
+    requests: list[Any] = []
     middleware = RectoMiddleware("memory:", summarizer=Writer(script=None), **NAMES)
     agent = agent_with(Script(), middleware, InMemorySaver())
     for turn in range(12):
-        agent.invoke(say(f"Task {turn}: check the next shelves."), thread("a"))
-    assert asked
+        agent.invoke(user_input(f"Task {turn}: check the next shelves."), thread("a"))
+    assert requests
 
 
 HISTORY = convert_to_messages(list(scripted_session(seed=3, exchanges=25)))
 
 
 @pytest.mark.parametrize("counter", [None, "approximate", count_tokens_approximately])
-def test_trimmed_messages_fit_are_valid_keep_system_and_newest_and_say_what_is_missing(counter):
+def test_trimmed_messages_fit_keep_system_and_newest_and_mark_the_omission(counter):
     left = trim_messages(HISTORY, max_tokens=4_000, token_counter=counter, model="gpt-4o", start_on="human")
-    sound([chats(left)], tools=())
+    assert_prompts_fit([chats(left)], tools=())
     assert count_tokens_approximately(left) <= 4_000 or counter is None
     assert left[0] is HISTORY[0]
     assert left[-1] is HISTORY[-1]
@@ -249,7 +259,7 @@ def test_trimmed_messages_fit_are_valid_keep_system_and_newest_and_say_what_is_m
     assert len(left) < len(HISTORY)
 
 
-def test_trimming_by_messages_and_the_rest_of_langchains_signature():
+def test_trim_messages_supports_the_other_parameters_of_langchain():
     assert len(trim_messages(HISTORY, max_tokens=20, token_counter=len)) <= 20
     assert trim_messages(HISTORY, max_tokens=900_000, model="gpt-4o") == HISTORY
     bare = trim_messages(HISTORY, max_tokens=4_000, token_counter="approximate", include_system=False)
@@ -262,21 +272,21 @@ def test_trimming_by_messages_and_the_rest_of_langchains_signature():
         trim_messages(HISTORY, max_tokens=10, model="gpt-4o")
 
 
-def test_trimming_is_a_step_of_a_chain_and_remembers_where_it_is_given_conversations():
+def test_trimming_is_a_chain_step_and_stores_messages_with_conversations():
     model = ScriptedModel(script=Script())
     chain = trim_messages(max_tokens=4_000, token_counter="approximate") | model
     assert chain.invoke(HISTORY).tool_calls
-    sound(model.script.prompts, tools=())
+    assert_prompts_fit(model.script.prompts, tools=())
     with recto.follow("memory:", **NAMES) as conversations:
         chain = trim_messages(conversations=conversations) | model
         chain.invoke(HISTORY, thread("a"))
-        sound(model.script.prompts, tools=())
-        assert spoken(conversations.of("a").session) == chats(HISTORY[1:])
+        assert_prompts_fit(model.script.prompts, tools=())
+        assert stored_messages(conversations.of("a").session) == chats(HISTORY[1:])
     with pytest.raises(SettingsError, match="max_tokens, or conversations"):
         trim_messages(HISTORY)
 
 
-def test_a_block_that_chat_has_no_place_for_is_stored_and_sent_as_it_was():
+def test_a_block_without_a_chat_equivalent_is_stored_and_sent_unchanged():
     sent: list[Any] = []
     block = {"type": "media", "mime_type": "audio/wav", "data": "UklGRg=="}
 
@@ -289,18 +299,18 @@ def test_a_block_that_chat_has_no_place_for_is_stored_and_sent_as_it_was():
     agent = create_agent(Watching(script=None), [], middleware=[middleware])
     agent.invoke({"messages": [HumanMessage([block])]})
     assert sent[0][0].content == [block]
-    assert "UklGRg==" in spoken(middleware.conversations.of("a").session)[0]["content"]
+    assert "UklGRg==" in stored_messages(middleware.conversations.of("a").session)[0]["content"]
 
 
-def test_it_closes_what_it_opened(tmp_path):
-    closes_itself(RectoMiddleware, tmp_path / "a.db")
+def test_the_adapter_closes_only_what_it_opened(tmp_path):
+    assert_closes_what_it_opened(RectoMiddleware, tmp_path / "a.db")
 
 
 @pytest.mark.parametrize("which", ["before", "after"])
-def test_the_examples_of_the_page_run(which, tmp_path, monkeypatch):
+def test_the_documented_examples_run(which, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = Script()
     names = {"model": ScriptedModel(script=script), "tools": [look_up], "saver": InMemorySaver(), "question": "Why?"}
-    exec(compile(fence("langchain.md", which), "langchain.md", "exec"), names)
+    exec(compile(page_example("langchain.md", which), "langchain.md", "exec"), names)
     assert script.prompts
     assert text_of(script.prompts[-1][-1])

@@ -1,4 +1,4 @@
-"""Strands' own agents, with a scripted model: the agent's messages stay whole, the model gets a working set."""
+"""Strands agents with a scripted model: the agent keeps all messages, the model gets a working set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 from bench.adapters.scenario import batch_of
-from bench.adapters.scenario import look_up as looked_up
+from bench.adapters.scenario import look_up as look_up_shelf
 from bench.adapters.scripted_strands import Scripted
 from strands import Agent, tool
 from strands.middleware import InvokeModelStage
 from strands.session.file_session_manager import FileSessionManager
-from tests.adapters.judging import NAMES, Script, closes_itself, fence, knows, question_about, sound, spoken
+from tests.adapters.judging import (
+    NAMES,
+    Script,
+    assert_closes_what_it_opened,
+    assert_prompts_fit,
+    has_fact,
+    page_example,
+    question_about,
+    stored_messages,
+)
 
 import recto
 from recto.adapters.strands import RectoConversationManager, read, written
@@ -28,7 +37,7 @@ SYSTEM = "You look after a warehouse."
 @tool
 def look_up(shelf: str) -> str:
     """Looks up everything that is known about a shelf."""
-    return looked_up(shelf)
+    return look_up_shelf(shelf)
 
 
 def agent_with(model: Scripted, manager: RectoConversationManager, **more: Any) -> Agent:
@@ -38,71 +47,73 @@ def agent_with(model: Scripted, manager: RectoConversationManager, **more: Any) 
 
 async def talk(agent: Agent, turns: int, streamed: bool = False) -> None:
     for turn in range(turns):
-        said = f"Task {turn}: check the next shelves."
+        task = f"Task {turn}: check the next shelves."
         if streamed:
-            async for _ in agent.stream_async(said):
+            async for _ in agent.stream_async(task):
                 pass
         else:
-            await agent.invoke_async(said)
+            await agent.invoke_async(task)
 
 
-def alternate(sent: list[list[Any]]) -> bool:
-    """Whether the speakers take turns, as Bedrock wants it."""
+def roles_alternate(sent: list[list[Any]]) -> bool:
+    """Whether user and assistant alternate in every prompt, as Bedrock requires."""
     roles = [[message["role"] for message in messages] for messages in sent]
-    return all(one == [("user", "assistant")[place % 2] for place in range(len(one))] for one in roles)
+    return all(sequence == [("user", "assistant")[place % 2] for place in range(len(sequence))] for sequence in roles)
 
 
-def told(messages: list[Any]) -> list[Any]:
-    return [one for message in messages for one in written(message)]
+def serialised(messages: list[Any]) -> list[Any]:
+    return [converted for message in messages for converted in written(message)]
 
 
 @pytest.mark.parametrize(("streamed", "mode"), [(False, "sliding_window"), (True, "zones")])
-def test_a_long_conversation_fits_and_both_the_agent_and_the_transcript_hold_all_of_it(streamed, mode):
+def test_a_long_conversation_fits_and_agent_and_transcript_are_complete(streamed, mode):
     script = Script()
     model = Scripted(script)
     manager = RectoConversationManager("memory:", session_id="thread-1", window={"mode": mode}, **NAMES)
     agent = agent_with(model, manager)
     asyncio.run(talk(agent, 14, streamed))
-    sound(script.prompts)
-    assert alternate(model.sent)
+    assert_prompts_fit(script.prompts)
+    assert roles_alternate(model.sent)
     for sent in model.sent:
-        assert problems([json.dumps(one).encode() for one in told(sent)], ANTHROPIC) == []
+        assert problems([json.dumps(message).encode() for message in serialised(sent)], ANTHROPIC) == []
     assert all(prompt[0] == {"role": "system", "content": SYSTEM} for prompt in script.prompts)
     session = manager.conversation(agent).session
-    assert spoken(session) == told(agent.messages)
+    assert stored_messages(session) == serialised(agent.messages)
     # One task: a user, two calls, their results, a call, its result, the answer.
     assert len(agent.messages) == 14 * 6
     assert manager.removed_message_count == 0
     assert session.key == "agent:default:thread-1"
     assert session.report().left_messages > 0
     assert session.verify().ok
-    assert not knows(script.prompts[-1], script.shelves[0])
+    assert not has_fact(script.prompts[-1], script.shelves[0])
     agent(question_about(script.shelves[0]))
-    assert knows(script.prompts[-1], script.shelves[0])
-    assert alternate(model.sent)
+    assert has_fact(script.prompts[-1], script.shelves[0])
+    assert roles_alternate(model.sent)
 
 
-def test_another_process_goes_on_with_what_its_session_manager_kept_and_two_agents_do_not_mix(tmp_path):
+def test_another_process_resumes_from_its_session_manager_and_two_agents_do_not_mix(tmp_path):
     script = Script()
 
     async def both() -> list[Agent]:
         manager = RectoConversationManager(tmp_path / "a.db", **NAMES)
-        kept = [FileSessionManager(session_id=name, storage_dir=str(tmp_path)) for name in ("one", "two")]
-        agents = [agent_with(Scripted(script), manager, session_manager=one) for one in kept]
+        managers = [FileSessionManager(session_id=name, storage_dir=str(tmp_path)) for name in ("one", "two")]
+        agents = [
+            agent_with(Scripted(script), manager, session_manager=session_manager) for session_manager in managers
+        ]
         await asyncio.gather(*(talk(agent, 4) for agent in agents))
         for agent, name in zip(agents, ("one", "two"), strict=True):
             assert manager.conversation(agent).session.key == f"agent:default:{name}"
-            assert spoken(manager.conversation(agent).session) == told(agent.messages)
+            assert stored_messages(manager.conversation(agent).session) == serialised(agent.messages)
         manager.conversations.close()
         return agents
 
     asyncio.run(both())
     agents = asyncio.run(both())
-    sound(script.prompts)
+    assert_prompts_fit(script.prompts)
     assert [sum("Task" in json.dumps(message) for message in agent.messages) for agent in agents] == [8, 8]
 
 
-def test_a_model_that_finds_a_prompt_too_long_is_believed_until_nothing_more_can_leave():
+def test_a_prompt_rejected_as_too_long_is_retried_until_nothing_more_can_be_evicted():
     script = Script()
     model = Scripted(script)
     manager = RectoConversationManager("memory:", **NAMES)
@@ -110,7 +121,7 @@ def test_a_model_that_finds_a_prompt_too_long_is_believed_until_nothing_more_can
     asyncio.run(talk(agent, 6))
     model.refuses = ["prompt is too long: 5000 tokens > 3000 maximum"]
     asyncio.run(talk(agent, 1))
-    sound(script.prompts[-3:], window=3_000)
+    assert_prompts_fit(script.prompts[-3:], window=3_000)
     model.refuses = ["too much"]
     asyncio.run(talk(agent, 1))
     assert len(agent.messages) == 8 * 6
@@ -120,7 +131,7 @@ def test_a_model_that_finds_a_prompt_too_long_is_believed_until_nothing_more_can
     assert manager.conversation(agent).session.verify().ok
 
 
-def test_it_compacts_when_it_is_asked_to():
+def test_reduce_context_compacts_the_conversation():
     script = Script()
     manager = RectoConversationManager("memory:", **NAMES)
     agent = agent_with(Scripted(script), manager)
@@ -131,26 +142,26 @@ def test_it_compacts_when_it_is_asked_to():
     assert agent.messages == before
 
 
-def test_blocks_that_are_put_in_for_one_call_are_sent_and_are_no_history():
+def test_blocks_added_for_one_call_are_sent_but_not_stored():
     script = Script()
     manager = RectoConversationManager("memory:", session_id="thread-1", **NAMES)
     agent = agent_with(Scripted(script), manager)
     minute = iter(range(100))
 
-    def tell(context: Any) -> Any:
+    def inject_minute(context: Any) -> Any:
         last = context.messages[-1]
-        told = {**last, "content": [*last["content"], {"text": f"Minute {next(minute)}."}]}
-        return context.replace(messages=[*context.messages[:-1], told], dynamic_trailing_blocks=1)
+        message = {**last, "content": [*last["content"], {"text": f"Minute {next(minute)}."}]}
+        return context.replace(messages=[*context.messages[:-1], message], dynamic_trailing_blocks=1)
 
-    agent.add_middleware(InvokeModelStage.Input, tell)
+    agent.add_middleware(InvokeModelStage.Input, inject_minute)
     asyncio.run(talk(agent, 8))
     assert all("Minute" in json.dumps(prompt[-1]) for prompt in script.prompts)
-    assert "Minute" not in json.dumps([spoken(manager.conversation(agent).session), agent.messages])
+    assert "Minute" not in json.dumps([stored_messages(manager.conversation(agent).session), agent.messages])
     assert manager.conversation(agent).session.key == "agent:default:thread-1"
 
 
-def test_everything_a_message_can_hold_comes_back():
-    said = {
+def test_every_content_type_is_read_back():
+    assistant = {
         "role": "assistant",
         "content": [
             {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "sealed"}}},
@@ -161,11 +172,11 @@ def test_everything_a_message_can_hold_comes_back():
     picture = {"image": {"format": "png", "source": {"bytes": b"\x89PNG\r\n\x1a\n"}}}
     results = [{"text": "ok"}, picture]
     failed = {"toolResult": {"toolUseId": "c1", "status": "error", "content": results}}
-    heard = {"role": "user", "content": [failed, {"text": "Look."}, picture]}
-    assert [*read([*written(said), *written(heard)])] == [said, heard]
+    user = {"role": "user", "content": [failed, {"text": "Look."}, picture]}
+    assert [*read([*written(assistant), *written(user)])] == [assistant, user]
 
 
-def test_conversations_in_another_format_are_refused_and_an_error_of_the_store_is_told(tmp_path):
+def test_conversations_in_another_format_are_rejected_and_a_store_error_is_raised(tmp_path):
     with recto.follow("memory:", **NAMES) as chat, pytest.raises(SettingsError, match="anthropic"):
         RectoConversationManager(conversations=chat)
     manager = RectoConversationManager(tmp_path / "a.db", **NAMES)
@@ -175,16 +186,16 @@ def test_conversations_in_another_format_are_refused_and_an_error_of_the_store_i
         agent("Are you there?")
 
 
-def test_it_closes_what_it_opened(tmp_path):
-    closes_itself(RectoConversationManager, tmp_path / "a.db", ANTHROPIC_MESSAGES.name)
+def test_the_adapter_closes_only_what_it_opened(tmp_path):
+    assert_closes_what_it_opened(RectoConversationManager, tmp_path / "a.db", ANTHROPIC_MESSAGES.name)
 
 
 @pytest.mark.parametrize("which", ["before", "after"])
-def test_the_example_of_the_page_runs(which, tmp_path, monkeypatch):
+def test_the_documented_example_runs(which, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = Script()
-    given = {"model": Scripted(script), "tools": [look_up]}
-    given |= {"question": "Task 1: check the next shelves.", "more": question_about("S-0")}
-    exec(fence("strands.md", which), given)
-    assert str(given["result"]).startswith("Asked for")
+    namespace = {"model": Scripted(script), "tools": [look_up]}
+    namespace |= {"question": "Task 1: check the next shelves.", "more": question_about("S-0")}
+    exec(page_example("strands.md", which), namespace)
+    assert str(namespace["result"]).startswith("Asked for")
     assert batch_of("S-0") in json.dumps(script.prompts[-1])

@@ -1,4 +1,4 @@
-"""The agents, and how each is pointed at the gateway: what docs/agents.md tells people to set."""
+"""The coding agents, and how each is configured for the gateway, as docs/agents.md describes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ PATHS: Mapping[str, str] = {
 
 
 def wire_of(path: str) -> str:
-    """The format of requests to a path; nothing where it takes no conversation."""
+    """The wire format of requests to a path; empty for a path that takes no conversation."""
     method = path.partition(":")[2] if path.startswith("/v1beta/models/") else ""
     return GEMINI.name if method in ("generateContent", "streamGenerateContent") else PATHS.get(path, "")
 
 
-_OURS = HERE / "loops"
-"""Tool loops of our own, for libraries that bring no program."""
+_LOOPS = HERE / "loops"
+"""Our own tool loops, for libraries that have no command line program."""
 _CLAUDE = "claude-sonnet-5-5"
-_NOWHERE = "http://127.0.0.1:9"
-"""Whoever wants to leave the machine is sent here, where nobody listens."""
+_BLOCKED_PROXY = "http://127.0.0.1:9"
+"""A proxy address where no process listens: it blocks every request to another machine."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent as it is run here."""
+    """One agent, and the options of its test run."""
 
     id: str
     package: str
@@ -50,14 +50,14 @@ class Agent:
     options: tuple[str, ...] = ()
     can_resume: bool = True
     delegates: bool = False
-    """Whether it has sub-agents that it can send out."""
+    """Whether it can delegate to sub-agents."""
     submits: bool = False
-    """Whether it ends by a command instead of by an answer."""
+    """Whether it ends with a command instead of an answer."""
     shows_json: bool = False
-    """Whether the model is shown what a command printed as a JSON string."""
+    """Whether it passes command output to the model as a JSON string."""
 
 
-# Each window is the smallest that the agent's own prompt allows, with one whole step in it: see windows.py.
+# Each window is the smallest that fits the agent's own prompt and one whole step: see windows.py.
 AGENTS = (
     Agent("mini-swe-agent", "mini-swe-agent", CHAT, "gpt-4o", 3_500, 22, 60, (), False, False, True, True),
     Agent("codex", "codex", RESPONSES, "gpt-4o", 14_500, 46, 60),
@@ -80,7 +80,7 @@ AGENTS = (
     Agent("Vercel AI SDK, chat", "ai-sdk", CHAT, "gpt-4o", 5_000, 22, 60),
     Agent("Vercel AI SDK, responses", "ai-sdk", RESPONSES, "gpt-4o", 5_000, 22, 60),
     Agent("Vercel AI SDK, anthropic", "ai-sdk", ANTHROPIC, _CLAUDE, 8_000, 26, 60),
-    # Resumed, it sends each result twice, with and without the gateway, and Gemini refuses that.
+    # When resumed, it sends each result twice, even without the gateway, and Gemini rejects that.
     Agent("gemini-cli", "gemini-cli", GEMINI.name, "gemini-3.8-flash", 19_000, 52, 60, can_resume=False),
     Agent("LangGraph", "langgraph", CHAT, "gpt-4o", 3_000, 22, 60),
 )
@@ -88,33 +88,33 @@ AGENTS = (
 
 @dataclass(frozen=True)
 class Call:
-    """A command line, and the environment it runs in."""
+    """A command line and its environment."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 def call(agent: Agent, package: Package, folder: Path, url: str, key: str, task: str, *, resume: bool = False) -> Call:
-    """How an agent is given a task through a gateway; nothing of the caller's own settings gets in."""
+    """The command that gives an agent a task through a gateway, isolated from the settings of the caller."""
     home = folder / "home"
-    command, environment = _MADE[agent.package](agent, folder, url, key, task, resume)
-    apart = {
+    command, environment = _COMMAND_BUILDERS[agent.package](agent, folder, url, key, task, resume)
+    isolated = {
         "HOME": str(home),
         "PATH": f"{NODE}{os.pathsep}{os.environ['PATH']}",
         "LANG": "C.UTF-8",
-        "HTTP_PROXY": _NOWHERE,
-        "HTTPS_PROXY": _NOWHERE,
-        "ALL_PROXY": _NOWHERE,
+        "HTTP_PROXY": _BLOCKED_PROXY,
+        "HTTPS_PROXY": _BLOCKED_PROXY,
+        "ALL_PROXY": _BLOCKED_PROXY,
         "NO_PROXY": "127.0.0.1",
     }
-    apart |= {name.lower(): value for name, value in apart.items() if name.endswith("PROXY")}
-    return Call((str(package.program), *command), {**apart, **environment})
+    isolated |= {name.lower(): value for name, value in isolated.items() if name.endswith("PROXY")}
+    return Call((str(package.program), *command), {**isolated, **environment})
 
 
-_Made = tuple[tuple[str, ...], dict[str, str]]
+_CommandLine = tuple[tuple[str, ...], dict[str, str]]
 
 
-def _mini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _mini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     output = str(folder / "trajectory.json")
     command = ("-y", "--exit-immediately", "-m", f"openai/{agent.model}", "-t", task, "-o", output, *agent.options)
     return command, {
@@ -126,7 +126,7 @@ def _mini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: boo
     }
 
 
-def _codex(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _codex(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     home = folder / "home" / ".codex"
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
@@ -138,24 +138,30 @@ def _codex(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bo
         'wire_api = "responses"\n'
         'env_key = "RECTO_KEY"\n'
     )
-    again = ("resume", "--last") if resume else ()
-    command = ("exec", *again, "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", *agent.options)
+    resume_options = ("resume", "--last") if resume else ()
+    command = (
+        "exec",
+        *resume_options,
+        "--skip-git-repo-check",
+        "--dangerously-bypass-approvals-and-sandbox",
+        *agent.options,
+    )
     return (*command, task), {"CODEX_HOME": str(home), "RECTO_KEY": key}
 
 
-def _claude(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
-    again = ("--continue",) if resume else ()
-    command = ("-p", *again, "--model", agent.model, "--dangerously-skip-permissions", *agent.options, task)
+def _claude(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
+    resume_options = ("--continue",) if resume else ()
+    command = ("-p", *resume_options, "--model", agent.model, "--dangerously-skip-permissions", *agent.options, task)
     return command, {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": key,
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "4000",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "IS_SANDBOX": "1",  # permissions may be skipped by root then
+        "IS_SANDBOX": "1",  # allows root to skip permissions
     }
 
 
-def _opencode(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _opencode(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     settings = {
         "model": f"openai/{agent.model}",
         "small_model": f"openai/{agent.model}",
@@ -169,8 +175,8 @@ def _opencode(agent: Agent, folder: Path, url: str, key: str, task: str, resume:
         "share": "disabled",
     }
     (folder / "work" / "opencode.json").write_text(json.dumps(settings), encoding="utf-8")
-    again = ("--continue",) if resume else ()
-    return ("run", *again, *agent.options, task), {
+    resume_options = ("--continue",) if resume else ()
+    return ("run", *resume_options, *agent.options, task), {
         "RECTO_KEY": key,
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
@@ -178,7 +184,7 @@ def _opencode(agent: Agent, folder: Path, url: str, key: str, task: str, resume:
     }
 
 
-def _pi(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _pi(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     home = folder / "home" / ".pi" / "agent"
     home.mkdir(parents=True, exist_ok=True)
     provider = {
@@ -188,12 +194,12 @@ def _pi(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool)
         "models": [{"id": agent.model, "contextWindow": 128_000, "maxTokens": 4_000}],
     }
     (home / "models.json").write_text(json.dumps({"providers": {"recto": provider}}), encoding="utf-8")
-    again = ("--continue",) if resume else ()
-    command = ("--print", *again, "--provider", "recto", "--model", agent.model, *agent.options, task)
+    resume_options = ("--continue",) if resume else ()
+    command = ("--print", *resume_options, "--provider", "recto", "--model", agent.model, *agent.options, task)
     return command, {"RECTO_KEY": key, "PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
 
 
-def _qwen(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _qwen(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     home = folder / "home" / ".qwen"
     home.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -205,15 +211,15 @@ def _qwen(agent: Agent, folder: Path, url: str, key: str, task: str, resume: boo
         "security": {"auth": {"selectedType": "openai"}},
     }
     (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    again = ("--continue",) if resume else ()
-    return (*again, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
+    resume_options = ("--continue",) if resume else ()
+    return (*resume_options, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
         "OPENAI_BASE_URL": f"{url}/v1",
         "OPENAI_API_KEY": key,
         "QWEN_CODE_MAX_OUTPUT_TOKENS": "4000",
     }
 
 
-def _gemini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _gemini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     home = folder / "home" / ".gemini"
     home.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -221,18 +227,18 @@ def _gemini(agent: Agent, folder: Path, url: str, key: str, task: str, resume: b
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
-        # Its check sends a part of the history that begins with the model, which Gemini and the gateway refuse.
+        # Loop detection sends a history that starts with a model message, which Gemini and the gateway reject.
         "model": {"disableLoopDetection": True},
     }
     (home / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    again = ("--resume", "latest") if resume else ()
-    return (*again, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
+    resume_options = ("--resume", "latest") if resume else ()
+    return (*resume_options, "--yolo", "--model", agent.model, *agent.options, "--prompt", task), {
         "GOOGLE_GEMINI_BASE_URL": url,
         "GEMINI_API_KEY": key,
     }
 
 
-def _llm(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _llm(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     home = folder / "home" / "llm"
     home.mkdir(parents=True, exist_ok=True)
     (home / "extra-openai-models.yaml").write_text(
@@ -241,14 +247,14 @@ def _llm(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool
         encoding="utf-8",
     )
     (home / "keys.json").write_text(json.dumps({"recto": key}), encoding="utf-8")
-    again = ("--continue",) if resume else ()
-    tools = ("--functions", str(_OURS / "bash_for_llm.py"), "--chain-limit", "0")
-    return ("prompt", *again, "--model", "recto", *tools, *agent.options, task), {"LLM_USER_PATH": str(home)}
+    resume_options = ("--continue",) if resume else ()
+    tools = ("--functions", str(_LOOPS / "bash_for_llm.py"), "--chain-limit", "0")
+    return ("prompt", *resume_options, "--model", "recto", *tools, *agent.options, task), {"LLM_USER_PATH": str(home)}
 
 
-def _ai_sdk(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _ai_sdk(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     script = folder / "work" / "ai-sdk-agent.mjs"
-    script.write_bytes((_OURS / "ai-sdk-agent.mjs").read_bytes())
+    script.write_bytes((_LOOPS / "ai-sdk-agent.mjs").read_bytes())
     modules = folder / "work" / "node_modules"
     if not modules.exists():
         modules.symlink_to(packages()["ai-sdk"].folder / "node_modules")
@@ -257,15 +263,15 @@ def _ai_sdk(agent: Agent, folder: Path, url: str, key: str, task: str, resume: b
     return (str(script), name, agent.model, f"{url}/v1", history, task), {"RECTO_KEY": key}
 
 
-def _langgraph(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _Made:
+def _langgraph(agent: Agent, folder: Path, url: str, key: str, task: str, resume: bool) -> _CommandLine:
     history = str(folder / "history.json")
-    return (str(_OURS / "langgraph_agent.py"), agent.model, f"{url}/v1", history, task), {
+    return (str(_LOOPS / "langgraph_agent.py"), agent.model, f"{url}/v1", history, task), {
         "OPENAI_API_KEY": key,
         "LANGSMITH_TRACING": "false",
     }
 
 
-_MADE = {
+_COMMAND_BUILDERS = {
     "mini-swe-agent": _mini,
     "codex": _codex,
     "claude-code": _claude,

@@ -1,5 +1,5 @@
-"""Runs each agent through a gateway of its own, in an empty folder: in the smallest window that its prompt allows, and
-in one that is too small. The tests look at what came of it."""
+"""Runs each agent through its own gateway, in an empty folder: once in the smallest window that its prompt allows, and
+once in a window that is too small. The tests check the recorded outcome."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.agents.agents import AGENTS, Agent, call, wire_of
 from tests.agents.installing import Package, packages
-from tests.agents.listening_in import Listening, Told
-from tests.agents.scripts import TASK, Script, is_beside, output_of
+from tests.agents.listening_in import Exchange, ExchangeRecorder
+from tests.agents.scripts import TASK, Script, is_side_call, output_of
 from tests.agents.windows import counter, meter_for, needed, smallest_window, too_small_window
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, ScriptedUpstream, running
@@ -45,25 +45,26 @@ _HEAD += ("recalled", "branches", "seconds")
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What came of letting an agent work once: the agent's side, the model's side, and what was stored by then."""
+class Outcome:
+    """The outcome of one agent run: the requests of the agent, those that reached the model, and the stored entries."""
 
-    ended: subprocess.CompletedProcess[str]
-    told: list[Told]
+    completed: subprocess.CompletedProcess[str]
+    exchanges: list[Exchange]
     others: list[tuple[str, int]]
-    asked: list[Asked]
+    requests: list[Asked]
+    """Requests that reached the upstream."""
     answers: int
-    """Answers in the conversation itself."""
-    beside: int
-    """Answers to side calls."""
+    """Model answers in the main conversation."""
+    side_answers: int
+    """Model answers to side calls."""
     entries: list[Entry]
     sessions: set[str]
     seconds: float
 
     @property
-    def steps(self) -> list[Told]:
-        """The requests of the conversation itself."""
-        return [told for told in self.told if not is_beside(told.body)]
+    def steps(self) -> list[Exchange]:
+        """The exchanges of the main conversation."""
+        return [exchange for exchange in self.exchanges if not is_side_call(exchange.body)]
 
     @property
     def messages(self) -> list[Entry]:
@@ -72,23 +73,23 @@ class Heard:
 
 @dataclass
 class Run:
-    """An agent that has done its task, and can be given another."""
+    """An agent that has finished its task and can be resumed with another."""
 
     agent: Agent
     package: Package
     folder: Path
     gateway: Running
     upstream: ScriptedUpstream
-    listening: Listening
+    recorder: ExchangeRecorder
     script: Script
-    first: Heard = field(init=False)
+    first: Outcome = field(init=False)
 
     @property
     def session(self) -> str:
         return self.first.steps[0].session
 
     def shown(self, number: int) -> str:
-        """What the command of a step printed, as the model is shown it."""
+        """The command output of a step, as the agent passes it to the model."""
         printed = output_of(number, self.script.lines)
         return json.dumps(printed)[1:-1] if self.agent.shows_json else printed
 
@@ -96,19 +97,19 @@ class Run:
     def smallest(self) -> int:
         """The smallest window that its own prompt and its largest step allow."""
         meter, last = meter_for(self.agent.model), self.first.steps[-1]
-        sent_on = next(asked for asked in reversed(self.first.asked) if not is_beside(asked.body))
-        tools = [open_request(raw, self.agent.wire).tools.decode() for raw in (sent_on.raw, last.raw)]
+        forwarded = next(request for request in reversed(self.first.requests) if not is_side_call(request.body))
+        tools = [open_request(raw, self.agent.wire).tools.decode() for raw in (forwarded.raw, last.raw)]
         recall_tool = meter.prompt([], tools[0]) - meter.prompt([], tools[1])
         return smallest_window(needed(self.first.steps, recall_tool, meter), self.agent.model, last.answer)
 
-    def work(self, task: str, *, resume: bool = False) -> Heard:
-        """Lets the agent work until it ends."""
-        told, asked = len(self.listening.told), len(self.upstream.asked)
-        answers, beside = self.script.said, self.script.beside
+    def work(self, task: str, *, resume: bool = False) -> Outcome:
+        """Runs the agent on a task until it exits."""
+        exchange_count, request_count = len(self.recorder.exchanges), len(self.upstream.asked)
+        answers, side_answers = self.script.answers, self.script.side_answers
         url, key = self.gateway.url, self.gateway.secret
         made = call(self.agent, self.package, self.folder, url, key, task, resume=resume)
         begun = time.monotonic()
-        ended = subprocess.run(
+        completed = subprocess.run(
             made.command,
             cwd=self.folder / "work",
             env=made.environment,
@@ -119,16 +120,23 @@ class Run:
             check=False,
         )
         seconds = time.monotonic() - begun
-        heard = self.listening.told[told:]
-        sessions = {one.session for one in self.gateway.store.sessions() if one.session.startswith("agent:")}
-        main = next((one.headers.get("x-recto-session-id", "") for one in heard if not is_beside(one.body)), "")
-        return Heard(
-            ended=ended,
-            told=heard,
-            others=list(self.listening.others),
-            asked=self.upstream.asked[asked:],
-            answers=self.script.said - answers,
-            beside=self.script.beside - beside,
+        exchanges = self.recorder.exchanges[exchange_count:]
+        sessions = {row.session for row in self.gateway.store.sessions() if row.session.startswith("agent:")}
+        main = next(
+            (
+                exchange.headers.get("x-recto-session-id", "")
+                for exchange in exchanges
+                if not is_side_call(exchange.body)
+            ),
+            "",
+        )
+        return Outcome(
+            completed=completed,
+            exchanges=exchanges,
+            others=list(self.recorder.others),
+            requests=self.upstream.asked[request_count:],
+            answers=self.script.answers - answers,
+            side_answers=self.script.side_answers - side_answers,
             entries=list(self.gateway.store.read(main)) if main else [],
             sessions=sessions,
             seconds=seconds,
@@ -140,12 +148,12 @@ class Run:
             first.steps[0].tokens,
             self.agent.window,
             self.script.steps,
-            len(first.told),
+            len(first.exchanges),
             sum(entry.tokens or 0 for entry in first.messages),
-            max(one.tokens for one in first.told),
-            min(one.room for one in first.told),
-            sum(one.decisions for one in first.told),
-            max(one.recalled for one in first.told),
+            max(exchange.tokens for exchange in first.exchanges),
+            min(exchange.room for exchange in first.exchanges),
+            sum(exchange.decisions for exchange in first.exchanges),
+            max(exchange.recalled for exchange in first.exchanges),
             len(first.sessions) - 1,
         )
         return self.agent.id, self.package.version, *(f"{figure:,}" for figure in figures), f"{first.seconds:.0f}"
@@ -153,17 +161,17 @@ class Run:
 
 @pytest.fixture(scope="session", params=AGENTS, ids=lambda agent: agent.id)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """An agent that has done its task in the smallest window."""
+    """An agent that has finished its task in the smallest window."""
     with _opened(request.param, tmp_path_factory.mktemp("agent")) as done:
         done.first = done.work(TASK)
-        if done.first.told and all(told.status == 200 for told in done.first.told):
+        if done.first.exchanges and all(exchange.status == 200 for exchange in done.first.exchanges):
             request.config.stash.setdefault(_TABLE, []).append(done.row())
         yield done
 
 
 @pytest.fixture(scope="session")
-def refused(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Heard:
-    """What comes of the same task in a window in which the agent's tools and system text do not fit."""
+def refused(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The outcome of the same task in a window too small for the agent's tools and system text."""
     window = too_small_window(run.first.steps[0], run.agent.model)
     with _opened(replace(run.agent, window=window), tmp_path_factory.mktemp("refused")) as other:
         return other.work(TASK)
@@ -177,15 +185,15 @@ def _opened(agent: Agent, folder: Path) -> Iterator[Run]:
     for name in ("home", "work", "store"):
         (folder / name).mkdir()
     script = Script(agent.steps, agent.lines, submits=agent.submits, delegates=agent.delegates)
-    listening = Listening(wire_of)
-    # Where a provider reports more than was counted, Recto makes smaller prompts: it reports the model's own count.
+    recorder = ExchangeRecorder(wire_of)
+    # Recto builds smaller prompts if the provider reports more tokens than it counted, so report the model's own count.
     scripted = ScriptedUpstream(script, count=counter(meter_for(agent.model)))
     models = {agent.model: {"window": agent.window}}
     with (
         running(scripted) as upstream,
-        gateway(folder / "store", upstream.url, speaks=_SPEAKS, models=models, around=listening.around) as made,
+        gateway(folder / "store", upstream.url, speaks=_SPEAKS, models=models, around=recorder.around) as made,
     ):
-        yield Run(agent, package, folder, made, upstream, listening, script)
+        yield Run(agent, package, folder, made, upstream, recorder, script)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -201,7 +209,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _write(rows: list[tuple[str, ...]]) -> None:
-    """Renews the table in the documentation, so that no figure is ever typed."""
+    """Rewrites the table in the documentation, so that no figure is typed by hand."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|---|" + "--:|" * (len(_HEAD) - 1))
     table = "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
-"""Installs the agents of versions.txt below build/agents, each into a folder of its own.
+"""Installs the agents of versions.txt below build/agents, each into its own folder.
 
-What cannot be installed here is no failure: why not is kept beside its folder, and its tests are skipped with that.
+An agent that cannot be installed is not a failure: the reason is stored next to its folder, and its tests are skipped
+with that reason.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 FOLDER = ROOT / "build" / "agents"
 NODE = FOLDER / "node" / "only"
-"""A folder with a Node.js that is new enough for every agent, and nothing else."""
+"""A folder that contains only a Node.js new enough for every agent."""
 _NODE_PINS = ROOT / "requirements" / "node.txt"
 _SECONDS = 900
 _PROGRAMS = {
@@ -31,7 +32,7 @@ _PROGRAMS = {
     "gemini-cli": "node_modules/.bin/gemini",
     "goose": "node_modules/@aaif/goose-binary-linux-x64/bin/goose",
 }
-"""Where a program is called otherwise than its package."""
+"""Paths of programs that are not named like their package."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class Package:
 
     @property
     def reason(self) -> Path:
-        """Why it could not be installed."""
+        """The file with the reason of a failed installation."""
         return FOLDER / f"{self.name}.missing"
 
     @property
     def pins(self) -> Path:
-        """What it depends on, with hashes, unless it brings everything with it."""
+        """The pinned dependencies with hashes; missing for a package without dependencies."""
         return HERE / "pins" / f"{self.name}.{'txt' if self.registry == 'pypi' else 'json'}"
 
     @property
@@ -68,7 +69,7 @@ class Package:
 
     @property
     def stamp(self) -> str:
-        """What the folder holds; another one is installed anew."""
+        """Identifies the installed version; a different stamp triggers a reinstallation."""
         pins = self.pins.read_bytes() if self.pins.exists() else b""
         return f"{self.what} {hashlib.sha256(pins).hexdigest()[:16]}"
 
@@ -85,7 +86,7 @@ def packages() -> dict[str, Package]:
 
 
 def install(package: Package) -> str:
-    """Installs one where it is missing; says why it could not be, or nothing."""
+    """Installs a missing package; returns the reason of a failure, or an empty string."""
     if package.ready:
         return ""
     shutil.rmtree(package.folder, ignore_errors=True)

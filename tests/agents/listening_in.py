@@ -1,4 +1,4 @@
-"""What an agent and the gateway told each other: a layer around the gateway that keeps it and changes nothing."""
+"""Records the exchanges between an agent and the gateway: ASGI middleware that changes nothing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recto.gateway.request import open_request
 
 
 @dataclass
-class Told:
-    """One request of an agent, and how it was answered."""
+class Exchange:
+    """One request of an agent and its response."""
 
     path: str
     raw: bytes
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     error: bytes = b""
-    """The body of a refusal."""
+    """The body of an error response."""
 
     @property
     def session(self) -> str:
@@ -29,7 +29,7 @@ class Told:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt that was sent on, as Recto counted them."""
+        """Tokens of the forwarded prompt, as counted by Recto."""
         return int(self.headers["x-recto-tokens"].partition("/")[0])
 
     @property
@@ -38,13 +38,13 @@ class Told:
 
     @property
     def answer(self) -> int:
-        """Tokens that the agent lets the model answer with; 0 where it does not say."""
+        """The output token limit of the request; 0 if it sets none."""
         return open_request(self.raw, wire_of(self.path)).max_output_tokens
 
     @property
     def decisions(self) -> int:
-        given = self.headers["x-recto-decisions"]
-        return 0 if given == "none" else len(given.split(","))
+        decisions = self.headers["x-recto-decisions"]
+        return 0 if decisions == "none" else len(decisions.split(","))
 
     @property
     def recalled(self) -> int:
@@ -55,11 +55,11 @@ class Told:
         return json.loads(self.raw)
 
 
-class Listening:
-    """An ASGI application around another."""
+class ExchangeRecorder:
+    """ASGI middleware that records conversation requests and their responses."""
 
     def __init__(self, is_conversation: Callable[[str], object]) -> None:
-        self.told: list[Told] = []
+        self.exchanges: list[Exchange] = []
         self.others: list[tuple[str, int]] = []
         self._is_conversation = is_conversation
         self._app: Any = None
@@ -72,23 +72,23 @@ class Listening:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = Told(scope["path"], b"")
+        exchange = Exchange(scope["path"], b"")
 
-        async def heard() -> Any:
+        async def record_request() -> Any:
             message = await receive()
-            told.raw += message.get("body", b"")
+            exchange.raw += message.get("body", b"")
             return message
 
-        async def said(message: Any) -> None:
+        async def record_response(message: Any) -> None:
             if message["type"] == "http.response.start":
-                told.status = message["status"]
-                told.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+                exchange.status = message["status"]
+                exchange.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
                 if scope["method"] == "POST" and self._is_conversation(scope["path"]):
-                    self.told.append(told)
+                    self.exchanges.append(exchange)
                 else:
-                    self.others.append((f"{scope['method']} {scope['path']}", told.status))
-            if message["type"] == "http.response.body" and told.status >= 400:
-                told.error += message.get("body", b"")
+                    self.others.append((f"{scope['method']} {scope['path']}", exchange.status))
+            if message["type"] == "http.response.body" and exchange.status >= 400:
+                exchange.error += message.get("body", b"")
             await send(message)
 
-        await self._app(scope, heard, said)
+        await self._app(scope, record_request, record_response)

@@ -1,6 +1,6 @@
-"""What the model says to an agent: step after step it reads a part of something long, then it answers.
+"""The scripted model: reads one part of a long ledger in each step, then answers.
 
-Which tool runs a command, and what it calls its argument, is taken from the tools that the request offers.
+The shell tool and the name of its argument are taken from the tools in the request.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TASK = "Read every part of the ledger, one after the other, and tell me when it 
 QUESTION = "What is the harbour crane called?"
 FACT = "the harbour crane is called Ottilie"
 FACT_IN = 3
-"""The part that holds it."""
+"""The part that contains it."""
 SUBTASK = "Look whether the archive of the lighthouse holds anything."
 REPORT = "The archive of the lighthouse is empty."
 _SHELLS = ("bash", "Bash", "exec_command", "shell_command", "shell", "run_shell_command")
 
 
 def output_of(part: int, lines: int) -> str:
-    """What the command of a step prints, to the byte."""
+    """The exact output of the command of a step."""
     first = f"Part {part}: {FACT if part == FACT_IN else f'nothing new in row {part * 7919}'}."
     return "\n".join(
         (first, *(f"part {part}, line {line:05d}: the tide came in and went out" for line in range(1, lines + 1)))
@@ -37,34 +37,34 @@ def command_for(part: int, lines: int) -> str:
 
 @dataclass
 class Script:
-    """A model that knows what it will say."""
+    """A model with scripted answers."""
 
     steps: int
     lines: int
     submits: bool = False
-    """Whether the agent ends by a command instead of by an answer."""
+    """Whether the agent ends with a command instead of an answer."""
     delegates: bool = False
-    """Whether a sub-agent is sent out after the last step."""
-    said: int = 0
-    beside: int = 0
+    """Whether a sub-agent is started after the last step."""
+    answers: int = 0
+    side_answers: int = 0
     """Answers to side calls."""
 
     @property
     def turns(self) -> int:
-        """Answers that the whole task takes."""
+        """Number of answers for the whole task."""
         return self.steps + self.delegates + 1
 
-    def __call__(self, asked: Asked) -> Says:
-        shell = shell_in(asked.body)
-        if shell is None or is_beside(asked.body):
-            self.beside += 1
+    def __call__(self, request: Asked) -> Says:
+        shell = shell_in(request.body)
+        if shell is None or is_side_call(request.body):
+            self.side_answers += 1
             return Says(REPORT)
-        self.said += 1
-        if self.said <= self.steps:
-            return Says(self.words(self.said), (_call(shell, command_for(self.said, self.lines)),))
-        if self.said < self.turns:
-            about = {"description": "Look into the archive", "prompt": SUBTASK, "run_in_background": False}
-            return Says("I send somebody to the archive.", (("Agent", about),))
+        self.answers += 1
+        if self.answers <= self.steps:
+            return Says(self.words(self.answers), (_call(shell, command_for(self.answers, self.lines)),))
+        if self.answers < self.turns:
+            arguments = {"description": "Look into the archive", "prompt": SUBTASK, "run_in_background": False}
+            return Says("I send somebody to the archive.", (("Agent", arguments),))
         if self.submits:
             command = f"printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n%s' '{ANSWER}'"
             return Says("I hand in the answer.", (_call(shell, command),))
@@ -76,16 +76,18 @@ class Script:
 
 
 def shell_in(body: dict[str, Any]) -> dict[str, Any] | None:
-    """The tool of a request that runs commands, in whatever format; None where it offers none."""
-    listed = [one for tool in body.get("tools") or () for one in tool.get("functionDeclarations", (tool,))]
+    """The shell tool of a request in any format, or None."""
+    listed = [
+        declaration for tool in body.get("tools") or () for declaration in tool.get("functionDeclarations", (tool,))
+    ]
     offered = [tool.get("function", tool) for tool in listed]
     return next((tool for tool in offered if tool.get("name") in _SHELLS), None)
 
 
-def is_beside(body: dict[str, Any]) -> bool:
-    """Whether a request is a side call: one without a shell, as for a title, or the sub-agent's."""
-    spoken = body.get("messages") or body.get("input") or body.get("contents") or ()
-    first = next((message for message in spoken if message.get("role") == "user"), None)
+def is_side_call(body: dict[str, Any]) -> bool:
+    """Whether a request is a side call: without a shell tool, such as for a title, or of the sub-agent."""
+    messages = body.get("messages") or body.get("input") or body.get("contents") or ()
+    first = next((message for message in messages if message.get("role") == "user"), None)
     return shell_in(body) is None or SUBTASK in json.dumps(first)
 
 
@@ -94,6 +96,6 @@ def _call(tool: dict[str, Any], command: str) -> tuple[str, dict[str, Any]]:
     properties = schema.get("properties", {})
     name = "cmd" if "cmd" in properties else "command"
     takes_list = properties.get(name, {}).get("type") == "array"
-    beside = {"description": "Reads a part", "is_background": False}
-    needed = {field: value for field, value in beside.items() if field in schema.get("required", ())}
+    optional = {"description": "Reads a part", "is_background": False}
+    needed = {field: value for field, value in optional.items() if field in schema.get("required", ())}
     return tool["name"], {name: ["bash", "-lc", command] if takes_list else command, **needed}

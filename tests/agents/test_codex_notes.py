@@ -1,4 +1,4 @@
-"""Real Codex: what was said in a closed window is in the next one, through `recto mcp --as notes` and the gateway."""
+"""Real Codex: messages of a closed window are in the next window, through `recto mcp --as notes` and the gateway."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def package() -> Package:
     return found
 
 
-def opens_a_window(asked: Asked) -> Says:
-    """Decides something, and asks for a new window when it is asked to go on."""
-    said = json.dumps(asked.messages)
-    if "Go on." in said and "new_context" not in said:
+def opens_a_window(request: Asked) -> Says:
+    """Answers with a decision first, and requests a new window on "Go on."."""
+    history = json.dumps(request.messages)
+    if "Go on." in history and "new_context" not in history:
         return Says("", (("new_context", {}),))
-    return Says(_DECIDED if "Go on." not in said and "Previous context window id" not in said else "Done.")
+    return Says(_DECIDED if "Go on." not in history and "Previous context window id" not in history else "Done.")
 
 
 def run(made: Call, folder: Path) -> None:
-    ended = subprocess.run(
+    completed = subprocess.run(
         made.command,
         cwd=folder / "work",
         env=made.environment,
@@ -54,11 +54,11 @@ def run(made: Call, folder: Path) -> None:
         timeout=_SECONDS,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
 def work(package: Package, folder: Path, url: str, key: str, configure: Callable[[Path, Call], None]) -> None:
-    """Two turns; the second opens a new window."""
+    """Runs two turns; the second opens a new window."""
     (folder / "work").mkdir()
     for place, task in enumerate((_TASK, "Go on.")):
         made = call(_CODEX, package, folder, url, key, task, resume=place > 0)
@@ -67,20 +67,22 @@ def work(package: Package, folder: Path, url: str, key: str, configure: Callable
 
 
 def new_window(upstream: ScriptedUpstream) -> tuple[str, str]:
-    """What the first request of the new window says about earlier windows, and the rest of it."""
-    asked = next(one for one in upstream.asked if "Previous context window id" in json.dumps(one.messages))
-    about = [item for item in asked.messages if "<context_window>" in json.dumps(item)]
-    rest = [item for item in asked.messages if item not in about]
-    return json.dumps(about), json.dumps(rest)
+    """The items about earlier windows in the first request of the new window, and its other items."""
+    request = next(
+        request for request in upstream.asked if "Previous context window id" in json.dumps(request.messages)
+    )
+    hints = [item for item in request.messages if "<context_window>" in json.dumps(item)]
+    rest = [item for item in request.messages if item not in hints]
+    return json.dumps(hints), json.dumps(rest)
 
 
-def test_a_new_window_begins_with_the_state_of_the_closed_one(package, tmp_path):
+def test_a_new_window_starts_with_the_state_of_the_closed_window(package, tmp_path):
     def configure(file: Path, made: Call) -> None:
         file.write_text(file.read_text() + _TOKEN_BUDGET)
         program = Path(sys.executable).with_name("recto")
         added = [program, "--store", tmp_path / "codex.db", "mcp", "--as", "notes", "add", "codex"]
         subprocess.run(added, env={**os.environ, **made.environment}, check=True, capture_output=True)
-        with file.open("a") as config:  # Codex passes on a few variables only, and it is this source that is tested
+        with file.open("a") as config:  # Codex passes on only a few variables; test this source tree
             config.write(f'env = {{ PYTHONPATH = "{_SOURCE}" }}\n')
 
     with running(ScriptedUpstream(answer=opens_a_window)) as upstream:
@@ -96,7 +98,7 @@ def test_a_new_window_begins_with_the_state_of_the_closed_one(package, tmp_path)
 
 
 def _sign_in(home: Path) -> None:
-    """A sign-in as Codex stores it; nothing checks its signature but the provider."""
+    """Writes credentials as Codex stores them; only the provider would check the signature."""
     claims = {"exp": 4_000_000_000, "https://api.openai.com/auth": {"chatgpt_account_id": "account"}}
     parts = [json.dumps(part).encode() for part in ({"alg": "none", "typ": "JWT"}, claims)]
     token = ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), "c2ln"])
@@ -115,13 +117,13 @@ def test_a_signed_in_codex_reads_its_closed_window_at_the_gateway(package, tmp_p
             "\n[features.token_budget]\nenabled = true\nuse_history_notes_extension = true\n"
         )
 
-    def answer(asked: Asked) -> Says:
-        said = json.dumps(asked.messages)
-        if "Previous context window id" in said and "n_returned" not in said:
+    def answer(request: Asked) -> Says:
+        history = json.dumps(request.messages)
+        if "Previous context window id" in history and "n_returned" not in history:
             return Says("", (("history/search_contents", {"query": "kestrel"}),))
-        if "n_returned" in said and '"bytes' not in said.replace("\\", ""):
+        if "n_returned" in history and '"bytes' not in history.replace("\\", ""):
             return Says("", (("notes/append_to_file", {"path": "plan.md", "text": "Kestrel first.\n"}),))
-        return opens_a_window(asked)
+        return opens_a_window(request)
 
     (tmp_path / "store").mkdir()
     with (

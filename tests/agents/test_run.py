@@ -1,4 +1,4 @@
-"""`recto run` with real agents: each works through a gateway of its own, ends, and leaves nothing behind."""
+"""`recto run` with real agents: each works through its own gateway, exits, and leaves no settings behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from tests.agents.agents import _CLAUDE, _NOWHERE, _OURS
+from tests.agents.agents import _BLOCKED_PROXY, _CLAUDE, _LOOPS
 from tests.agents.installing import NODE, packages
 from tests.agents.scripts import ANSWER, TASK, Script
 from tests.cli.calling import called_at
@@ -37,7 +37,7 @@ STORES_AS = {
 }
 """Agents that store their sessions, as `recto import --discover` names them."""
 SETTINGS = ("config.toml", "auth.json", "settings.json", "opencode.json", "models.json", ".claude.json", "config.json")
-"""Names of files in which agents keep settings."""
+"""Names of the files in which agents store settings."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Launched:
     arguments: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     base: tuple[str, str] = ("OPENAI_BASE_URL", "/v1")
-    """The variable with which the caller points it at a provider, and the path behind the provider's address."""
+    """The environment variable of the provider's base URL, and the path after the provider's address."""
     submits: bool = False
     settings: tuple[tuple[str, str], ...] = ()
-    """Files of the user's own below the home folder."""
+    """Files of the user below the home folder."""
 
 
 LAUNCHED = (
@@ -116,7 +116,7 @@ LAUNCHED = (
     Launched(
         "llm",
         "llm",
-        ("prompt", "--model", "gpt-4o", "--functions", str(_OURS / "bash_for_llm.py"), "--chain-limit", "0", TASK),
+        ("prompt", "--model", "gpt-4o", "--functions", str(_LOOPS / "bash_for_llm.py"), "--chain-limit", "0", TASK),
         (("OPENAI_API_KEY", "sk-own"),),
     ),
     Launched(
@@ -136,20 +136,18 @@ LAUNCHED = (
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """The home folder of a user of all of them."""
+    """The home folder of one user of all agents."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
-    """The store of all gateways."""
+    """The store that all gateways share."""
     return tmp_path_factory.mktemp("store") / "transcript.db"
 
 
 @pytest.mark.parametrize("agent", LAUNCHED, ids=lambda agent: agent.name)
-def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_left_in_its_settings(
-    agent, home, store, tmp_path
-):
+def test_the_agent_works_through_the_gateway_with_its_own_key_and_keeps_its_settings(agent, home, store, tmp_path):
     package = packages()[agent.package]
     if not package.ready:
         pytest.skip(package.reason.read_text() if package.reason.exists() else f"no {package.what}: make test-agents")
@@ -165,10 +163,11 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
         programs = os.pathsep.join([str(NODE), str(package.program.parent), os.environ["PATH"]])
         environment = {
             "HOME": str(home), "PATH": programs, "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT / "src"),
-            "HTTP_PROXY": _NOWHERE, "HTTPS_PROXY": _NOWHERE, "http_proxy": _NOWHERE, "https_proxy": _NOWHERE,
+            "HTTP_PROXY": _BLOCKED_PROXY, "HTTPS_PROXY": _BLOCKED_PROXY,
+            "http_proxy": _BLOCKED_PROXY, "https_proxy": _BLOCKED_PROXY,
             variable: upstream.url + path, **dict(agent.environment),
         }  # fmt: skip
-        ended = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "recto", "--store", str(store), "run", agent.name, "--", *_arguments(agent)],
             cwd=work,
             env=environment,
@@ -178,32 +177,36 @@ def test_the_agent_works_through_the_gateway_with_its_own_key_and_nothing_is_lef
             timeout=300,
             check=False,
         )
-        assert ended.returncode == 0, ended.stderr[-3_000:]
-        assert script.said == script.turns
-    gateway = next(line for line in ended.stderr.splitlines() if line.startswith("Recto: http://"))
+        assert completed.returncode == 0, completed.stderr[-3_000:]
+        assert script.answers == script.turns
+    gateway = next(line for line in completed.stderr.splitlines() if line.startswith("Recto: http://"))
     address = gateway.removeprefix("Recto: ").partition("/#")[0]
-    assert all("sk-own" in json.dumps(asked.headers) for asked in upstream.asked), "its own key is passed on"
+    assert all("sk-own" in json.dumps(request.headers) for request in upstream.asked), (
+        "the agent's own key is forwarded"
+    )
     assert len(_messages(store)) > before
     texts = _messages(store, _word(agent.name))
     assert any(TASK in text for text in texts)
     assert any(ANSWER in text for text in texts)
     assert sum("the tide came in" in text for text in texts) >= script.steps
-    left = [file for folder in (home, work) for file in folder.rglob("*") if file.is_file() and file.name in SETTINGS]
-    assert [file for file in left if address in file.read_text(errors="replace")] == []
+    remaining = [
+        file for folder in (home, work) for file in folder.rglob("*") if file.is_file() and file.name in SETTINGS
+    ]
+    assert [file for file in remaining if address in file.read_text(errors="replace")] == []
     assert [(name, (home / name).read_text()) for name, _ in agent.settings] == list(agent.settings)
     assert not _listens(address)
     found = called_at(home, "--store", str(store), "recall", _word(agent.name), "--project", str(work))
-    assert f"{agent.package} in {work}" in found.replace("\n", ""), "the session remembers its agent and its folder"
+    assert f"{agent.package} in {work}" in found.replace("\n", ""), "the session stores its agent and its folder"
 
 
-def test_one_command_imports_what_every_agent_has_stored_and_mcp_and_hooks_recall_it(home, store, tmp_path):
+def test_one_command_imports_the_sessions_of_every_agent_and_mcp_and_hooks_recall_them(home, store, tmp_path):
     titles = {title: name for name, title in STORES_AS.items()}
     found = [files for files in find_agent_files(home, {}) if files.agent in titles]
     if not found:
         pytest.skip("no agent has run: make test-agents")
     imported = tmp_path / "imported.db"
-    said = called_at(home, "--store", str(imported), "import", "--discover", "--yes")
-    assert "; 0 with problems" in said
+    output = called_at(home, "--store", str(imported), "import", "--discover", "--yes")
+    assert "; 0 with problems" in output
     for files in found:
         word = _word(titles[files.agent])
         texts = _messages(imported, word)
@@ -217,8 +220,8 @@ def test_one_command_imports_what_every_agent_has_stored_and_mcp_and_hooks_recal
         assert f"{package} in " in hooked
     assert "0 entries, 0 new" in called_at(home, "--store", str(imported), "import", "--discover", "--yes")
     before = _messages(store)
-    said = called_at(home, "--store", str(store), "import", "--discover", "--yes")
-    assert _messages(store) == before, f"what went through the gateway is stored once: {said}"
+    output = called_at(home, "--store", str(store), "import", "--discover", "--yes")
+    assert _messages(store) == before, f"messages that went through the gateway are stored once: {output}"
 
 
 async def _recalled(store: Path, question: str, agent: str) -> str:
@@ -234,12 +237,12 @@ async def _recalled(store: Path, question: str, agent: str) -> str:
 
 
 def _recalled_by_hook(home: Path, store: Path, prompt: str) -> str:
-    """What a new session of Claude Code in a folder above all their projects is given with a prompt."""
+    """The context that the hook adds to a prompt of a new Claude Code session above all project folders."""
     submitted = {"session_id": "new", "cwd": str(home.parent), "hook_event_name": "UserPromptSubmit", "prompt": prompt}
-    said = called_at(
+    output = called_at(
         home, "--store", str(store), "hook", "claude-code", "UserPromptSubmit", typed=json.dumps(submitted)
     )
-    return str(json.loads(said)["hookSpecificOutput"]["additionalContext"])
+    return str(json.loads(output)["hookSpecificOutput"]["additionalContext"])
 
 
 def _word(agent: str) -> str:
@@ -247,12 +250,12 @@ def _word(agent: str) -> str:
 
 
 def _arguments(agent: Launched) -> list[str]:
-    """Its arguments; the task has a word that no other agent is given."""
+    """The arguments of an agent, with a word in the task that is unique to it."""
     return [f"{TASK} The word is {_word(agent.name)}." if word == TASK else word for word in agent.arguments]
 
 
 def _messages(store: Path, word: str = "", role: str = "") -> list[str]:
-    """Messages of a store as they were stored, in sessions that contain the word, of that role."""
+    """Stored messages with this role, from the sessions that contain the word."""
     with closing(SqliteStore(store, create=False)) as opened:
         sessions = [list(opened.read(session.session)) for session in opened.sessions()]
     return [

@@ -30,7 +30,7 @@ def ready(name: str) -> Package:
 
 
 class Host:
-    """An agent in a home of its own, with its settings as a user has written them."""
+    """An agent in its own home, with hand-written settings."""
 
     def __init__(self, name: str, folder: Path, url: str) -> None:
         self.agent = next(agent for agent in AGENTS if agent.package == name)
@@ -42,14 +42,14 @@ class Host:
         made = call(self.agent, self.package, self.folder, self.url, "none", task, resume=resume)
         command = (*made.command[:-1], *options, made.command[-1])
         own = {"PYTHONPATH": _SOURCE, "RECTO_RECALL__EMBEDDER__USE": "none"}
-        own["npm_config_offline"] = "true"  # opencode looks for packages of plugins, for minutes without a network
+        own["npm_config_offline"] = "true"  # without a network, opencode searches for plugin packages for minutes
         return Call(command, {**made.environment, **own})
 
     def work(self, task: str, *options: str, resume: bool = False) -> None:
         run(self.call(task, *options, resume=resume), self.folder / "work")
 
     def plugin(self, verb: str, keep: str = "") -> None:
-        """Installs or uninstalls; `keep` is Codex's file, which making a call would write again."""
+        """Installs or uninstalls; `keep` restores Codex's settings file, which building a call overwrites."""
         environment = {**os.environ, **self.call("-").environment}
         if keep:
             (self.folder / "home" / ".codex" / "config.toml").write_text(keep)
@@ -69,7 +69,7 @@ class Host:
 
 
 def run(made: Call, folder: Path) -> None:
-    ended = subprocess.run(
+    completed = subprocess.run(
         made.command,
         cwd=folder,
         env=made.environment,
@@ -79,29 +79,29 @@ def run(made: Call, folder: Path) -> None:
         timeout=_SECONDS,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
-def said(asked: list[Asked]) -> str:
-    return json.dumps([one.body for one in asked])
+def bodies_of(requests: list[Asked]) -> str:
+    return json.dumps([request.body for request in requests])
 
 
 def test_the_seat_in_claude_code_brings_hooks_tools_skill_and_commands_and_leaves_no_trace(tmp_path):
-    with running(ScriptedUpstream(answer=lambda asked: Says(_DECIDED))) as upstream:
+    with running(ScriptedUpstream(answer=lambda request: Says(_DECIDED))) as upstream:
         host = Host("claude-code", tmp_path, upstream.url)
         settings = tmp_path / "home" / ".claude" / "settings.json"
         settings.parent.mkdir(parents=True)
-        settings.write_text('{"theme":   "dark",\n\t"env": {}}')  # as no program would write it
+        settings.write_text('{"theme":   "dark",\n\t"env": {}}')  # whitespace that no program writes
         before = host.settings()
         host.plugin("install")
         assert "statusline" in settings.read_text()
         host.work(_TASK)
-        first = said(upstream.asked)
+        first = bodies_of(upstream.asked)
         assert "plugin:recto:recto" in first or "mcp__plugin_recto_recto__recall" in first  # connecting, or connected
         assert "recto:search-history" in first
         host.work("/compact", resume=True)
         host.work("/recto:recall the host of the ledger", resume=True)
-        last = said(upstream.asked[-1:])
+        last = bodies_of(upstream.asked[-1:])
         assert "[Handoff:" in last
         assert "kestrel" in last
         assert "this query: the host of the ledger" in last
@@ -111,7 +111,7 @@ def test_the_seat_in_claude_code_brings_hooks_tools_skill_and_commands_and_leave
 
 
 def test_the_seat_in_codex_brings_hooks_and_servers_and_leaves_no_trace(tmp_path):
-    with running(ScriptedUpstream(answer=lambda asked: Says(_DECIDED))) as upstream:
+    with running(ScriptedUpstream(answer=lambda request: Says(_DECIDED))) as upstream:
         host = Host("codex", tmp_path, upstream.url)
         host.call("-")  # writes its settings
         config = tmp_path / "home" / ".codex" / "config.toml"
@@ -129,14 +129,14 @@ def test_the_seat_in_codex_brings_hooks_and_servers_and_leaves_no_trace(tmp_path
             made = host.call(task, "--dangerously-bypass-hook-trust", *options, resume=place > 0)
             config.write_text(installed)
             run(made, tmp_path / "work")
-        assert "[Handoff:" in said(upstream.asked[-1:])
+        assert "[Handoff:" in bodies_of(upstream.asked[-1:])
         config.write_text(installed)
         host.plugin("uninstall", keep=installed)
         assert host.settings() == before
 
 
-def test_the_seat_in_pi_makes_the_compaction_and_asks_no_model_for_it(tmp_path):
-    with running(ScriptedUpstream(answer=lambda asked: Says(_DECIDED + " It took a while." * 400))) as upstream:
+def test_the_seat_in_pi_compacts_without_a_model_request(tmp_path):
+    with running(ScriptedUpstream(answer=lambda request_count: Says(_DECIDED + " It took a while." * 400))) as upstream:
         host = Host("pi", tmp_path, upstream.url)
         host.call("-")
         agent = tmp_path / "home" / ".pi" / "agent"
@@ -145,7 +145,7 @@ def test_the_seat_in_pi_makes_the_compaction_and_asks_no_model_for_it(tmp_path):
         host.plugin("install")
         for place in range(3):
             host.work(f"{_TASK} Step {place}. " + "Mind the ledger. " * 200, resume=place > 0)
-        asked = len(upstream.asked)
+        request_count = len(upstream.asked)
         made = host.call("-", resume=True)
         command = [word for word in made.command[:-1] if word not in ("--print",)] + ["--mode", "rpc"]
         sent = '{"type": "compact"}\n'
@@ -165,20 +165,20 @@ def test_the_seat_in_pi_makes_the_compaction_and_asks_no_model_for_it(tmp_path):
             process.stdin.close()
             process.terminate()
         assert json.loads(answer)["data"]["summary"].startswith("[Handoff:")
-        assert len(upstream.asked) == asked
+        assert len(upstream.asked) == request_count
         host.work("Go on.", resume=True)
-        assert "kestrel" in said(upstream.asked[-1:])
-        assert "[Handoff:" in said(upstream.asked[-1:])
+        assert "kestrel" in bodies_of(upstream.asked[-1:])
+        assert "[Handoff:" in bodies_of(upstream.asked[-1:])
         host.plugin("uninstall")
         assert host.settings() == before
 
 
 def test_the_seat_in_opencode_keeps_the_record_whatever_the_summary_says(tmp_path):
-    def answer(asked: Asked) -> Says:
-        return Says("Nothing much happened." if "record of the work" in said([asked]) else _DECIDED)
+    def answer(request: Asked) -> Says:
+        return Says("Nothing much happened." if "record of the work" in bodies_of([request]) else _DECIDED)
 
     def count(raw: bytes, wire: str) -> int:
-        """What the upstream reports: the window is full once, after the question that says so."""
+        """Tokens that the upstream reports: the window is full once, for the request with that question."""
         return 127_000 if b"fills the window" in raw and b"[Handoff:" not in raw else 1_000
 
     with running(ScriptedUpstream(answer=answer, count=count)) as upstream:
@@ -188,9 +188,9 @@ def test_the_seat_in_opencode_keeps_the_record_whatever_the_summary_says(tmp_pat
         host.work(_TASK)
         host.work("This fills the window.", resume=True)
         host.work("Go on.", resume=True)
-        [summarised] = [one for one in upstream.asked if "record of the work" in said([one])]
-        assert "kestrel" in said([summarised])
-        last = said(upstream.asked[-1:])
+        [summarised] = [request for request in upstream.asked if "record of the work" in bodies_of([request])]
+        assert "kestrel" in bodies_of([summarised])
+        last = bodies_of(upstream.asked[-1:])
         assert "Nothing much happened." in last
         assert "[Handoff:" in last
         assert "kestrel" in last
@@ -199,7 +199,7 @@ def test_the_seat_in_opencode_keeps_the_record_whatever_the_summary_says(tmp_pat
 
 
 def test_the_turns_of_an_editors_agent_are_stored(tmp_path):
-    with running(ScriptedUpstream(answer=lambda asked: Says(_DECIDED))) as upstream:
+    with running(ScriptedUpstream(answer=lambda request: Says(_DECIDED))) as upstream:
         host = Host("opencode", tmp_path, upstream.url)
         made = host.call("-")
         command = [str(_PROGRAM), "--store", str(host.store), "acp", "--", made.command[0], "acp"]
@@ -210,22 +210,20 @@ def test_the_turns_of_an_editors_agent_are_stored(tmp_path):
             assert process.stdin is not None
             assert process.stdout is not None
 
-            def asked(id: int, method: str, **params: object) -> dict[str, object]:
+            def call_rpc(id: int, method: str, **params: object) -> dict[str, object]:
                 message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
                 process.stdin.write(json.dumps(message) + "\n")
                 process.stdin.flush()
                 return next(answer for answer in map(json.loads, process.stdout) if answer.get("id") == id)["result"]
 
-            asked(1, "initialize", protocolVersion=1, clientCapabilities={})
-            session = str(asked(2, "session/new", cwd=str(folder), mcpServers=[])["sessionId"])
-            asked(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": _TASK}])
+            call_rpc(1, "initialize", protocolVersion=1, clientCapabilities={})
+            session = str(call_rpc(2, "session/new", cwd=str(folder), mcpServers=[])["sessionId"])
+            call_rpc(3, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": _TASK}])
             process.stdin.close()
             process.wait(_SECONDS)
     with recto.open(host.store, session=session) as opened:
-        said_by = [
-            (entry.role, json.loads(entry.content)["content"]) for entry in opened.read() if entry.role != "event"
-        ]
-    assert said_by == [("user", _TASK), ("assistant", _DECIDED)]
+        turns = [(entry.role, json.loads(entry.content)["content"]) for entry in opened.read() if entry.role != "event"]
+    assert turns == [("user", _TASK), ("assistant", _DECIDED)]
 
 
 def test_claude_code_installs_the_plugin_from_the_marketplace(tmp_path):

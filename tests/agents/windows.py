@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count, takewhile
 
 from tests.agents.agents import wire_of
-from tests.agents.listening_in import Told
+from tests.agents.listening_in import Exchange
 
 from recto.context.window.budget import Budget
 from recto.formats import read
@@ -17,11 +17,11 @@ from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
 
 ROUNDING = 500
-"""Windows are multiples of this: what an agent says about its machine differs by some tokens."""
+"""Windows are multiples of this: the agent's description of its machine varies by a few tokens."""
 _MARKER = 100
 """Tokens of the note that replaces evicted messages, without the working record."""
 _RECORD = 20
-"""One part in so many of the room is kept for the working record, however little room there is."""
+"""The working record gets this fraction (1/20) of the input budget, however small the budget is."""
 
 
 def meter_for(model: str) -> Meter:
@@ -40,10 +40,10 @@ def counter(meter: Meter) -> Callable[[bytes, str], int]:
     return tokens
 
 
-def needed(steps: Sequence[Told], recall_tool: int, meter: Meter) -> int:
+def needed(steps: Sequence[Exchange], recall_tool: int, meter: Meter) -> int:
     """Tokens that a prompt needs: the agent's own (system text, tools, task), its largest step, and Recto's marker.
 
-    `recall_tool` are the tokens of the tool that Recto offers once something is evicted.
+    `recall_tool` is the size in tokens of the tool that Recto offers after the first eviction.
     """
     last = steps[-1]
     messages = [read(raw, wire_of(last.path)) for raw in open_request(last.raw, wire_of(last.path)).messages]
@@ -52,7 +52,7 @@ def needed(steps: Sequence[Told], recall_tool: int, meter: Meter) -> int:
 
 
 def _steps(messages: Sequence[Message]) -> list[list[Message]]:
-    """The steps of a history: what the model said, and the results that came of it."""
+    """The steps of a history: each answer of the model with its tool results."""
     steps: list[list[Message]] = []
     for before, message in zip([None, *messages], messages, strict=False):
         if message.role == "assistant" and (before is None or before.role != "assistant"):
@@ -63,13 +63,13 @@ def _steps(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def room_in(window: int, model: str, answer: int) -> int:
-    """Tokens that a prompt may have in a window of a model that may answer with so many."""
+    """The input budget in a window of a model, for this output limit."""
     budget = Budget.for_model(Registry({model: {"window": window}}).card(model))
     return budget.input_budget - min(max(answer - budget.reserve, 0), budget.input_budget // 2)
 
 
 def smallest_window(tokens: int, model: str, answer: int) -> int:
-    """The smallest window, rounded up, with room for so many tokens and for the working record."""
+    """The smallest window, rounded up, that fits this many tokens and the working record."""
     return next(
         window
         for window in count(ROUNDING, ROUNDING)
@@ -77,7 +77,7 @@ def smallest_window(tokens: int, model: str, answer: int) -> int:
     )
 
 
-def too_small_window(first: Told, model: str) -> int:
+def too_small_window(first: Exchange, model: str) -> int:
     """A window that is a fifth too small for an agent's tools and system text, without any message."""
     wire, meter = wire_of(first.path), meter_for(model)
     messages = open_request(first.raw, wire).messages

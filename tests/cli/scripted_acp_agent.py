@@ -1,4 +1,4 @@
-"""An agent that speaks the Agent Client Protocol: it calls a tool, and answers. It repeats its input on stderr."""
+"""An Agent Client Protocol agent: calls one tool, answers, and echoes its input on stderr."""
 
 import json
 import sys

@@ -45,7 +45,7 @@ def test_a_turn_passes_unchanged_and_is_stored_with_its_call_and_result(tmp_path
     assert stored[3]["content"] == "The port is 5433."
 
 
-def test_the_exit_code_of_the_agent_is_that_of_the_proxy(tmp_path):
+def test_the_proxy_exits_with_the_exit_code_of_the_agent(tmp_path):
     command = [PROGRAM, "--store", tmp_path / "a.db", "acp", "--", sys.executable, "-c", "import sys; sys.exit(7)"]
     assert subprocess.run(command, input=b"", check=False).returncode == 7
 
@@ -56,15 +56,15 @@ def update(**fields: object) -> bytes:
 
 def test_a_call_that_never_ends_is_stored_with_its_turn():
     turns = AcpTurns()
-    [(_, asked)] = turns.from_editor(PROMPT)
-    assert asked == {"role": "user", "content": "What is the port?"}
+    [(_, message)] = turns.from_editor(PROMPT)
+    assert message == {"role": "user", "content": "What is the port?"}
     assert turns.from_agent(update(sessionUpdate="tool_call", toolCallId="1", title="Run", kind="execute")) == []
     ended = turns.from_agent(b'{"jsonrpc": "2.0", "id": 3, "result": {"stopReason": "cancelled"}}')
     assert [message["role"] for _, message in ended] == ["assistant", "tool"]
     assert turns.end() == []
 
 
-def test_two_calls_at_once_are_stored_each_with_its_result():
+def test_parallel_calls_are_each_stored_with_their_result():
     turns = AcpTurns()
     turns.from_editor(PROMPT)
     for id in ("a", "b"):
@@ -75,7 +75,7 @@ def test_two_calls_at_once_are_stored_each_with_its_result():
     assert [[message.get("tool_call_id") for _, message in pair] for pair in done] == [[None, "b"], [None, "a"]]
 
 
-def test_what_is_no_turn_is_ignored():
+def test_input_that_is_not_a_turn_is_ignored():
     turns = AcpTurns()
     for odd in (b"", b"not json", b"[1]", b'{"method": "session/prompt"}', b'{"id": 3, "result": {}}', b"[" * 100_000):
         assert turns.from_editor(odd) == []

@@ -1,4 +1,4 @@
-"""The audit command: for people, in pipes, into files that can be checked, and with mistakes."""
+"""The audit command: tables, pipes, exports that can be verified, and usage errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = "agent:me:main"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """A home with a session of which a part has left."""
+    """A home with a session of which a part was evicted."""
     home = tmp_path_factory.mktemp("home")
     (home / "chat.json").write_text(json.dumps(list(scripted_session(exchanges=6))))
     own_file(home).write_text(
@@ -30,18 +30,18 @@ def home(tmp_path_factory) -> Path:
     return home
 
 
-def test_people_are_shown_what_was_done_and_why(home):
-    said = run(home, "audit")
-    assert "compaction" in said
-    assert "compact" in said
-    assert "all but the newest 500 tokens" in " ".join(said.split())
+def test_the_table_shows_each_decision_and_its_reason(home):
+    output = run(home, "audit")
+    assert "compaction" in output
+    assert "compact" in output
+    assert "all but the newest 500 tokens" in " ".join(output.split())
     assert "Nothing of that kind" in run(home, "audit", "--kind", "memory_approved")
     assert "Nothing of that kind" in run(home, "audit", "--until", "2020-01-01")
     assert "--past" in run(home, "audit", "--limit", "1")
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv"])
-def test_an_export_ends_with_the_head_and_is_found_true_or_changed(home, form):
+def test_an_export_ends_with_the_head_and_a_changed_export_is_detected(home, form):
     file = home / f"audit{form}"
     run(home, "audit", "--all", form, "-o", str(file))
     assert "what the transcript says" in run(home, "audit", "--check", str(file))
@@ -53,7 +53,7 @@ def test_an_export_ends_with_the_head_and_is_found_true_or_changed(home, form):
     assert file.read_bytes() == whole
 
 
-def test_the_heads_of_an_export_are_those_that_verify_keeps(home):
+def test_verify_accepts_the_heads_of_an_export(home):
     rows = [json.loads(line) for line in run(home, "audit", "--all", "--json").splitlines()]
     heads = {row["session"]: {"seq": row["seq"], "hash": row["hash"]} for row in rows if row["record"] == "head"}
     assert rows[-1]["record"] == "head"
@@ -65,19 +65,19 @@ def test_the_heads_of_an_export_are_those_that_verify_keeps(home):
     run(home, "verify", "--heads", "kept.json", code=1)
 
 
-def test_a_table_has_a_row_for_each_line_and_no_text_of_a_message(home):
-    said = run(home, "audit", "--csv")
-    rows = list(csv.DictReader(said.splitlines()))
+def test_csv_output_has_a_row_for_each_record_and_no_message_text(home):
+    output = run(home, "audit", "--csv")
+    rows = list(csv.DictReader(output.splitlines()))
     lines = [json.loads(line) for line in run(home, "audit", "--json").splitlines()]
     assert [(row["record"], int(row["seq"]), row["hash"]) for row in rows] == [
         (line["record"], line["seq"], line["hash"]) for line in lines
     ]
     written = "[For reference only"
-    assert written not in said
+    assert written not in output
     assert "compression" in run(home, "audit", "--json", "--kind", "decision", "--text")
 
 
-def test_mistakes_end_in_one_line(home):
+def test_usage_errors_have_their_exit_codes(home):
     run(home, "audit", "--session", "agent:nobody:x", code=2)
     run(home, "audit", "--since", "yesterday-ish", code=2)
     run(home, "audit", "--json", "--csv", code=2)
@@ -88,7 +88,7 @@ def test_mistakes_end_in_one_line(home):
         run(home, "audit", "--check", "bad", code=3)
 
 
-def test_a_real_session_is_audited_and_its_export_holds(data, tmp_path):
+def test_a_real_session_is_audited_and_its_export_verifies(data, tmp_path):
     file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
     settings = "model: gpt-4o\nwindow: {keep_recent_tokens: 200}\nrecall: {embedder: {use: none}}\n"
     own_file(tmp_path).write_text(settings)

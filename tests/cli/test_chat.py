@@ -1,4 +1,4 @@
-"""A chat as people and programs hold it, in a pseudo-terminal and in pipes, through a gateway to a scripted model."""
+"""`recto chat` in a pseudo-terminal and in pipes, through a gateway to a scripted model."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from recto.transcript.entries import MESSAGE
 RECTO = str(Path(sys.executable).parent / "recto")
 MAIN = "agent:default:main"
 ESCAPE = "\x1b]52;c;aGk=\x07 \x9b31m \u202eevil\u202c"
-HANGS = "hang"
-OSC = (b"\x1b]52", b"\x1b]52;c", b"\xc2\x9b", b"\x07", "\u202e".encode())
+STALL = "hang"
+ACTIVE_SEQUENCES = (b"\x1b]52", b"\x1b]52;c", b"\xc2\x9b", b"\x07", "\u202e".encode())
 
 
-def said(asked: Asked) -> Says:
-    last = str(asked.messages[-1]["content"]) if asked.messages else ""
+def echo_reply(request: Asked) -> Says:
+    last = str(request.messages[-1]["content"]) if request.messages else ""
     return Says(text=f"You said: {last[:80]!r}." + (ESCAPE if "escape" in last else ""))
 
 
 class Provider(ScriptedUpstream):
-    """Also one that begins to answer and then says no more."""
+    """An upstream that starts some answers and then stalls."""
 
-    def hanging(self, asked: Asked) -> StreamingResponse | None:
-        if HANGS not in str(asked.messages[-1].get("content")):
+    def stall(self, request: Asked) -> StreamingResponse | None:
+        if STALL not in str(request.messages[-1].get("content")):
             return None
 
         async def pieces():
@@ -54,10 +54,10 @@ class Provider(ScriptedUpstream):
 
 
 @pytest.fixture(scope="module")
-def reached(tmp_path_factory) -> Iterator[Running]:
-    """A gateway with a small window in front of the provider."""
-    provider = Provider(answer=said)
-    provider.fail = provider.hanging
+def echo_gateway(tmp_path_factory) -> Iterator[Running]:
+    """A gateway with a small window in front of the echoing provider."""
+    provider = Provider(answer=echo_reply)
+    provider.fail = provider.stall
     small = {"gpt-4o": {"window": 6_000, "max_output": 1_000}}
     with (
         running(provider),
@@ -67,39 +67,39 @@ def reached(tmp_path_factory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def environ(reached, tmp_path) -> dict[str, str]:
-    return {"HOME": str(tmp_path), "RECTO_KEY": reached.secret}
+def environ(echo_gateway, tmp_path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "RECTO_KEY": echo_gateway.secret}
 
 
-def stored(reached: Running, session: str, kind: str = MESSAGE) -> list[dict[str, Any]]:
-    return [json.loads(entry.content) for entry in reached.store.read(session) if entry.kind == kind]
+def stored(echo_gateway: Running, session: str, kind: str = MESSAGE) -> list[dict[str, Any]]:
+    return [json.loads(entry.content) for entry in echo_gateway.store.read(session) if entry.kind == kind]
 
 
-def texts(reached: Running, session: str) -> list[str]:
-    return [str(one["content"]) for one in stored(reached, session)]
+def texts(echo_gateway: Running, session: str) -> list[str]:
+    return [str(message["content"]) for message in stored(echo_gateway, session)]
 
 
-def chat(reached: Running, session: str, *more: str) -> list[str]:
-    return ["chat", "--url", reached.url, "--session", session, *more]
+def chat(echo_gateway: Running, session: str, *more: str) -> list[str]:
+    return ["chat", "--url", echo_gateway.url, "--session", session, *more]
 
 
-def test_in_a_pipe_each_line_is_a_message_and_answers_come_plain(reached, tmp_path, monkeypatch):
-    monkeypatch.setenv("RECTO_KEY", reached.secret)
-    said = called_at(tmp_path, *chat(reached, "agent:default:pipe"), typed="Hello.\n\n/etc/hosts is a file\n")
-    assert said == "You said: 'Hello.'.\nYou said: '/etc/hosts is a file'.\n"
-    assert texts(reached, "agent:default:pipe")[::2] == ["Hello.", "/etc/hosts is a file"]
+def test_in_a_pipe_each_line_is_a_message_and_answers_are_plain_text(echo_gateway, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECTO_KEY", echo_gateway.secret)
+    output = called_at(tmp_path, *chat(echo_gateway, "agent:default:pipe"), typed="Hello.\n\n/etc/hosts is a file\n")
+    assert output == "You said: 'Hello.'.\nYou said: '/etc/hosts is a file'.\n"
+    assert texts(echo_gateway, "agent:default:pipe")[::2] == ["Hello.", "/etc/hosts is a file"]
 
 
-def test_an_escape_that_comes_in_pieces_is_harmless_in_a_pipe_too(reached, tmp_path, monkeypatch):
-    monkeypatch.setenv("RECTO_KEY", reached.secret)
-    said = called_at(tmp_path, *chat(reached, "agent:default:odd"), typed="an escape, please\n").encode()
-    assert not [one for one in OSC if one in said]
-    assert "␛]52;c;aGk=␇".encode() in said
+def test_an_escape_sequence_split_over_chunks_is_neutralised_in_a_pipe(echo_gateway, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECTO_KEY", echo_gateway.secret)
+    output = called_at(tmp_path, *chat(echo_gateway, "agent:default:odd"), typed="an escape, please\n").encode()
+    assert not [sequence for sequence in ACTIVE_SEQUENCES if sequence in output]
+    assert "␛]52;c;aGk=␇".encode() in output
 
 
-def test_programs_get_one_object_for_each_answer(reached, tmp_path, monkeypatch):
-    monkeypatch.setenv("RECTO_KEY", reached.secret)
-    lines = called_at(tmp_path, *chat(reached, "agent:default:json", "--json"), typed="One.\nTwo.\n").splitlines()
+def test_json_output_has_one_object_per_answer(echo_gateway, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECTO_KEY", echo_gateway.secret)
+    lines = called_at(tmp_path, *chat(echo_gateway, "agent:default:json", "--json"), typed="One.\nTwo.\n").splitlines()
     first, second = map(json.loads, lines)
     assert (first["message"], second["answer"]) == ("One.", "You said: 'Two.'.")
     assert first["session"] == "agent:default:json"
@@ -107,8 +107,8 @@ def test_programs_get_one_object_for_each_answer(reached, tmp_path, monkeypatch)
     assert second["usage"]["completion_tokens"] == 7
 
 
-def test_a_gateway_of_its_own_answers_over_the_settings_store(reached, tmp_path, monkeypatch):
-    provider = reached.gateway.upstreams.by_name["main"].url
+def test_chat_without_a_url_starts_a_gateway_over_the_store_of_the_settings(echo_gateway, tmp_path, monkeypatch):
+    provider = echo_gateway.gateway.upstreams.by_name["main"].url
     upstreams = {"main": {"url": provider, "speaks": ["chat"], "key": "sk-upstream"}}
     settings = {"model": "gpt-4o", "gateway": {"upstreams": upstreams}, "recall": {"embedder": {"use": "none"}}}
     own_file(tmp_path).write_text(json.dumps(settings))
@@ -120,24 +120,24 @@ def test_a_gateway_of_its_own_answers_over_the_settings_store(reached, tmp_path,
 @pytest.mark.parametrize(
     ("url", "key", "code", "says"),
     [("", "rk-wrong", 2, "key"), ("http://127.0.0.1:9", "rk-any", 4, "does not answer")],
-    ids=["a wrong key", "nobody there"],
+    ids=["a wrong key", "unreachable"],
 )
-def test_what_the_gateway_refuses_is_one_line_and_an_exit_code(reached, tmp_path, url, key, code, says):
-    told = called_at(tmp_path, "chat", "--url", url or reached.url, "--key", key, code=code, typed="Hi.\n")
-    assert says in told
-    assert len(told.splitlines()) == 1
+def test_a_gateway_error_is_one_line_and_an_exit_code(echo_gateway, tmp_path, url, key, code, says):
+    output = called_at(tmp_path, "chat", "--url", url or echo_gateway.url, "--key", key, code=code, typed="Hi.\n")
+    assert says in output
+    assert len(output.splitlines()) == 1
 
 
 @pytest.fixture
-def talking(reached, environ) -> Iterator[tuple[Terminal, str]]:
-    session = f"agent:default:terminal-{len(list(reached.store.sessions()))}"
-    with terminal(RECTO, *chat(reached, session), environ=environ) as shown:
+def chat_terminal(echo_gateway, environ) -> Iterator[tuple[Terminal, str]]:
+    session = f"agent:default:terminal-{len(list(echo_gateway.store.sessions()))}"
+    with terminal(RECTO, *chat(echo_gateway, session), environ=environ) as shown:
         shown.until("nothing was said yet")
         yield shown, session
 
 
-def test_an_answer_is_streamed_the_gauge_moves_and_commands_are_answered(reached, talking):
-    shown, _ = talking
+def test_an_answer_is_streamed_the_gauge_is_updated_and_commands_are_answered(echo_gateway, chat_terminal):
+    shown, _ = chat_terminal
     shown.type("Hello, with an escape.\r")
     shown.until("You said: 'Hello, with an escape.'.")
     gauge = shown.until("gpt-4o")
@@ -151,12 +151,12 @@ def test_an_answer_is_streamed_the_gauge_moves_and_commands_are_answered(reached
     shown.until("gpt-4o")
     shown.type("\x04")
     assert shown.ended() == 0
-    assert not [one for one in OSC if one in bytes(shown.received)]
+    assert not [sequence for sequence in ACTIVE_SEQUENCES if sequence in bytes(shown.received)]
 
 
-def test_ctrl_c_cancels_an_answer_and_not_the_program(reached, talking):
-    shown, session = talking
-    shown.type(f"{HANGS} now\r")
+def test_ctrl_c_cancels_an_answer_and_not_the_program(echo_gateway, chat_terminal):
+    shown, session = chat_terminal
+    shown.type(f"{STALL} now\r")
     shown.until("Once upon a time")
     shown.type("\x03")
     shown.until("cancelled")
@@ -166,12 +166,12 @@ def test_ctrl_c_cancels_an_answer_and_not_the_program(reached, talking):
     shown.until("gpt-4o")
     shown.type("/quit\r")
     assert shown.ended() == 0
-    (cut,) = stored(reached, session, "reply_cut")
+    (cut,) = stored(echo_gateway, session, "reply_cut")
     assert cut["messages"][0]["content"] == "Once upon a time"
 
 
-def test_several_lines_are_one_message_however_they_are_typed_or_pasted(reached, talking):
-    shown, session = talking
+def test_several_lines_are_one_message_however_they_are_typed_or_pasted(echo_gateway, chat_terminal):
+    shown, session = chat_terminal
     shown.type("one\x1b\rtwo\x0athree\\\rfour\x1b[200~five\nsix\x1b[201~\r")
     shown.until("You said:")
     shown.until("gpt-4o")
@@ -180,20 +180,20 @@ def test_several_lines_are_one_message_however_they_are_typed_or_pasted(reached,
     shown.until("gpt-4o")  # before that, Enter would be a new line
     shown.type("/quit\r")
     assert shown.ended() == 0
-    assert texts(reached, session)[0] == "one\ntwo\nthree\nfourfive\nsix"
-    assert len(stored(reached, session)) == 2
+    assert texts(echo_gateway, session)[0] == "one\ntwo\nthree\nfourfive\nsix"
+    assert len(stored(echo_gateway, session)) == 2
 
 
-def asked(reached: Running, session: str, *lines: str) -> str:
-    """What commands print, in a session in which enough was said that something left."""
+def run_commands(echo_gateway: Running, session: str, *lines: str) -> str:
+    """Runs slash commands in a session and returns what they print."""
 
     async def all_of_them() -> None:
-        client = GatewayClient(reached.url, reached.secret)
+        client = GatewayClient(echo_gateway.url, echo_gateway.secret)
         try:
             talk = await start_conversation(client, session, "gpt-4o")
             for line in lines:
-                command, given = parse_command(line)
-                await command.run(talk, given)
+                command, argument = parse_command(line)
+                await command.run(talk, argument)
         finally:
             await client.close()
 
@@ -205,11 +205,11 @@ def asked(reached: Running, session: str, *lines: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def long(reached) -> str:
-    """A session of which the older part has left the prompt."""
+def long(echo_gateway) -> str:
+    """A session whose older part was evicted from the prompt."""
     session = "agent:default:long"
-    key = next(one for one in reached.gateway.keys.list() if one.name == "test")
-    with reached.gateway.sessions.use(key, session, "gpt-4o") as open_session:
+    key = next(entry for entry in echo_gateway.gateway.keys.list() if entry.name == "test")
+    with echo_gateway.gateway.sessions.use(key, session, "gpt-4o") as open_session:
         for turn in range(40):
             open_session.append({"role": "user", "content": f"We chose port {4000 + turn} for service {turn}."})
             open_session.prompt()
@@ -217,43 +217,49 @@ def long(reached) -> str:
     return session
 
 
-def test_commands_draw_what_the_gateway_tells(reached, long):
-    printed = asked(reached, long, "/context", "/context detail", "/recall port of service 3", "/read 1", "/health")
+def test_commands_print_data_from_the_gateway(echo_gateway, long):
+    printed = run_commands(
+        echo_gateway, long, "/context", "/context detail", "/recall port of service 3", "/read 1", "/health"
+    )
     assert "messages evicted" in printed
     assert "context_window_pruned" in printed
     assert "We chose port 4003 for service 3." in printed
     assert "We chose port 4000 for service 0." in printed
 
 
-def test_what_left_comes_back_by_restoring_and_pins_hold(reached, long):
-    printed = asked(reached, long, "/pin 1 2", "/unpin 2", "/note constraints Never use port 80.", "/restore")
+def test_pins_notes_restores_and_checkpoints_are_stored(echo_gateway, long):
+    printed = run_commands(
+        echo_gateway, long, "/pin 1 2", "/unpin 2", "/note constraints Never use port 80.", "/restore"
+    )
     assert "pinned: entry 1, entry 2" in printed
     assert "entry 2 may leave again" in printed
     assert "is undone" in printed
-    assert "port 80" in str(stored(reached, long, "note"))
-    assert "version 1" in asked(reached, long, "/checkpoint")
+    assert "port 80" in str(stored(echo_gateway, long, "note"))
+    assert "version 1" in run_commands(echo_gateway, long, "/checkpoint")
 
 
-def test_only_a_proposal_that_was_shown_whole_is_approved(reached, long):
-    key = next(one for one in reached.gateway.keys.list() if one.name == "test")
-    with reached.gateway.sessions.use(key, long, "gpt-4o") as open_session:
+def test_only_a_proposal_that_was_shown_in_full_can_be_approved(echo_gateway, long):
+    key = next(entry for entry in echo_gateway.gateway.keys.list() if entry.name == "test")
+    with echo_gateway.gateway.sessions.use(key, long, "gpt-4o") as open_session:
         open_session.memory.propose("preference", "Answer in plain words.")
         open_session.memory.propose("preference", "Never mention the weather.")
-    listed = asked(reached, long, "/memory")
-    place = next(one for one in "12" if f"│ {one} │" in listed and "plain" in listed.split(f"│ {one} │")[1][:120])
-    printed = asked(reached, long, "/memory", f"/memory approve {place}")
+    listed = run_commands(echo_gateway, long, "/memory")
+    place = next(
+        digit for digit in "12" if f"│ {digit} │" in listed and "plain" in listed.split(f"│ {digit} │")[1][:120]
+    )
+    printed = run_commands(echo_gateway, long, "/memory", f"/memory approve {place}")
     assert "Say it again" in printed
     assert "remembered" not in printed
-    assert "remembered: " in asked(reached, long, "/memory", f"/memory {place}", f"/memory approve {place}")
-    assert "rejected: " in asked(reached, long, "/memory", "/memory reject 1 not now")
-    assert "Nothing waits" in asked(reached, long, "/memory")
+    assert "remembered: " in run_commands(echo_gateway, long, "/memory", f"/memory {place}", f"/memory approve {place}")
+    assert "rejected: " in run_commands(echo_gateway, long, "/memory", "/memory reject 1 not now")
+    assert "Nothing waits" in run_commands(echo_gateway, long, "/memory")
 
 
-def test_one_goes_on_in_another_session_and_with_another_model(reached, long):
-    printed = asked(reached, long, "/session elsewhere", "/model other", "/sessions", "/help")
+def test_the_user_can_switch_to_another_session_and_another_model(echo_gateway, long):
+    printed = run_commands(echo_gateway, long, "/session elsewhere", "/model other", "/sessions", "/help")
     assert "session agent:default:elsewhere: nothing was said in it yet" in printed
     assert "model other; there are also gpt-4o" in printed
-    assert all(one.usage in printed for one in COMMANDS.values())
+    assert all(command.usage in printed for command in COMMANDS.values())
 
 
 @pytest.mark.parametrize(
@@ -261,29 +267,29 @@ def test_one_goes_on_in_another_session_and_with_another_model(reached, long):
     [("/pin x", "number of an entry"), ("/note nothing", "Kinds are"), ("/recal x", "did you mean /recall"),
      ("/memory approve 9", "number of a proposal"), ("/", "/help lists them"), ("/recall", "say what to look for")],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_cure(reached, long, line, says):
+def test_a_mistake_is_reported_with_its_cure(echo_gateway, long, line, says):
     with pytest.raises(InputError, match=says):
-        asked(reached, long, line)
+        run_commands(echo_gateway, long, line)
 
 
-def test_what_the_gateway_refuses_of_a_command_is_told(reached, long):
+def test_a_command_that_the_gateway_rejects_raises_its_error(echo_gateway, long):
     with pytest.raises(RequestRefused):
-        asked(reached, long, "/read 999999")
+        run_commands(echo_gateway, long, "/read 999999")
     with pytest.raises(Quit):
-        asked(reached, long, "/quit")
+        run_commands(echo_gateway, long, "/quit")
 
 
-def test_commands_and_what_they_take_are_completed(reached, long):
+def test_commands_and_their_arguments_are_completed(echo_gateway, long):
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
     async def offered(talk: ChatClient, typed: str) -> list[str]:
         completer = SlashCompleter(talk)
         found = completer.get_completions_async(Document(typed), CompleteEvent())
-        return [one.text async for one in found]
+        return [completion.text async for completion in found]
 
     async def all_of_them() -> list[list[str]]:
-        client = GatewayClient(reached.url, reached.secret)
+        client = GatewayClient(echo_gateway.url, echo_gateway.secret)
         try:
             talk = await start_conversation(client, long, "gpt-4o")
             return [await offered(talk, typed) for typed in ("/con", "/session agent:default:l", "/note con", "Hello")]
@@ -297,7 +303,7 @@ def test_commands_and_what_they_take_are_completed(reached, long):
     assert nothing == []
 
 
-def test_the_screens_packages_are_named_where_they_are_missing(reached, tmp_path, monkeypatch):
+def test_missing_screen_packages_are_named(echo_gateway, tmp_path, monkeypatch):
     from recto.cli import _common
 
     monkeypatch.setattr(_common, "find_spec", lambda name: None)
@@ -305,7 +311,7 @@ def test_the_screens_packages_are_named_where_they_are_missing(reached, tmp_path
         assert "pip install 'recto-ai[screens,gateway]'" in called_at(tmp_path, command, code=2)
 
 
-def test_without_any_model_it_says_how_to_get_one(tmp_path, monkeypatch):
+def test_chat_without_a_model_explains_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shown = called_at(tmp_path, "chat", code=2, typed="hello\n")
     assert "no provider is configured" in shown

@@ -1,4 +1,4 @@
-"""The commands that let work go on: in pipes, from a file, and with mistakes."""
+"""The checkpoint and resume commands: in pipes, from a file, and with usage errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "agent:me:main"
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
     """A home with one short session."""
-    said = [
+    messages = [
         {"role": "user", "content": "Never touch migrations/. Mend tax.py."},
         {"role": "assistant", "content": "We compare integers because floats drift."},
     ]
@@ -27,7 +27,7 @@ def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     with recto.open(tmp_path / ".recto" / "transcript.db", session=KEY) as session:
-        session.append_all(said)
+        session.append_all(messages)
     return tmp_path
 
 
@@ -43,11 +43,11 @@ def run(home) -> Callable[..., str]:
     return running
 
 
-def test_a_checkpoint_is_updated_and_a_stale_update_is_refused(run):
-    said = run("checkpoint", "--plan", "mend tax.py", "--plan", "run the tests", "--doing", "mend")
-    assert "begun: mend tax.py" in said
-    assert "version 1" in said
-    about = json.loads(
+def test_a_checkpoint_is_updated_and_a_stale_update_is_rejected(run):
+    output = run("checkpoint", "--plan", "mend tax.py", "--plan", "run the tests", "--doing", "mend")
+    assert "begun: mend tax.py" in output
+    assert "version 1" in output
+    checkpoint = json.loads(
         run(
             "checkpoint",
             "--done",
@@ -61,38 +61,38 @@ def test_a_checkpoint_is_updated_and_a_stale_update_is_refused(run):
             "--json",
         )
     )
-    assert (about["version"], about["goal"], about["current"]) == (2, "Tax is right", "run the tests")
-    assert [task["status"] for task in about["subtasks"]] == ["planned", "done"]
+    assert (checkpoint["version"], checkpoint["goal"], checkpoint["current"]) == (2, "Tax is right", "run the tests")
+    assert [task["status"] for task in checkpoint["subtasks"]] == ["planned", "done"]
     assert "the newest is version 2" in run("checkpoint", "--done", "run", "--expect", "1", code=3)
     assert "--set takes goal=TEXT" in run("checkpoint", "--set", "mood=good", code=3)
     assert "is not a service" in run("checkpoint", "--service", "nowhere", code=3)
     assert json.loads(run("checkpoint", "--json"))["version"] == 3
 
 
-def test_work_is_resumed_from_the_transcript_and_drift_makes_the_exit_code_one(home, run):
+def test_work_is_resumed_from_the_transcript_and_drift_exits_with_1(home, run):
     assert "'recto checkpoint' writes one" in run("resume", code=3)
     run("checkpoint", "--doing", "mend tax.py")
-    said = run("resume", "--session", KEY)
-    assert "Never touch migrations/." in said
-    assert "begun: mend tax.py" in said
+    output = run("resume", "--session", KEY)
+    assert "Never touch migrations/." in output
+    assert "begun: mend tax.py" in output
     (home / "tax.py").write_text("rate = 19\n")
-    told = json.loads(run("resume", "--json", code=1))
-    assert [one["kind"] for one in told["drift"]] == ["changed"]
-    assert "tax.py has other content" in told["text"]
+    resumed = json.loads(run("resume", "--json", code=1))
+    assert [finding["kind"] for finding in resumed["drift"]] == ["changed"]
+    assert "tax.py has other content" in resumed["text"]
 
 
-def test_work_is_resumed_from_a_file_alone_unless_it_is_stale_foreign_or_broken(home, run):
+def test_work_is_resumed_from_a_file_alone_unless_the_file_is_stale_foreign_or_broken(home, run):
     run("checkpoint", "--doing", "mend tax.py")
     file = session_folder(home / "kept", KEY) / "checkpoint.json"
-    kept = file.read_bytes()
-    (home / "old.json").write_bytes(kept)
+    stored = file.read_bytes()
+    (home / "old.json").write_bytes(stored)
     run("checkpoint", "--done", "mend")
     assert "it is stale: version 1" in run("resume", "--from", "old.json", code=3)
     elsewhere = ("--store", str(home / "none.db"))
     assert "begun: mend tax.py" in run(*elsewhere, "resume", "--from", "old.json")
     assert not (home / "none.db").exists()
     assert "it is of session" in run("resume", "--session", "agent:other:main", "--from", "old.json", code=3)
-    (home / "old.json").write_bytes(kept[: len(kept) // 2])
+    (home / "old.json").write_bytes(stored[: len(stored) // 2])
     assert "was not taken" in run(*elsewhere, "resume", "--from", "old.json", code=3)
     assert "cannot be read" in run("resume", "--from", "nothing.json", code=3)
     assert "mend tax.py" in (file.parent / "handoff.md").read_text()

@@ -1,4 +1,4 @@
-"""The command line as people and programs use it: in pipes, in a terminal, and with mistakes."""
+"""The command line in pipes, in a terminal, and with usage errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MESSAGES = [
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory) -> Path:
-    """A home with one session in its store, made once."""
+    """A home with one session in its store, created once."""
     home = tmp_path_factory.mktemp("home")
     (home / "chat.json").write_text(json.dumps(MESSAGES))
     environ = os.environ | {"HOME": str(home), "RECTO_MODEL": "gpt-4o"}
@@ -38,14 +38,14 @@ def filled(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def stored(here, filled) -> Path:
-    """A folder and a home of its own, with that session in its store."""
+    """A new home and working directory, with that session in its store."""
     shutil.copytree(filled, here, dirs_exist_ok=True)
     return here
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """A folder and a home of its own, with a file to import."""
+    """A new home and working directory, with a file to import."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RECTO_MODEL", "gpt-4o")
@@ -63,11 +63,11 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 def test_the_help_has_one_line_for_each_command():
     printed = run("--help").stdout
     for name, (_, line) in COMMANDS.items():
-        assert f"  {name.ljust(max(map(len, COMMANDS)))}  {line}\n" in printed  # not broken at the width of a pipe
+        assert f"  {name.ljust(max(map(len, COMMANDS)))}  {line}\n" in printed  # not wrapped to the width of a pipe
 
 
 def in_a_terminal(*arguments: str) -> bytes:
-    """What a terminal would receive."""
+    """Runs a command in a pseudo-terminal and returns the bytes that the terminal receives."""
     ours, theirs = pty.openpty()
     with subprocess.Popen([RECTO, *arguments], stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
@@ -86,7 +86,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_a_file_goes_in_is_listed_shown_verified_and_comes_out(here):
+def test_a_file_is_imported_listed_shown_verified_and_exported(here):
     assert "3 entries (3 new) into agent:me:main" in run("import", "chat.json", "--session", "agent:me:main").stdout
     assert "agent:me:main" in run("session", "ls").stdout
     assert "What is 6 x 7?" in run("session", "show", "agent:me:main").stdout
@@ -99,9 +99,9 @@ def test_a_file_goes_in_is_listed_shown_verified_and_comes_out(here):
     run("--store", "second.db", "verify")
 
 
-def test_a_context_without_a_model_says_what_its_window_is_taken_to_be_and_how_to_name_one(here, monkeypatch):
+def test_a_context_without_a_model_names_its_assumed_window_and_how_to_set_a_model(here, monkeypatch):
     monkeypatch.delenv("RECTO_MODEL")
-    run("import", "chat.json", "--session", "agent:default:main", "--model", "gpt-4o")
+    run("import", "chat.json", "--session", "agent:default:main")
     hint = "no model is named, so its window is taken to be 8,192 tokens; use --model, or set 'model'"
     for command in ("list", "detail"):
         assert " ".join(run("context", command).stderr.split()) == hint
@@ -109,7 +109,7 @@ def test_a_context_without_a_model_says_what_its_window_is_taken_to_be_and_how_t
         assert run("context", command, "--json").stderr == ""
 
 
-def test_programs_get_json(here):
+def test_json_output(here):
     [done] = map(json.loads, run("import", "chat.json", "--json").stdout.splitlines())
     assert (done["entries"], done["new"], done["problems"]) == (3, 3, [])
     [listed] = map(json.loads, run("session", "ls", "--json").stdout.splitlines())
@@ -131,6 +131,10 @@ def test_ranges_can_be_shown(stored):
     assert len(run("session", "show", "agent:me:main", "--last", "1", "--json").stdout.splitlines()) == 1
 
 
+def test_an_empty_page_of_sessions_is_not_called_an_empty_store(stored):
+    assert run("session", "ls", "--after", "z").stdout == "No session comes after 'z'.\n"
+
+
 @pytest.mark.parametrize("full", [[], ["--full"]])
 def test_text_from_a_transcript_cannot_act_on_a_terminal(stored, monkeypatch, full):
     monkeypatch.setenv("COLUMNS", "200")
@@ -145,18 +149,21 @@ def test_a_line_of_an_entry_stays_one_line_in_a_pipe(stored):
     assert len(shown.splitlines()) == 4
 
 
-def test_progress_is_shown_to_people_only(here):
+def test_progress_is_shown_only_in_a_terminal(here):
     assert run("import", "chat.json").stderr == ""
     assert "importing" in in_a_terminal("import", "chat.json").decode()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["sho"], 2, "there is no command 'sho'. Did you mean 'recto session show'?"),
         (["session", "show", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
         (["session", "show", "me:"], 2, "Did you mean 'agent:me:main'"),
         (["session", "show", "a\nb"], 3, "printable"),
+        (["session", "show", "--last", "0"], 2, "x>=1"),
+        (["session", "show", "--from", "3", "--to", "2"], 2, "--from is greater than --to"),
+        (["session", "ls", "--limit", "0"], 2, "x>=1"),
         (["import", "nothing.json"], 2, "does not exist"),
         (["import", "bad.jsonl"], 3, "line 2"),
         (["import", "picture.png"], 3, "picture.png"),
@@ -171,15 +178,15 @@ def test_progress_is_shown_to_people_only(here):
         (["verify", "--heads", "chat.json"], 3, "heads"),
     ],
 )
-def test_a_mistake_is_told_in_words_with_an_exit_code(stored, arguments, code, said):
+def test_a_usage_error_has_a_message_and_an_exit_code(stored, arguments, code, message):
     (stored / "bad.jsonl").write_text('{"role":"user","content":"a"}\n{"role":\n')
     (stored / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     (stored / "typo.yaml").write_text("stroe: x")
     done = run(*arguments, code=code)
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
 
 
-def test_unreadable_lines_are_reported_and_the_rest_is_kept(here):
+def test_unreadable_lines_are_reported_and_the_other_lines_are_imported(here):
     (here / "bad.jsonl").write_text('{"role":"user","content":"a"}\n{"role":\n{"role":"user","content":"b"}\n')
     done = run("import", "bad.jsonl", "--keep-going", "--session", "agent:me:main", code=1)
     assert "line 2" in done.stderr
@@ -187,7 +194,7 @@ def test_unreadable_lines_are_reported_and_the_rest_is_kept(here):
     assert run("session", "export", "agent:me:main", "--as", "original").stdout == (here / "bad.jsonl").read_text()
 
 
-def test_a_changed_file_is_found_and_a_kept_head_shows_a_rewrite(here):
+def test_a_changed_store_is_detected_and_a_stored_head_reveals_a_rewrite(here):
     run("import", "chat.json", "--session", "agent:me:main", "--json")
     run("verify", "--write-heads", "heads.json")
     run("verify", "--heads", "heads.json")
@@ -204,7 +211,7 @@ def test_a_changed_file_is_found_and_a_kept_head_shows_a_rewrite(here):
     assert "cut off" in run("verify", "--heads", "heads.json", code=1).stdout
 
 
-def test_an_older_copy_that_was_put_back_can_be_accepted(here):
+def test_a_restored_older_copy_can_be_accepted(here):
     run("--store", "a.db", "import", "chat.json", "--session", "agent:me:main")
     old = (here / "a.db").read_bytes()
     (here / "more.json").write_text('[{"role": "user", "content": "more"}]')
@@ -216,7 +223,7 @@ def test_an_older_copy_that_was_put_back_can_be_accepted(here):
     run("--store", "a.db", "import", "more.json", "--session", "agent:me:main")
 
 
-def test_a_reader_that_goes_away_is_no_error(stored):
+def test_a_reader_that_closes_the_pipe_causes_no_traceback(stored):
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {RECTO} export agent:me:main | true"],
         check=False,
@@ -227,10 +234,10 @@ def test_a_reader_that_goes_away_is_no_error(stored):
     assert "Traceback" not in done.stderr
 
 
-def test_the_demo_tells_its_story_and_leaves_nothing_behind(here):
-    told = run("demo", "--exchanges", "20").stdout
-    assert "the heads are the same" in told
-    assert "tampered.db: entry 1 is not what was stored" in told
+def test_the_demo_prints_its_results_and_leaves_no_files_behind(here):
+    output = run("demo", "--exchanges", "20").stdout
+    assert "the heads are the same" in output
+    assert "tampered.db: entry 1 is not what was stored" in output
     assert sorted(path.name for path in here.iterdir()) == ["chat.json"]
 
 
@@ -245,7 +252,7 @@ def test_the_demo_shows_three_moments_of_the_sample_week(here, monkeypatch):
     assert sorted(path.name for path in here.iterdir()) == ["chat.json"]
 
 
-def test_help_and_version_are_there(here):
+def test_help_and_version_are_printed(here):
     assert "Examples:" in run("--help").stdout
     assert run("--version").stdout.startswith("recto, version ")
 
@@ -271,7 +278,7 @@ def test_every_command_can_be_listed_without_optional_packages():
 @pytest.mark.parametrize(
     "command", [("session", "show", "--json", "--last", "1000"), ("session", "show", "--last", "1000")]
 )
-def test_a_closed_pipe_is_no_finding(tmp_path, command):
+def test_a_closed_pipe_ends_the_program_silently(tmp_path, command):
     messages = [{"role": "user", "content": f"number {number} " + "x" * 400} for number in range(400)]
     (tmp_path / "long.json").write_text(json.dumps(messages))
     called_at(tmp_path, "import", "long.json", "--session", "agent:default:main")
@@ -289,8 +296,23 @@ def test_a_closed_pipe_is_no_finding(tmp_path, command):
         assert (program.stderr.read(), program.wait()) == (b"", 0)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+@pytest.mark.parametrize("command", ["session show agent:me:main --json", "session ls", "--help"])
+def test_output_that_cannot_be_written_is_one_line_and_a_failure(stored, command):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([RECTO, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("recto: the output is not complete: No space left on device\n", 4)
+
+
+@pytest.mark.parametrize("command", ["session show agent:me:main --json", "session ls", "--help"])
+def test_a_program_without_any_output_ends_as_with_one(stored, command):
+    line = f"exec '{RECTO}' {command} >&-"
+    done = subprocess.run(["/bin/sh", "-c", line], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["session", "--help"], ["session", "ls", "--help"]])
-def test_help_into_a_pipe_that_is_closed_is_no_error(tmp_path, arguments):
+def test_help_into_a_closed_pipe_is_not_an_error(tmp_path, arguments):
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -307,7 +329,7 @@ def test_help_into_a_pipe_that_is_closed_is_no_error(tmp_path, arguments):
     assert (done.stderr, done.returncode) == (b"", 0)
 
 
-def test_an_unknown_model_is_one_line_without_a_place_in_the_code(tmp_path):
+def test_an_unknown_model_is_one_line_without_a_source_location(tmp_path):
     (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hello"}]')
     command = [RECTO, "import", "chat.json", "--model", "gtp-4o"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The commands that make a prompt smaller and show what was kept: in pipes, and with mistakes."""
+"""The compact, facts, note and checkpoint commands: in pipes, and with usage errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recto.testing import scripted_session
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """A home with one session of some length, made once; the tests do not mind each other's events."""
+    """A home with one longer session, created once; the tests do not depend on each other's events."""
     home = tmp_path_factory.mktemp("home")
     messages = list(scripted_session(exchanges=6))
     messages.insert(3, {"role": "user", "content": "Never change the public names in billing/invoice.py."})
@@ -36,18 +36,20 @@ def run(home: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_compaction_says_what_was_kept_and_can_be_undone(home):
+def test_a_compaction_reports_its_decision_and_can_be_undone(home):
     (made,) = run(home, "compact", "--json").splitlines()
     run(home, "restore", str(json.loads(made)["seq"]))
-    assert "Nothing to compact" in run(home, "compact")  # what was restored stays
+    refused = run(home, "compact")
+    assert "Nothing to compact" in refused
+    assert "restored messages stay" in refused
     assert "times shorter" in run(home, "context", "detail")
 
 
-def test_a_compaction_keeps_what_the_user_does_not_want_in_the_users_words(home):
+def test_a_compaction_quotes_the_constraints_of_the_user_verbatim(home):
     run(home, "import", "chat.json", "--session", "agent:me:other")
-    said = run(home, "compact", "the tests", "--session", "agent:me:other")
-    assert "compaction by extractive" in said
-    assert "Never change the public names in billing/invoice.py." in " ".join(said.split())
+    output = run(home, "compact", "the tests", "--session", "agent:me:other")
+    assert "compaction by extractive" in output
+    assert "Never change the public names in billing/invoice.py." in " ".join(output.split())
     assert "A summary of" in run(home, "context", "list", "--session", "agent:me:other")
 
 
@@ -57,7 +59,7 @@ def test_facts_are_listed_with_their_entries(home):
     assert "constraint" in run(home, "facts", "--all")
 
 
-def test_notes_are_kept_and_shown(home):
+def test_notes_are_stored_and_shown(home):
     assert "kept as entry" in run(home, "note", "add", "bugs", "The queue may be empty.", "--critical")
     assert "critical: The queue may be empty." in run(home, "note", "list")
     assert json.loads(run(home, "note", "list", "--json").splitlines()[-1])["kind"] == "bugs"
@@ -65,11 +67,11 @@ def test_notes_are_kept_and_shown(home):
     run(home, "note", "add", "misc", " ", code=3)
 
 
-def test_a_checkpoint_is_shown_for_people_and_for_programs(home):
+def test_a_checkpoint_is_shown_as_text_and_as_json(home):
     assert "Never change the public names" in " ".join(run(home, "checkpoint").split())
     assert json.loads(run(home, "checkpoint", "--json"))["version"] > 1
 
 
-def test_what_is_not_a_decision_cannot_be_undone(home):
+def test_only_a_decision_can_be_restored(home):
     assert "is not a decision" in run(home, "restore", "1", code=3)
     run(home, "compact", "--session", "agent:me:mian", code=2)

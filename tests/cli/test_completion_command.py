@@ -1,4 +1,4 @@
-"""What a shell offers after Tab."""
+"""Shell completion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def home(tmp_path, monkeypatch) -> Path:
 def offered(*words: str) -> list[str]:
     *before, begun = words
     found = BashComplete(recto, {}, "recto", "_RECTO_COMPLETE").get_completions(before, begun)
-    return [one.value for one in found]
+    return [completion.value for completion in found]
 
 
 def test_commands_sessions_models_and_settings_are_offered(home):
@@ -39,18 +39,18 @@ def test_commands_sessions_models_and_settings_are_offered(home):
     assert offered("completion", "") == ["bash", "zsh", "fish"]
 
 
-def test_what_goes_wrong_offers_nothing_and_says_nothing(home):
+def test_an_error_during_completion_offers_and_prints_nothing(home):
     assert offered("--store", "nowhere.db", "session", "show", "a") == []
     own_file(home).write_text("nonsense: 1\n")
     assert offered("session", "show", "agent:") == []
     assert "_recto_completion" in called_at(home, "completion", "zsh")
 
 
-def test_bash_completes_a_session_whose_name_holds_colons(home):
+def test_bash_completes_a_session_name_with_colons(home):
     words = "COMP_WORDS=(recto session show agent:m); COMP_CWORD=3"
     bash = f'eval "$(recto completion bash)"; {words}; _recto_completion recto'
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    told = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", f'{bash}; echo "${{COMPREPLY[*]}}"; [[ $COMP_WORDBREAKS != *:* ]]'],
         env={**os.environ, "PATH": path, "HOME": str(home)},
         capture_output=True,
@@ -58,5 +58,5 @@ def test_bash_completes_a_session_whose_name_holds_colons(home):
         check=True,
         timeout=200,
     )
-    assert told.stdout == "agent:me:main\n"
-    assert told.stderr == ""
+    assert completed.stdout == "agent:me:main\n"
+    assert completed.stderr == ""

@@ -1,4 +1,4 @@
-"""The settings that hold, where they come from, and nothing of what is secret in them."""
+"""`recto config`: the effective settings with their origin, and no secrets."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_each_value_says_where_it_comes_from(home):
+def test_each_value_has_its_origin(home):
     lines = called_at(home, "--store", "other.db", "config", "--json").splitlines()
-    found = {one["key"]: one for one in map(json.loads, lines)}
+    found = {row["key"]: row for row in map(json.loads, lines)}
     assert (found["store"]["value"], found["store"]["origin"]) == ("other.db", "argument")
     assert (found["window.mode"]["value"], found["window.mode"]["origin"]) == ("zones", "file")
     assert found["window.mode"]["where"].endswith("recto.yaml")
@@ -48,10 +48,10 @@ def test_each_value_says_where_it_comes_from(home):
     assert found["window.policy"]["origin"] == "default"
 
 
-def test_nothing_secret_is_shown_in_any_form(home, monkeypatch):
+def test_no_secret_is_shown_in_any_form(home, monkeypatch):
     for more in ((), ("--json",), ("gateway",), ("gateway.upstreams",), ("recall.embedder.key",), ("health",)):
         shown = called_at(home, "config", *more)
-        assert not [one for one in SECRETS if one in shown]
+        assert not [secret for secret in SECRETS if secret in shown]
     assert called_at(home, "config", "recall.embedder.key") == "(set)\n"
     assert called_at(home, "config", "compress.model.key") == "(unset)\n"
     assert called_at(home, "config", "health.webhook.url") == "https://hooks.example.com/…\n"
@@ -63,7 +63,7 @@ def test_nothing_secret_is_shown_in_any_form(home, monkeypatch):
     assert "rk-of-the-store" not in called_at(home, "config")
 
 
-def test_what_is_shown_is_a_file_of_settings(tmp_path):
+def test_the_output_is_a_valid_settings_file(tmp_path):
     own_file(tmp_path).write_text("window: {mode: zones, keep_tools: [run]}\nmodels: {mine: {window: 9000}}\n")
     tree = yaml.safe_load(called_at(tmp_path, "config"))
     for group in ("recall.embedder", "compress.model", "health.webhook"):
@@ -75,13 +75,13 @@ def test_what_is_shown_is_a_file_of_settings(tmp_path):
     assert load(environ={}, arguments=tree) == load(path=own_file(tmp_path))
 
 
-def test_one_setting_is_a_bare_value_and_a_group_is_a_tree(home):
+def test_a_single_setting_is_a_bare_value_and_a_group_is_a_tree(home):
     assert called_at(home, "config", "window.mode") == "zones\n"
     assert called_at(home, "config", "window.trim.keep_newest") == "1\n"
     assert yaml.safe_load(called_at(home, "config", "window.trim"))["window"]["trim"]["keep_newest"] == 1
     assert "Did you mean 'window.mode'" in called_at(home, "config", "window.mod", code=2)
 
 
-def test_the_file_that_is_read_is_named(home, tmp_path_factory):
+def test_config_path_prints_the_settings_file(home, tmp_path_factory):
     assert called_at(home, "config", "--path") == f"{own_file(home)}\n"
     assert "recto.yaml" in called_at(tmp_path_factory.mktemp("empty"), "config", "--path", code=1)

@@ -1,4 +1,4 @@
-"""`recto import --discover`: the sessions that agents have stored on this machine, found, shown, and imported."""
+"""`recto import --discover` and `recto watch`: finds and imports the sessions of coding agents on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ID = "0b2f5f7e-7f0b-4f4e-9f57-5f0f3c1f9a11"
 REQUEST_PART = json.dumps(
     {"type": "api-request-blob", "sessionId": ID, "hash": "a1", "message": {"role": "user", "content": "reminder"}}
 )
-"""A line that Claude Code writes beside the messages; it looks like one."""
+"""A line that Claude Code writes between messages; it looks like a message."""
 
 
 def claude_line(number: int, role: str, content: object) -> str:
@@ -55,7 +55,7 @@ def home(tmp_path) -> Path:
     return tmp_path
 
 
-def test_files_are_found_by_their_place_and_by_the_variables_of_the_agents(home, tmp_path):
+def test_session_files_are_found_by_path_and_by_the_agents_environment_variables(home, tmp_path):
     (found,) = find_agent_files(home, {})
     assert (found.agent, len(found.files)) == ("Claude Code", 1)
     elsewhere = tmp_path / "elsewhere"
@@ -70,23 +70,23 @@ def test_nothing_is_imported_before_the_user_agrees(home):
     assert not (home / ".recto" / "transcript.db").exists()
 
 
-def test_what_was_found_is_imported_once(home):
+def test_discovered_sessions_are_imported_once(home):
     assert "1 files, 3 entries, 3 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
     assert "1 files, 1 unchanged, 0 entries, 0 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
     assert "Ottilie" in called_at(home, "recall", "what is the crane called", "--scope", "tenant")
 
 
-def test_a_file_that_cannot_be_read_is_named_and_the_others_are_imported(home):
+def test_an_unreadable_file_is_named_and_the_others_are_imported(home):
     broken = home / ".claude" / "projects" / "-srv" / "broken.jsonl"
     broken.write_text('{"type": "user", "message"\n')
-    said = called_at(home, "import", "--discover", "--yes", code=1)
-    assert "2 files, 3 entries, 3 new; 1 with problems" in said
-    assert "not imported" in said
-    assert "broken.jsonl" in said
+    output = called_at(home, "import", "--discover", "--yes", code=1)
+    assert "2 files, 3 entries, 3 new; 1 with problems" in output
+    assert "not imported" in output
+    assert "broken.jsonl" in output
 
 
 SYSTEMS = {"Linux": ".config", "macOS": "Library/Application Support", "Windows": "AppData/Roaming"}
-"""Where the systems keep the data of applications, below the home folder."""
+"""The folder of application data below the home folder, by operating system."""
 APPLICATIONS = {
     "Cline": "Code/User/globalStorage/saoudrizwan.claude-dev/tasks/1/api_conversation_history.json",
     "Cline in VSCodium": "VSCodium/User/globalStorage/saoudrizwan.claude-dev/tasks/1/api_conversation_history.json",
@@ -98,7 +98,7 @@ APPLICATIONS = {
 
 @pytest.mark.parametrize("folder", SYSTEMS.values(), ids=SYSTEMS)
 @pytest.mark.parametrize("application", APPLICATIONS)
-def test_data_of_applications_is_found_on_every_system(application, folder, tmp_path):
+def test_application_data_is_found_on_every_operating_system(application, folder, tmp_path):
     file = tmp_path / folder / APPLICATIONS[application]
     file.parent.mkdir(parents=True)
     file.write_text("[]")
@@ -106,7 +106,7 @@ def test_data_of_applications_is_found_on_every_system(application, folder, tmp_
     assert (found.agent, found.files) == (application.partition(" in ")[0], (file,))
 
 
-def test_folders_of_applications_that_the_system_names_are_searched(tmp_path):
+def test_application_folders_named_by_environment_variables_are_searched(tmp_path):
     for variable in ("APPDATA", "XDG_CONFIG_HOME"):
         file = tmp_path / variable / APPLICATIONS["Cursor"]
         file.parent.mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_folders_of_applications_that_the_system_names_are_searched(tmp_path):
 
 
 def cursor_databases(home: Path) -> Path:
-    """Databases as public descriptions of Cursor have them: one for all workspaces, and one of a workspace."""
+    """Creates the databases that public descriptions of Cursor name: a global one, and one of a workspace."""
     user = home / ".config" / "Cursor" / "User"
     workspace = user / "workspaceStorage" / "a1"
     for folder in (user / "globalStorage", workspace):
@@ -156,30 +156,30 @@ def cursor_databases(home: Path) -> Path:
 
 def test_sessions_of_cursor_are_imported_with_their_projects(home):
     cursor_databases(home)
-    said = called_at(home, "import", "--discover", "--yes")
-    assert "Cursor: 2 session files" in said
-    assert "0 with problems" in said
-    assert said_in(home, "c1") == ["The tug is called Alma.", "Noted."]
-    assert said_in(home, "t1") == ["The buoy.", "It is red."]
+    output = called_at(home, "import", "--discover", "--yes")
+    assert "Cursor: 2 session files" in output
+    assert "0 with problems" in output
+    assert messages_in(home, "c1") == ["The tug is called Alma.", "Noted."]
+    assert messages_in(home, "t1") == ["The buoy.", "It is red."]
     for question, project in (("tug", "/srv/dock"), ("pier", "/srv/old dock"), ("buoy", "/srv/old dock")):
-        said = called_at(home, "recall", f"what about the {question}", "--agent", "cursor").replace("\n", "")
-        assert f"cursor in {project}" in said
+        output = called_at(home, "recall", f"what about the {question}", "--agent", "cursor").replace("\n", "")
+        assert f"cursor in {project}" in output
     assert "0 entries, 0 new" in called_at(home, "import", "--discover", "--yes")
 
 
-def test_a_session_of_cursor_that_is_understood_in_part_is_reported_and_the_others_are_imported(home):
+def test_a_partly_readable_cursor_session_is_reported_and_the_others_are_imported(home):
     path = cursor_databases(home)
     with closing(apsw.Connection(str(path))) as database:
         for key, value in (("bubbleId:c1:b2", '{"type": 9, "text": "?"}'), ("composerData:c9", "{")):
             database.execute("insert or replace into cursorDiskKV values (?, ?)", (key, value))
     assert "2 with problems" in called_at(home, "import", "--discover", "--yes", code=1)
-    assert (said_in(home, "c1"), said_in(home, "c2")) == ([], ["The pier."])
+    assert (messages_in(home, "c1"), messages_in(home, "c2")) == ([], ["The pier."])
     called_at(home, "import", "--discover", "--yes", "--keep-going", code=1)
-    assert said_in(home, "c1") == ["The tug is called Alma."]
+    assert messages_in(home, "c1") == ["The tug is called Alma."]
 
 
 def opencode_database(home: Path, *, completed: int | None = 5) -> Path:
-    """A database as opencode writes it, with the tables and columns that are read."""
+    """Creates a database as opencode writes it, with the tables and columns that Recto reads."""
     path = home / ".local" / "share" / "opencode" / "opencode.db"
     path.parent.mkdir(parents=True)
     now = time.time_ns() // 1_000_000
@@ -197,7 +197,7 @@ def opencode_database(home: Path, *, completed: int | None = 5) -> Path:
     return path
 
 
-def test_sessions_of_a_database_are_imported_and_an_answer_once_it_is_complete(home):
+def test_database_sessions_are_imported_and_an_answer_once_it_is_complete(home):
     path = opencode_database(home, completed=None)
     assert "2 files, 5 entries, 5 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
     with closing(apsw.Connection(str(path))) as database:
@@ -207,7 +207,7 @@ def test_sessions_of_a_database_are_imported_and_an_answer_once_it_is_complete(h
     assert "2 files, 1 unchanged, 3 entries, 1 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
 
 
-def test_a_database_can_be_named_and_one_of_another_program_is_refused(home):
+def test_a_database_can_be_imported_by_path_and_an_unknown_database_is_rejected(home):
     path = opencode_database(home)
     assert "opencode.db: 3 entries, 3 new" in called_at(home, "import", str(path))
     other = home / "other.db"
@@ -219,7 +219,7 @@ def test_a_database_can_be_named_and_one_of_another_program_is_refused(home):
 
 
 def goose_database(home: Path, *, usage: bool = True) -> Path:
-    """A database as goose writes it, with the tables and columns that are read."""
+    """Creates a database as goose writes it, with the tables and columns that Recto reads."""
     path = home / ".local" / "share" / "goose" / "sessions" / "sessions.db"
     path.parent.mkdir(parents=True)
     now = time.time_ns() // 1_000_000_000
@@ -241,9 +241,9 @@ def goose_database(home: Path, *, usage: bool = True) -> Path:
 def test_sessions_of_goose_are_imported_with_their_project_and_compaction_stores_nothing_twice(home):
     path = goose_database(home)
     assert "2 files, 6 entries, 6 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
-    said = called_at(home, "recall", "what is the tug called", "--agent", "goose")
-    assert "goose in /srv/dock" in said
-    assert "20261117_1-" in said, "goose counts its sessions from 1 every day, on every machine"
+    output = called_at(home, "recall", "what is the tug called", "--agent", "goose")
+    assert "goose in /srv/dock" in output
+    assert "20261117_1-" in output, "goose restarts its session numbers at 1 every day, on every machine"
     with closing(apsw.Connection(str(path))) as database:
         database.execute(
             "update messages set metadata_json = replace(metadata_json, '\"agentVisible\": true', '\"x\": 1')"
@@ -254,8 +254,8 @@ def test_sessions_of_goose_are_imported_with_their_project_and_compaction_stores
 def test_a_session_of_goose_that_went_through_the_gateway_is_not_stored_again(home):
     path = goose_database(home)
     spoken = [f"The tug is called Alma, says the {role}." for role in ("user", "assistant")]
-    asked = f"{spoken[0]}\n<turn-context>\n<current-time>2026-11-01</current-time>\n</turn-context>"
-    gateway_session(home, "x", {"role": "user", "content": asked}, {"role": "assistant", "content": spoken[1]}, at=0.5)
+    prompt = f"{spoken[0]}\n<turn-context>\n<current-time>2026-11-01</current-time>\n</turn-context>"
+    gateway_session(home, "x", {"role": "user", "content": prompt}, {"role": "assistant", "content": spoken[1]}, at=0.5)
     with closing(apsw.Connection(str(path))) as database:  # goose names times in whole seconds
         database.execute("update messages set created_timestamp = ?", (microseconds("2026-11-01T10:00:00Z") // 10**6,))
     assert "6 entries, 3 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
@@ -273,7 +273,7 @@ def test_a_row_of_goose_that_cannot_be_read_is_reported(home):
     assert "1 with problems" in called_at(home, "import", "--discover", "--yes", code=1)
 
 
-def test_the_first_screen_offers_it(home):
+def test_the_first_screen_offers_the_import(home):
     assert "import 1 sessions of Claude Code on this machine" in called_at(home)
 
 
@@ -282,14 +282,14 @@ def grown(home: Path, *lines: str) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def test_of_a_file_that_has_grown_only_what_is_new_is_imported(home):
+def test_only_the_new_lines_of_a_grown_file_are_imported(home):
     called_at(home, "import", "--discover", "--yes")
     grown(home, claude_line(2, "user", "And the tug is called Alma."))
     assert "1 files, 4 entries, 1 new" in called_at(home, "import", "--discover", "--yes")
 
 
 def gateway_session(home: Path, name: str, *messages: dict[str, object], at: float = 0) -> None:
-    """A session as the gateway stores it, at the time of the file or so many seconds later."""
+    """Stores a session as the gateway does, at the time of the session file or `at` seconds later."""
     (home / ".recto").mkdir(mode=0o700, exist_ok=True)
     drafts = [
         Draft(
@@ -307,7 +307,7 @@ def gateway_session(home: Path, name: str, *messages: dict[str, object], at: flo
         store.append(f"agent:default:{name}", drafts)
 
 
-def said_in(home: Path, session: str) -> list[str]:
+def messages_in(home: Path, session: str) -> list[str]:
     with closing(SqliteStore(home / ".recto" / "transcript.db", create=False)) as store:
         return [entry_text(entry) for entry in store.read(session) if entry.kind == "message"]
 
@@ -318,16 +318,16 @@ NOTED = {"role": "assistant", "content": [{"type": "text", "text": "Noted."}]}
 def test_messages_that_went_through_the_gateway_are_not_stored_again(home):
     reminder = {"type": "text", "text": "<system-reminder>Be brief.</system-reminder>"}
     gateway_session(home, ID, {"role": "user", "content": [reminder, {"type": "text", "text": CRANE}]}, NOTED)
-    said = called_at(home, "import", "--discover", "--yes")
-    assert "3 entries, 0 new, 2 messages recorded by the gateway before" in said
-    assert said_in(home, ID) == []
+    output = called_at(home, "import", "--discover", "--yes")
+    assert "3 entries, 0 new, 2 messages recorded by the gateway before" in output
+    assert messages_in(home, ID) == []
     grown(home, claude_line(2, "user", "And the tug is called Alma."))
-    said = called_at(home, "import", "--discover", "--yes")
-    assert "4 entries, 1 new, 2 messages recorded by the gateway before" in said
-    assert said_in(home, ID) == ["And the tug is called Alma."]
+    output = called_at(home, "import", "--discover", "--yes")
+    assert "4 entries, 1 new, 2 messages recorded by the gateway before" in output
+    assert messages_in(home, ID) == ["And the tug is called Alma."]
 
 
-def test_a_session_whose_agent_sends_no_id_is_known_by_its_time_and_its_messages(home):
+def test_a_session_without_an_id_is_matched_by_its_time_and_its_messages(home):
     gateway_session(home, "made-by-the-gateway", {"role": "user", "content": CRANE}, NOTED)
     assert "0 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
 
@@ -337,7 +337,7 @@ def test_another_session_of_the_same_time_is_imported(home):
     assert "3 entries, 3 new; 0" in called_at(home, "import", "--discover", "--yes")
 
 
-def test_watching_imports_what_changed_and_nothing_twice(home):
+def test_watch_imports_changed_files_once(home):
     assert "2026" in called_at(home, "watch", "--once", "--yes")
     watch = AgentFileWatch(home, {})
     ((agent, files),) = watch.changed()
@@ -345,24 +345,24 @@ def test_watching_imports_what_changed_and_nothing_twice(home):
     assert watch.changed() == []
     grown(home, claude_line(2, "user", "And the tug is called Alma."))
     assert [name for name, _ in watch.changed()] == ["Claude Code"]
-    said = called_at(home, "watch", "--once", "--yes")
-    assert f"Claude Code: 1 new entries in {ID}" in said
+    output = called_at(home, "watch", "--once", "--yes")
+    assert f"Claude Code: 1 new entries in {ID}" in output
     assert "new entries" not in called_at(home, "watch", "--once", "--yes")
 
 
-def test_where_there_are_no_sessions_a_look_asks_nothing_and_watching_asks_about_those_that_come(tmp_path):
+def test_watch_once_without_sessions_does_not_prompt_and_watch_prompts_for_future_sessions(tmp_path):
     assert "No sessions of coding agents were found" in called_at(tmp_path, "watch", "--once")
     shown = called_at(tmp_path, "watch", typed="n\n", code=130)
     assert "Import the sessions that come into" in shown
 
 
-def test_watching_is_never_begun_silently(home):
+def test_watch_never_starts_without_consent(home):
     called_at(home, "watch", "--once", typed="n\n", code=130)
     assert not (home / ".recto" / "transcript.db").exists()
 
 
 def codex_session(home: Path, *, project: str = "/srv/harbour") -> None:
-    """A session of Codex in a project."""
+    """Writes a Codex session file of a project."""
     folder = home / ".codex" / "sessions" / "2026" / "11" / "01"
     folder.mkdir(parents=True)
     text = {"type": "input_text", "text": "The tug is called Alma."}
@@ -384,18 +384,18 @@ def test_recall_is_limited_to_an_agent_or_a_project_and_names_the_source(home):
     assert "01a1-codex codex" in called_at(home, "session", "ls")
     assert '"agent": "codex"' in called_at(home, "session", "ls", "--json")
     assert "Ottilie" not in called_at(home, "recall", "the crane is called Ottilie", "--agent", "codex")
-    said = called_at(home, "recall", "what is called", "--project", "/srv")
-    assert "claude-code in /srv" in said
-    assert "codex in /srv/harbour" in said, "a folder below belongs to the project"
-    said = called_at(home, "recall", "what is called", "--project", "/srv/harbour")
-    assert "Alma" in said
-    assert "Ottilie" not in said
+    output = called_at(home, "recall", "what is called", "--project", "/srv")
+    assert "claude-code in /srv" in output
+    assert "codex in /srv/harbour" in output, "a subfolder belongs to the project"
+    output = called_at(home, "recall", "what is called", "--project", "/srv/harbour")
+    assert "Alma" in output
+    assert "Ottilie" not in output
     assert "no session of /elsewhere is known" in called_at(
         home, "recall", "x", "--project", "/elsewhere", code=EXIT_INPUT
     )
 
 
-def test_a_folder_whose_name_only_begins_alike_is_another_project(home):
+def test_a_folder_that_only_shares_a_name_prefix_is_another_project(home):
     codex_session(home, project="/srv-old")
     called_at(home, "import", "--discover", "--yes")
     assert "Alma" not in called_at(home, "recall", "what is called", "--project", "/srv")
@@ -404,41 +404,41 @@ def test_a_folder_whose_name_only_begins_alike_is_another_project(home):
 def test_the_source_of_a_session_that_went_through_the_gateway_is_learned_from_the_file(home):
     gateway_session(home, ID, {"role": "user", "content": CRANE}, NOTED)
     called_at(home, "import", "--discover", "--yes")
-    said = called_at(home, "recall", "what is the crane called", "--agent", "claude")
-    assert f"agent:default:{ID}" in said
-    assert "claude-code in /srv" in said
+    output = called_at(home, "recall", "what is the crane called", "--agent", "claude")
+    assert f"agent:default:{ID}" in output
+    assert "claude-code in /srv" in output
 
 
-def test_a_task_of_cline_is_a_session_of_its_own(home):
+def test_a_task_of_cline_is_a_separate_session(home):
     for number in (1, 2):
         task = home / ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks" / str(number)
         task.mkdir(parents=True)
-        said = [{"role": "user", "content": [{"type": "text", "text": f"The dock number {number} is closed."}]}]
-        (task / "api_conversation_history.json").write_text(json.dumps(said))
+        messages = [{"role": "user", "content": [{"type": "text", "text": f"The dock number {number} is closed."}]}]
+        (task / "api_conversation_history.json").write_text(json.dumps(messages))
     assert "3 files, 5 entries, 5 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
-    assert said_in(home, "cline-2") == ["The dock number 2 is closed."]
+    assert messages_in(home, "cline-2") == ["The dock number 2 is closed."]
     assert "cline-1" in called_at(home, "recall", "which dock is closed", "--agent", "cline")
 
 
-def test_histories_of_aider_are_found_here_and_where_other_agents_worked(home):
+def test_aider_histories_are_found_in_the_current_folder_and_in_projects_of_other_agents(home):
     project = home / "harbour"
     for number, folder in enumerate((home, project)):
         folder.mkdir(exist_ok=True)
-        said = f"#### The dock number {number} is closed.  \n"
-        chat = f"\n# aider chat started at 2026-11-17 21:46:3{number}\n\n> Aider v0.86.2  \n\n{said}"
+        line = f"#### The dock number {number} is closed.  \n"
+        chat = f"\n# aider chat started at 2026-11-17 21:46:3{number}\n\n> Aider v0.86.2  \n\n{line}"
         (folder / ".aider.chat.history.md").write_text(chat)
-    said = called_at(home, "import", "--discover", "--yes")
-    assert "aider: 1 session file" in said
+    output = called_at(home, "import", "--discover", "--yes")
+    assert "aider: 1 session file" in output
     codex_session(home, project=str(project))
-    said = called_at(home, "import", "--discover", "--yes")
-    assert "aider: 2 session files" in said
-    assert "4 files, 2 unchanged" in said
-    said = called_at(home, "recall", "which dock is closed", "--project", str(project))
-    assert f"aider in {project}" in said.replace("\n", "")
-    assert "number 0" not in said
+    output = called_at(home, "import", "--discover", "--yes")
+    assert "aider: 2 session files" in output
+    assert "4 files, 2 unchanged" in output
+    output = called_at(home, "recall", "which dock is closed", "--project", str(project))
+    assert f"aider in {project}" in output.replace("\n", "")
+    assert "number 0" not in output
     called_at(home, "--store", "other.db", "import", str(project / ".aider.chat.history.md"))
-    said = called_at(home, "--store", "other.db", "recall", "which dock is closed", "--project", str(project))
-    assert "number 1" in said
+    output = called_at(home, "--store", "other.db", "recall", "which dock is closed", "--project", str(project))
+    assert "number 1" in output
 
 
 def test_a_chat_of_aider_that_went_through_the_gateway_is_not_stored_again(home, monkeypatch):
@@ -452,22 +452,22 @@ def test_a_chat_of_aider_that_went_through_the_gateway_is_not_stored_again(home,
     (home / ".aider.chat.history.md").write_text("".join(chats))
     (home / ".claude" / "projects" / "-srv" / f"{ID}.jsonl").unlink()
     assert "8 entries, 4 new, 2 messages recorded" in called_at(home, "import", "--discover", "--yes")
-    assert said_in(home, "aider-2026-11-01-09-59-58") == []
-    assert said_in(home, "aider-2026-11-01-11-59-58") == [CRANE, "Noted."]
+    assert messages_in(home, "aider-2026-11-01-09-59-58") == []
+    assert messages_in(home, "aider-2026-11-01-11-59-58") == [CRANE, "Noted."]
 
 
-def test_only_the_sessions_of_a_project_are_imported_where_one_is_named(home):
+def test_with_a_project_only_its_sessions_are_imported(home):
     codex_session(home)
-    said = called_at(home, "import", "--discover", "--yes", "--project", "/srv/harbour")
-    assert "2 files, 1 of other projects, 2 entries, 2 new" in said
-    assert said_in(home, ID) == []
+    output = called_at(home, "import", "--discover", "--yes", "--project", "/srv/harbour")
+    assert "2 files, 1 of other projects, 2 entries, 2 new" in output
+    assert messages_in(home, ID) == []
 
 
 def test_secrets_are_masked_before_anything_is_stored(home):
     key = "sk-ant-" + "a1B2" * 8
     grown(home, claude_line(2, "user", f"Use the key {key} for it."))
     called_at(home, "import", "--discover", "--yes", "--mask-secrets")
-    assert said_in(home, ID)[-1] == "Use the key [secret left out: anthropic] for it."
+    assert messages_in(home, ID)[-1] == "Use the key [secret left out: anthropic] for it."
     with closing(SqliteStore(home / ".recto" / "transcript.db", create=False)) as store:
         assert not any(key.encode() in entry.content + entry.meta for entry in store.read(ID)), "nor in the layout"
 
@@ -478,13 +478,13 @@ def test_a_private_key_on_several_lines_is_masked(home):
     (home / ".aider.chat.history.md").write_text(chat + "".join(f"#### {line}  \n" for line in lines))
     called_at(home, "import", "--discover", "--yes", "--mask-secrets")
     with closing(SqliteStore(home / ".recto" / "transcript.db", create=False)) as store:
-        kept = [entry.content + entry.meta for one in store.sessions() for entry in store.read(one.session)]
-    assert any(b"Here is the key" in content for content in kept)
-    assert not any(lines[1].encode() in content for content in kept)
+        contents = [entry.content + entry.meta for row in store.sessions() for entry in store.read(row.session)]
+    assert any(b"Here is the key" in content for content in contents)
+    assert not any(lines[1].encode() in content for content in contents)
 
 
-def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked(home):
-    from tests.postgres import database  # it skips where there is no server
+def test_a_shared_store_takes_only_named_projects_and_secrets_are_masked(home):
+    from tests.postgres import database  # skips the test where no server is available
 
     codex_session(home)
     key = "sk-ant-" + "a1B2" * 8
@@ -492,9 +492,9 @@ def test_into_a_shared_store_only_named_projects_go_and_secrets_are_masked(home)
     with database() as url:
         shared = ("--store", url)
         assert "with --project FOLDER" in called_at(home, *shared, "import", "--discover", "--yes", code=2)
-        said = called_at(home, *shared, "import", "--discover", "--yes", "--project", "/srv")
-        assert "2 files, 6 entries, 6 new" in said
-        said = called_at(home, *shared, "recall", "which key is for it", "--project", "/srv")
-        assert "[secret left out: anthropic]" in said
-        assert key not in said
-        assert "claude-code in /srv" in said
+        output = called_at(home, *shared, "import", "--discover", "--yes", "--project", "/srv")
+        assert "2 files, 6 entries, 6 new" in output
+        output = called_at(home, *shared, "recall", "which key is for it", "--project", "/srv")
+        assert "[secret left out: anthropic]" in output
+        assert key not in output
+        assert "claude-code in /srv" in output

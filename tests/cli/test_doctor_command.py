@@ -1,4 +1,4 @@
-"""The doctor's command: settings, models, rights, clock and addresses, each wrong on purpose, each a finding."""
+"""`recto doctor`: broken settings, models, file modes, clock and addresses are each reported as a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import recto
 from recto.stores.sqlite.lock import SideLock
 from recto.transcript.entries import Draft
 
-WELL = {"model": "gpt-4o", "limits": {"lock_seconds": 0.1}, "recall": {"embedder": {"use": "none"}}, "store": "a.db"}
+VALID = {"model": "gpt-4o", "limits": {"lock_seconds": 0.1}, "recall": {"embedder": {"use": "none"}}, "store": "a.db"}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def doctor(home: Path, settings: str = "", *arguments: str, code: int = 1, **env
         patched.delenv("RECTO_RECALL__EMBEDDER__USE", raising=False)
         for name, value in environ.items():
             patched.setenv(name, value)
-        own_file(home).write_text(yaml.safe_dump({**WELL, **(yaml.safe_load(settings) or {})}))
+        own_file(home).write_text(yaml.safe_dump({**VALID, **(yaml.safe_load(settings) or {})}))
         own_file(home).chmod(0o600)
         done = called("doctor", "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
@@ -43,19 +43,19 @@ def doctor(home: Path, settings: str = "", *arguments: str, code: int = 1, **env
 
 
 def problems(found: list[dict]) -> list[dict]:
-    assert all(one["cure"] for one in found if one["grade"] == "problem"), "every problem has a cure"
-    return [one for one in found if one["grade"] == "problem"]
+    assert all(finding["cure"] for finding in found if finding["grade"] == "problem"), "every problem has a cure"
+    return [finding for finding in found if finding["grade"] == "problem"]
 
 
-def test_where_all_is_well_every_thing_was_looked_at_and_nothing_is_a_problem(home):
+def test_a_healthy_installation_passes_every_check(home):
     found = doctor(home, code=0)
     assert problems(found) == []
     assert {"settings", "models", "disk", "rights", "clock", "store", "index", "embedder"} <= {
-        one["about"] for one in found
+        finding["about"] for finding in found
     }
 
 
-WRONG = {
+INVALID = {
     "model: nobody-knows-it": "is not known",
     "window: {reserve: 127900}": "answers with at most",
     "models: {gpt-4o: {window: 2000, max_input: 2000}}": "left",
@@ -70,31 +70,31 @@ WRONG = {
 }
 
 
-def test_what_a_settings_file_needs_to_be_remarked_on_is_a_note(home):
+def test_a_remark_on_a_setting_is_a_note(home):
     found = doctor(home, "min_history_turns: 3", "--offline", code=0)
     notes = [finding["says"] for finding in found if finding["grade"] == "note"]
     assert any("min_history_turns: a turn counts as two messages" in note for note in notes)
 
 
-@pytest.mark.parametrize("settings", WRONG)
-def test_settings_that_cannot_work_are_found(home, settings):
+@pytest.mark.parametrize("settings", INVALID)
+def test_settings_that_cannot_work_are_reported(home, settings):
     found = problems(doctor(home, settings, "--offline"))
-    assert any(WRONG[settings] in one["says"] for one in found), found
+    assert any(INVALID[settings] in finding["says"] for finding in found), found
 
 
-def test_settings_that_cannot_be_read_are_a_finding_too(home):
+def test_unreadable_settings_are_a_finding(home):
     (found,) = doctor(home, "windw: {}\n", code=2)
     assert "Did you mean 'window'?" in found["says"]
 
 
-def test_a_key_in_a_file_that_others_can_read_is_found(home):
+def test_a_key_in_a_world_readable_file_is_reported(home):
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
     try:
         (folder / "s.yaml").write_text("recall: {embedder: {use: none, key: hunter2}}\nstore: a.db\nmodel: gpt-4o\n")
         (folder / "s.yaml").chmod(0o644)
         found = problems(doctor(home, RECTO_CONFIG=str(folder / "s.yaml")))
-        assert ["recall.embedder.key" in one["says"] for one in found] == [True]
+        assert ["recall.embedder.key" in finding["says"] for finding in found] == [True]
         assert "chmod 600" in found[0]["cure"]
         assert "RECTO_RECALL__EMBEDDER__KEY" in found[0]["cure"]
         assert "hunter2" not in json.dumps(found)
@@ -107,30 +107,30 @@ def test_a_key_in_a_file_that_others_can_read_is_found(home):
         shutil.rmtree(folder)
 
 
-def test_weights_that_are_asked_for_and_not_here_are_found(home):
+def test_missing_weights_are_reported(home):
     settings = "compress: {model: {use: embedded}}\n"
     found = problems(doctor(home, settings, XDG_CACHE_HOME=str(home / "empty")))
-    assert any(one["cure"].startswith("recto models get ") for one in found)
+    assert any(finding["cure"].startswith("recto models get ") for finding in found)
 
 
-def test_a_store_that_another_program_holds_is_found(home):
+def test_a_store_locked_by_another_program_is_reported(home):
     lock = SideLock(home / "a.db-lock")
     with lock.held():
         found = problems(doctor(home))
     lock.close()
-    assert any("another program has held" in one["says"] for one in found)
+    assert any("another program has held" in finding["says"] for finding in found)
 
 
-def test_an_entry_from_the_future_is_found(home):
+def test_an_entry_from_the_future_is_reported(home):
     with recto.open(home / "a.db", session="agent:a:main", recall={"enabled": False}) as session:
         later = time.time_ns() // 1000 + 7 * 86_400 * 10**6
         session.store.append(
             session.key, [Draft(id="x", ts=later, role="user", content=b'{"role":"user","content":""}')]
         )
-    assert any("7 days ahead" in one["says"] for one in problems(doctor(home)))
+    assert any("7 days ahead" in finding["says"] for finding in problems(doctor(home)))
 
 
-def test_addresses_that_nobody_answers_are_found_unless_nobody_is_to_be_asked(home):
+def test_unreachable_addresses_are_reported_unless_the_check_is_offline(home):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
@@ -140,7 +140,7 @@ def test_addresses_that_nobody_answers_are_found_unless_nobody_is_to_be_asked(ho
             f"compress: {{model: {{use: openai, model: m, url: '{url}', key: hunter2}}}}\n"
         )
         found = problems(doctor(home, settings))
-        assert {one["says"].partition(":")[0] for one in found} == {
+        assert {finding["says"].partition(":")[0] for finding in found} == {
             "gateway.upstreams.main.url",
             "health.webhook.url",
             "compress.model.url",
@@ -149,7 +149,7 @@ def test_addresses_that_nobody_answers_are_found_unless_nobody_is_to_be_asked(ho
         assert problems(doctor(home, settings, "--offline", code=0)) == []
 
 
-def test_without_a_store_everything_else_is_told_first(home):
+def test_without_a_store_the_other_findings_are_reported_first(home):
     found = doctor(home, "standing: {files: [nowhere.md]}\n", code=4, RECTO_STORE="none.db")
-    assert any("nowhere.md" in one["says"] for one in problems(found))
+    assert any("nowhere.md" in finding["says"] for finding in problems(found))
     assert not (home / "none.db").exists()

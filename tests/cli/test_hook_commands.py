@@ -1,4 +1,4 @@
-"""Hooks of coding agents: what they would lose is kept, they are never held up, and their settings lose nothing."""
+"""Hooks of coding agents: they store the transcript, never block the host, and leave its settings intact."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def home(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def transcript(home, data) -> Path:
-    """A real session of Claude Code, where Claude Code keeps it."""
+    """A real Claude Code session file at its usual path."""
     folder = home / ".claude" / "projects" / "-work-shop"
     folder.mkdir(parents=True)
     file = folder / f"{ID}.jsonl"
@@ -44,13 +44,16 @@ def transcript(home, data) -> Path:
 
 
 def rollout(home: Path) -> Path:
-    """A session of Codex, where Codex keeps it."""
+    """Writes a Codex session file at its usual path."""
     folder = home / ".codex" / "sessions" / "2026" / "11" / "15"
     folder.mkdir(parents=True)
     file = folder / f"rollout-2026-11-15T10-00-00-{ROLLOUT}.jsonl"
-    said = [("user", "Make the tests of billing pass."), ("assistant", "We decided to use port 5433 for the database.")]
+    exchange = [
+        ("user", "Make the tests of billing pass."),
+        ("assistant", "We decided to use port 5433 for the database."),
+    ]
     lines: list[dict[str, Any]] = [{"type": "session_meta", "payload": {"id": ROLLOUT, "cwd": "/srv/shop"}}]
-    for role, text in said:
+    for role, text in exchange:
         part = {"type": "input_text" if role == "user" else "output_text", "text": text}
         item = {"type": "message", "role": role, "content": [part]}
         lines.append({"type": "response_item", "payload": item})
@@ -58,9 +61,10 @@ def rollout(home: Path) -> Path:
     return file
 
 
-def told(event: str, transcript: Path | None, **more: Any) -> str:
-    about = {"session_id": ID, "transcript_path": transcript and str(transcript), "cwd": "/srv/shop"}
-    return json.dumps({**about, "hook_event_name": event, **more})
+def hook_payload(event: str, transcript: Path | None, **more: Any) -> str:
+    """The JSON that a host passes to a hook."""
+    fields = {"session_id": ID, "transcript_path": transcript and str(transcript), "cwd": "/srv/shop"}
+    return json.dumps({**fields, "hook_event_name": event, **more})
 
 
 def hook(agent: str, event: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -76,74 +80,82 @@ def kinds(session: str) -> list[str]:
         return [entry.kind for entry in found.read()]
 
 
-def replayed(said: str) -> str:
-    answer = json.loads(said)["hookSpecificOutput"]
+def replayed_handoff(output: str) -> str:
+    answer = json.loads(output)["hookSpecificOutput"]
     assert answer["hookEventName"] == "SessionStart"
     return answer["additionalContext"]
 
 
 @pytest.mark.requirement("handoff.hosts")
-def test_before_a_compaction_everything_is_kept_and_the_handoff_comes_back_once(transcript):
+def test_before_compaction_the_transcript_is_stored_and_the_handoff_is_delivered_once(transcript):
     lines = transcript.read_text().splitlines()
-    done = hook("claude-code", "PreCompact", told("PreCompact", transcript, trigger="auto", custom_instructions=""))
+    done = hook(
+        "claude-code", "PreCompact", hook_payload("PreCompact", transcript, trigger="auto", custom_instructions="")
+    )
     assert (done.stdout, done.stderr) == ("", "")
     found = kinds(ID)
     assert len([kind for kind in found if kind == MESSAGE]) > 30
     assert {CHECKPOINT, HANDOFF} <= set(found)
     exported = called("--store", "agent.db", "session", "export", ID, "--as", "original")
     assert exported.stdout.splitlines() == lines
-    text = replayed(hook("claude-code", "SessionStart", told("SessionStart", transcript, source="compact")).stdout)
+    text = replayed_handoff(
+        hook("claude-code", "SessionStart", hook_payload("SessionStart", transcript, source="compact")).stdout
+    )
     assert text.startswith("[Handoff:")
     assert "Goal:" in text
-    again = hook("claude-code", "SessionStart", told("SessionStart", transcript, source="compact"))
+    again = hook("claude-code", "SessionStart", hook_payload("SessionStart", transcript, source="compact"))
     assert (again.stdout, again.stderr) == ("", "")
 
 
-def test_what_is_new_is_taken_in_turn_by_turn_and_once(transcript):
+def test_new_messages_are_stored_once_after_each_turn(transcript):
     whole = transcript.read_bytes()
     lines = whole.splitlines(keepends=True)
     for upto in (len(lines) // 2, len(lines) // 2, len(lines)):
         transcript.write_bytes(b"".join(lines[:upto]))
-        assert hook("claude-code", "Stop", told("Stop", transcript, stop_hook_active=False)).stdout == ""
-    hook("claude-code", "SessionEnd", told("SessionEnd", transcript, reason="exit"))
+        assert hook("claude-code", "Stop", hook_payload("Stop", transcript, stop_hook_active=False)).stdout == ""
+    hook("claude-code", "SessionEnd", hook_payload("SessionEnd", transcript, reason="exit"))
     with recto.open("agent.db", session=ID) as found:
         places = [json.loads(entry.meta).get("place") for entry in found.read() if entry.kind != "imported"]
     assert places == list(range(len(places)))
     assert called("--store", "agent.db", "session", "export", ID, "--as", "original").stdout.encode() == whole
 
 
-def test_a_new_session_is_given_what_the_one_before_it_left_for_it(transcript):
-    hook("claude-code", "Stop", told("Stop", transcript))
+def test_a_new_session_receives_the_checkpoint_of_the_previous_session(transcript):
+    hook("claude-code", "Stop", hook_payload("Stop", transcript))
     called("--store", "agent.db", "checkpoint", "--session", ID, "--doing", "rename the helper")
     new = transcript.with_name("9d7a9d52-7eb4-427d-847d-ee5451884f3d.jsonl")
-    begun = told("SessionStart", new, session_id=new.stem, source="startup")
-    assert "rename the helper" in replayed(hook("claude-code", "SessionStart", begun).stdout)
+    begun = hook_payload("SessionStart", new, session_id=new.stem, source="startup")
+    assert "rename the helper" in replayed_handoff(hook("claude-code", "SessionStart", begun).stdout)
     assert hook("claude-code", "SessionStart", begun).stdout == ""
 
 
-def test_a_session_begins_in_silence_where_nothing_waits(transcript):
+def test_a_session_start_without_a_pending_handoff_is_silent(transcript):
     for source in ("startup", "resume", "compact"):
-        done = hook("claude-code", "SessionStart", told("SessionStart", transcript, source=source))
+        done = hook("claude-code", "SessionStart", hook_payload("SessionStart", transcript, source=source))
         assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_the_same_for_codex(home):
+def test_codex_hooks_store_messages_and_deliver_the_handoff(home):
     file = rollout(home)
-    about: dict[str, Any] = {"session_id": ROLLOUT, "model": "gpt-5.1-codex"}
-    hook("codex", "Stop", told("Stop", file, **about))
-    hook("codex", "PreCompact", told("PreCompact", file, trigger="manual", **about))
+    fields: dict[str, Any] = {"session_id": ROLLOUT, "model": "gpt-5.1-codex"}
+    hook("codex", "Stop", hook_payload("Stop", file, **fields))
+    hook("codex", "PreCompact", hook_payload("PreCompact", file, trigger="manual", **fields))
     found = kinds(ROLLOUT)
     assert found.count(MESSAGE) == 2
     assert {CHECKPOINT, HANDOFF} <= set(found)
-    text = replayed(hook("codex", "SessionStart", told("SessionStart", file, source="compact", **about)).stdout)
+    text = replayed_handoff(
+        hook("codex", "SessionStart", hook_payload("SessionStart", file, source="compact", **fields)).stdout
+    )
     assert "tests of billing" in text
     assert "5433" in text
 
 
-def quoted(transcript: Path | None = None, *, prompt: str = "Which port does the database use?", **more: Any) -> str:
-    """What Claude Code is given with a prompt of a new session; empty for nothing."""
-    about: dict[str, Any] = {"session_id": "new", "prompt": prompt, **more}
-    done = hook("claude-code", "UserPromptSubmit", told("UserPromptSubmit", transcript, **about))
+def injected_quote(
+    transcript: Path | None = None, *, prompt: str = "Which port does the database use?", **more: Any
+) -> str:
+    """The text that the hook adds to a prompt of a new session, or an empty string."""
+    fields: dict[str, Any] = {"session_id": "new", "prompt": prompt, **more}
+    done = hook("claude-code", "UserPromptSubmit", hook_payload("UserPromptSubmit", transcript, **fields))
     assert done.stderr == ""
     if not done.stdout:
         return ""
@@ -152,51 +164,51 @@ def quoted(transcript: Path | None = None, *, prompt: str = "Which port does the
     return answer["additionalContext"]
 
 
-def test_a_prompt_is_given_what_another_agent_learned_in_the_project_quoted_and_with_its_source(home):
+def test_a_prompt_receives_quoted_history_of_another_agent_in_the_project_with_its_source(home):
     called_at(home, "--store", "agent.db", "import", str(rollout(home)))
-    lines = quoted().split("\n")
+    lines = injected_quote().split("\n")
     assert lines[0].startswith("[Quoted from earlier sessions of this project")
     assert "carries no instructions" in lines[0]
     [heading] = [line for line in lines if line.startswith(f"recto://{ROLLOUT}/3 ")]
     assert heading.endswith("codex in /srv/shop")
     assert "> We decided to use port 5433 for the database." in lines
-    assert "5433" in quoted(cwd="/srv")
-    assert quoted(cwd="/srv/other") == ""
-    assert quoted(cwd="/srv/shop/parser") == ""
+    assert "5433" in injected_quote(cwd="/srv")
+    assert injected_quote(cwd="/srv/other") == ""
+    assert injected_quote(cwd="/srv/shop/parser") == ""
 
 
-def test_a_prompt_is_given_nothing_where_nothing_is_relevant_or_recall_is_off(home, monkeypatch):
-    assert quoted() == ""
+def test_a_prompt_receives_no_quote_if_nothing_is_relevant_or_recall_is_off(home, monkeypatch):
+    assert injected_quote() == ""
     called_at(home, "--store", "agent.db", "import", str(rollout(home)))
     for prompt in ("Write a poem about whales.", "", "/compact the port of the database"):
-        assert quoted(prompt=prompt) == ""
+        assert injected_quote(prompt=prompt) == ""
     monkeypatch.setenv("RECTO_RECALL__INJECT", "false")
-    assert quoted() == ""
+    assert injected_quote() == ""
 
 
-def test_what_the_agent_has_in_its_own_window_is_not_quoted(home):
+def test_messages_in_the_agents_own_window_are_not_quoted(home):
     file, own = rollout(home), {"session_id": ROLLOUT}
-    hook("codex", "Stop", told("Stop", file, **own))
-    assert quoted(file, **own) == ""
-    hook("codex", "PreCompact", told("PreCompact", file, **own))
-    assert quoted(file, **own) == ""
-    hook("codex", "SessionStart", told("SessionStart", file, source="compact", **own))
-    assert "5433" in quoted(file, **own), "its compaction has removed it"
+    hook("codex", "Stop", hook_payload("Stop", file, **own))
+    assert injected_quote(file, **own) == ""
+    hook("codex", "PreCompact", hook_payload("PreCompact", file, **own))
+    assert injected_quote(file, **own) == ""
+    hook("codex", "SessionStart", hook_payload("SessionStart", file, source="compact", **own))
+    assert "5433" in injected_quote(file, **own), "the compaction has removed it from the window of the agent"
 
 
-def test_nothing_is_quoted_twice_in_a_session_nor_is_a_quotation_quoted(home):
+def test_no_message_is_quoted_twice_in_a_session_and_no_quotation_is_quoted(home):
     called_at(home, "--store", "agent.db", "import", str(rollout(home)))
-    text = quoted()
+    text = injected_quote()
     line = {"type": "user", "sessionId": "new", "uuid": "1", "cwd": "/srv/shop"}
     file = home / "new.jsonl"
     file.write_text(json.dumps({**line, "message": {"role": "user", "content": text}}) + "\n")
-    assert quoted(file) == ""
+    assert injected_quote(file) == ""
     called_at(home, "--store", "agent.db", "import", str(file))
-    assert quoted(session_id="a third").count("5433") == text.count("5433")
+    assert injected_quote(session_id="a third").count("5433") == text.count("5433")
 
 
 def hook_that_lists(heavy: str, event: str, text: str) -> subprocess.CompletedProcess[str]:
-    """Calls a hook in a process of its own; at its end it says which of these modules it has loaded."""
+    """Runs a hook in a new process, which prints to stderr which of these modules it has loaded."""
     program = (
         "import atexit, sys\n"
         f"atexit.register(lambda: print([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr))\n"
@@ -213,30 +225,32 @@ def hook_that_lists(heavy: str, event: str, text: str) -> subprocess.CompletedPr
     )
 
 
-def test_a_prompt_loads_nothing_that_a_search_of_words_does_not_need(home):
+def test_a_prompt_hook_loads_only_what_a_lexical_search_needs(home):
     called_at(home, "--store", "agent.db", "import", str(rollout(home)))
-    about = told("UserPromptSubmit", None, session_id="new", prompt="Which port does the database use?")
+    payload = hook_payload("UserPromptSubmit", None, session_id="new", prompt="Which port does the database use?")
     heavy = "rich yaml splintr tiktoken tokenizers onnxruntime recto.models.embedders recto.engine.projection asyncio"
-    done = hook_that_lists(heavy, "UserPromptSubmit", about)
+    done = hook_that_lists(heavy, "UserPromptSubmit", payload)
     assert "5433" in done.stdout
     assert done.stderr == "[]\n"
 
 
-def test_a_hook_that_searches_nothing_does_not_load_numpy(transcript):
+def test_a_hook_without_a_search_does_not_load_numpy(transcript):
     for event, more in {
         "Stop": {},
         "UserPromptSubmit": {"prompt": "Which port does the database use?"},
         "PreCompact": {"trigger": "auto"},
         "SessionStart": {"source": "compact"},
     }.items():
-        done = hook_that_lists("numpy", event, told(event, transcript, **more))
+        done = hook_that_lists("numpy", event, hook_payload(event, transcript, **more))
         assert done.stderr == "[]\n", event
-    done = hook_that_lists("numpy", "UserPromptSubmit", told("UserPromptSubmit", transcript, prompt="What was done?"))
-    assert done.stderr == "['numpy']\n", "after a compaction its own history is searched"
+    done = hook_that_lists(
+        "numpy", "UserPromptSubmit", hook_payload("UserPromptSubmit", transcript, prompt="What was done?")
+    )
+    assert done.stderr == "['numpy']\n", "after a compaction the hook searches the session's own history"
 
 
 @pytest.mark.parametrize("agent", EVENTS)
-def test_the_hook_that_quotes_can_be_left_out(home, agent):
+def test_the_recall_hook_can_be_omitted(home, agent):
     shown = json.loads(called_at(home, "hook", "install", agent, "--no-recall", "--print"))
     assert list(shown["hooks"]) == [event for event in EVENTS[agent] if event != "UserPromptSubmit"]
     file = home / {"claude-code": ".claude/skills/recto/hooks/hooks.json", "codex": ".codex/hooks.json"}[agent]
@@ -247,7 +261,7 @@ def test_the_hook_that_quotes_can_be_left_out(home, agent):
     assert "PreCompact" in file.read_text()
 
 
-def test_sub_agents_that_write_into_the_same_file_stay_apart(home):
+def test_sub_agents_in_the_same_file_are_separate_sessions(home):
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
     file = folder / f"{ID}.jsonl"
@@ -257,16 +271,16 @@ def test_sub_agents_that_write_into_the_same_file_stay_apart(home):
     ]
     lines[1]["message"] = {"role": "user", "content": "You are a sub-agent."}
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert hook("claude-code", "Stop", told("Stop", file)).stderr == ""
+    assert hook("claude-code", "Stop", hook_payload("Stop", file)).stderr == ""
     assert kinds(ID).count(MESSAGE) == 1
     assert kinds(f"{ID}/a1").count(MESSAGE) == 1
-    hook("claude-code", "PreCompact", told("PreCompact", file, agent_id="a1"))
+    hook("claude-code", "PreCompact", hook_payload("PreCompact", file, agent_id="a1"))
     assert CHECKPOINT not in kinds(ID)
 
 
 @pytest.mark.parametrize("agent", EVENTS)
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"session_id": 7}', '{"session_id": "tenant:x/y"}', "\x00" * 9])
-def test_whatever_it_is_told_it_ends_well_and_says_one_line(home, agent, text):
+def test_any_input_exits_with_0_and_one_line_on_stderr(home, agent, text):
     for event in (*EVENTS[agent], "Whatever"):
         done = hook(agent, event, text)
         assert done.stdout == ""
@@ -274,35 +288,35 @@ def test_whatever_it_is_told_it_ends_well_and_says_one_line(home, agent, text):
         assert done.stderr.count("\n") == 1
 
 
-def test_a_transcript_that_is_not_there_or_is_none_is_no_failure(home):
+def test_a_missing_transcript_is_not_a_failure(home):
     for path in (None, home / "nowhere.jsonl", home):
         for event in EVENTS["claude-code"]:
-            done = hook("claude-code", event, told(event, path))
+            done = hook("claude-code", event, hook_payload(event, path))
             assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_a_line_that_is_half_written_does_not_keep_the_others_out(transcript):
+def test_a_partly_written_line_does_not_block_the_others(transcript):
     whole = transcript.read_bytes()
     transcript.write_bytes(whole + b'{"type":"user","message":{"role":"us')
-    assert hook("claude-code", "PreCompact", told("PreCompact", transcript)).stderr == ""
+    assert hook("claude-code", "PreCompact", hook_payload("PreCompact", transcript)).stderr == ""
     assert CHECKPOINT in kinds(ID)
 
 
 @pytest.mark.parametrize("wrong", ["recto.yaml", "store"])
-def test_wrong_settings_and_a_broken_store_do_not_hold_up_the_host(home, wrong):
+def test_invalid_settings_and_a_broken_store_do_not_block_the_host(home, wrong):
     store = "agent.db"
     if wrong == "store":
         store = str(home / "broken.db")
         Path(store).write_bytes(b"this is no database" * 1000)
     else:
         own_file(home).write_text("nothing_like_this: 1\n")
-    done = called("--store", store, "hook", "claude-code", "Stop", typed=told("Stop", None))
+    done = called("--store", store, "hook", "claude-code", "Stop", typed=hook_payload("Stop", None))
     assert done.returncode == 0
     assert done.stderr.startswith("recto hook: ")
 
 
-def test_what_takes_too_long_is_left(home):
-    """A process of its own: nobody writes to its standard input, and it may not wait for that for ever."""
+def test_a_slow_hook_is_abandoned_after_its_timeout(home):
+    """Runs a new process: its standard input stays open and empty, and the hook must not wait for it forever."""
     code = "from recto.cli.main import main; main()"
     program = [sys.executable, "-c", code, "--store", "agent.db", "hook", "claude-code", "Stop", "--seconds", "0.1"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -312,7 +326,7 @@ def test_what_takes_too_long_is_left(home):
 
 
 @pytest.mark.parametrize("agent", EVENTS)
-def test_the_hooks_come_and_go_and_everything_else_stays(home, agent):
+def test_hooks_are_installed_and_removed_and_other_settings_stay(home, agent):
     path = home / {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}[agent]
     path.parent.mkdir(parents=True)
     own = {"type": "command", "command": "echo mine", "timeout": 5}
@@ -326,11 +340,11 @@ def test_the_hooks_come_and_go_and_everything_else_stays(home, agent):
         "permissions": {"allow": ["Bash(ls:*)"]},
     }
     path.write_text(json.dumps(before, indent=4))
-    said = called_at(home, "--store", "work.db", "hook", "install", agent)
-    assert "As it was" in said
+    output = called_at(home, "--store", "work.db", "hook", "install", agent)
+    assert "As it was" in output
     made = json.loads(path.read_text())
-    assert {name: one for name, one in made.items() if name != "hooks"} == {
-        name: one for name, one in before.items() if name != "hooks"
+    assert {name: value for name, value in made.items() if name != "hooks"} == {
+        name: value for name, value in before.items() if name != "hooks"
     }
     assert path.read_text().startswith('{\n    "model"')
     assert made["hooks"]["PreCompact"][0] == before["hooks"]["PreCompact"][0]
@@ -340,7 +354,7 @@ def test_the_hooks_come_and_go_and_everything_else_stays(home, agent):
         assert words[1:] == ["--store", str(home / "work.db"), "hook", agent, event]
     assert path.with_name(f"{path.name}.before-recto").read_text() == json.dumps(before, indent=4)
     assert "already" in called_at(home, "--store", "work.db", "hook", "install", agent)
-    called_at(home, "--store", "other.db", "hook", "install", agent)  # renewed, not doubled
+    called_at(home, "--store", "other.db", "hook", "install", agent)  # replaced, not duplicated
     text = path.read_text()
     assert text.count(f"hook {agent} PreCompact") == 1
     assert "other.db" in text
@@ -349,17 +363,17 @@ def test_the_hooks_come_and_go_and_everything_else_stays(home, agent):
     assert "no hooks of Recto" in called_at(home, "hook", "remove", agent)
 
 
-def test_the_command_that_is_installed_is_the_command_that_works(transcript):
+def test_the_installed_command_works(transcript):
     called_at(transcript.parents[3], "--store", "agent.db", "hook", "install", "claude-code")
     settings = json.loads((transcript.parents[2] / "settings.json").read_text())
     command = settings["hooks"]["PreCompact"][0]["hooks"][0]["command"]
-    typed = told("PreCompact", transcript)
+    typed = hook_payload("PreCompact", transcript)
     done = subprocess.run(["sh", "-c", command], input=typed, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert CHECKPOINT in kinds(ID)
 
 
-def test_hooks_of_a_project_stand_in_the_project_and_print_writes_nothing(home):
+def test_project_hooks_are_stored_in_the_project_and_print_writes_no_file(home):
     shown = json.loads(called_at(home, "hook", "install", "claude-code", "--project", "--print"))
     assert list(shown["hooks"]) == EVENTS["claude-code"]
     assert list(home.iterdir()) == []
@@ -371,7 +385,7 @@ def test_hooks_of_a_project_stand_in_the_project_and_print_writes_nothing(home):
 
 
 @pytest.mark.parametrize("text", ["{", "// mine\n{}", "[]", '{"hooks": []}', '{"hooks": {"Stop": 1}}', '{"a":1,"a":2}'])
-def test_settings_that_are_not_understood_are_left_as_they_are(home, text):
+def test_invalid_host_settings_are_left_unchanged(home, text):
     path = home / ".codex" / "hooks.json"
     path.parent.mkdir()
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""Keys are made, listed and revoked from the command line; a secret is shown once."""
+"""`recto keys`: keys are created, listed and revoked; a secret is shown once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.cli.calling import called
 
+from recto.cli.console import out
 from recto.config.factory import SystemClock
 from recto.gateway.api_keys import Keys
 from recto.stores.sqlite import SqliteStore
@@ -27,7 +28,7 @@ def found(store, secret, clock=None):
         return Keys(opened, clock or SystemClock()).find(secret)
 
 
-def test_the_secret_is_all_that_is_printed_and_opens_the_key(store):
+def test_add_prints_only_the_secret_and_the_secret_authenticates(store):
     done = run(store, "keys", "add", "laptop")
     assert done.returncode == 0
     secret = done.stdout.strip()
@@ -39,7 +40,7 @@ def test_the_secret_is_all_that_is_printed_and_opens_the_key(store):
     assert secret not in run(store, "keys", "list").stdout + run(store, "keys", "list", "--json").stdout
 
 
-def test_every_option_is_kept(store):
+def test_every_option_is_stored(store):
     options = ["--tenant", "acme", "--agent", "bot", "--right", "ask", "--right", "change", "--upstream", "main"]
     options += ["--profile", "coding", "--rpm", "60", "--concurrency", "4", "--body-bytes", "1000"]
     secret = run(store, "keys", "add", "ci", *options, "--expires-days", "1", "--canonical").stdout.strip()
@@ -52,7 +53,7 @@ def test_every_option_is_kept(store):
     assert (row["rights"], row["expires"], row["id"]) == (["ask", "change"], key.expires, key.id)
 
 
-def test_a_revoked_key_opens_nothing_and_stays_in_the_list(store):
+def test_a_revoked_key_is_rejected_and_stays_in_the_list(store):
     secret = run(store, "keys", "add", "laptop").stdout.strip()
     id = found(store, secret).id
     done = run(store, "keys", "revoke", id)
@@ -62,8 +63,8 @@ def test_a_revoked_key_opens_nothing_and_stays_in_the_list(store):
     assert run(store, "keys", "revoke", id).returncode == 0
 
 
-def test_mistakes_end_in_one_line(store):
-    assert run(store, "keys", "list").returncode == 4  # there is no store yet
+def test_usage_errors_are_one_line_and_an_exit_code(store):
+    assert run(store, "keys", "list").returncode == 4  # no store exists yet
     run(store, "keys", "add", "laptop")
     unknown = run(store, "keys", "revoke", "nobody")
     assert (unknown.returncode, len(unknown.stderr.splitlines())) == (3, 1)
@@ -84,16 +85,16 @@ def test_no_other_command_shows_the_keys(store, tmp_path):
     assert b"key_added" not in (tmp_path / "all.jsonl").read_bytes()
     assert run(store, "index").stdout.startswith("0 entries")
     verified = json.loads(run(store, "verify", "--json").stdout)
-    assert (verified["ok"], verified["entries"]) == (True, 1)  # but its chain is followed like every other
+    assert (verified["ok"], verified["entries"]) == (True, 1)  # its hash chain is verified like every other
 
 
-def test_a_key_can_differ_from_the_setting_for_new_windows(store):
+def test_a_key_can_override_the_new_windows_setting(store):
     for option, expected in (("--new-windows", True), ("--no-new-windows", False), ("--canonical", None)):
         key = found(store, run(store, "keys", "add", "laptop", option).stdout.strip())
         assert key.new_windows is expected
 
 
-def test_new_windows_of_a_key_can_be_changed_later_and_are_listed(store):
+def test_the_new_windows_option_of_a_key_can_be_changed_and_is_listed(store):
     secret = run(store, "keys", "add", "laptop", "--rpm", "5").stdout.strip()
     id = found(store, secret).id
     for option, expected, words in (
@@ -104,3 +105,13 @@ def test_new_windows_of_a_key_can_be_changed_later_and_are_listed(store):
         assert (found(store, secret).new_windows, found(store, secret).requests_per_minute) == (expected, 5)
         (listed,) = run(store, "keys", "list", "--json").stdout.splitlines()
         assert json.loads(listed)["new_windows"] is expected
+
+
+def test_ids_are_not_truncated_in_a_narrow_terminal(store, monkeypatch):
+    monkeypatch.setattr(out, "width", 80)
+    for name in ("a laptop with a long name", "another one"):
+        run(store, "keys", "add", name, "--agent", "research", "--right", "ask", "--right", "read")
+    ids = [json.loads(line)["id"] for line in run(store, "keys", "list", "--json").stdout.splitlines()]
+    listed = run(store, "keys", "list").stdout
+    assert len(ids) == 2
+    assert all(id in listed for id in ids)

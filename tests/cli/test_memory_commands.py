@@ -1,4 +1,4 @@
-"""Memory on the command line: from a conversation to an approved page and back out by recall, and with mistakes."""
+"""`recto memory` and `recto consolidate`: proposals, approval, recall of approved pages, and usage errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recto.cli.console import out
 
 RECTO = str(Path(sys.executable).parent / "recto")
 KEY = "agent:me:main"
-SAID = [
+MESSAGES = [
     {"role": "user", "content": "I prefer tabs over spaces in all Go code."},
     {"role": "assistant", "content": None, "tool_calls": [
         {"id": "c1", "type": "function", "function": {"name": "fetch", "arguments": "{}"}}]},
@@ -27,18 +27,18 @@ SAID = [
 
 @pytest.fixture
 def home(tmp_path) -> Path:
-    (tmp_path / "chat.json").write_text(json.dumps(SAID))
+    (tmp_path / "chat.json").write_text(json.dumps(MESSAGES))
     own_file(tmp_path).write_text(f"session: {KEY}\nrecall: {{embedder: {{use: none}}}}\n")
     run(tmp_path, "import", "chat.json", "--session", KEY)
     return tmp_path
 
 
 def run(home: Path, *arguments: str, code: int = 0) -> str:
-    """Runs a command in a home, with nobody at the terminal."""
+    """Runs a command in a home, without a terminal."""
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(home)
         patched.setenv("HOME", str(home))
-        patched.setattr(out, "width", 200)  # made when the module was first loaded, by whichever test that was
+        patched.setattr(out, "width", 200)  # created when the module was first imported, by an earlier test
         done = called(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -56,7 +56,7 @@ def pages(home: Path) -> list[Path]:
     return [path for path in files(home) if path.suffix == ".md" and path.parent.parent.name == "memories"]
 
 
-def test_from_a_conversation_to_an_approved_page_and_back_by_recall(home):
+def test_a_proposal_is_approved_as_a_page_recalled_and_retired(home):
     before = {path: path.read_bytes() for path in files(home)}
     assert "I prefer tabs" in run(home, "consolidate", "--dry-run")
     assert {path: path.read_bytes() for path in files(home)} == before, "a dry run writes nothing"
@@ -64,10 +64,10 @@ def test_from_a_conversation_to_an_approved_page_and_back_by_recall(home):
     (cycle,) = rows(home, "consolidate")
     assert cycle["sessions"] == {KEY: 5}
     proposed = {row["memory"]["text"]: row for row in rows(home, "memory", "proposals")}
-    assert set(proposed) == {SAID[0]["content"], SAID[3]["content"]}, "what a tool said is not even proposed"
+    assert set(proposed) == {MESSAGES[0]["content"], MESSAGES[3]["content"]}, "tool output is never proposed"
     assert pages(home) == []
 
-    wanted, other = proposed[SAID[0]["content"]], proposed[SAID[3]["content"]]
+    wanted, other = proposed[MESSAGES[0]["content"]], proposed[MESSAGES[3]["content"]]
     shown = run(home, "memory", "show", wanted["id"])
     assert wanted["text"].strip() in shown
     assert f"digest {wanted['digest']}" in shown
@@ -82,28 +82,28 @@ def test_from_a_conversation_to_an_approved_page_and_back_by_recall(home):
     run(home, "memory", "reject", other["id"], "--why", "only for now")
     assert "Nothing waits" in run(home, "memory", "proposals")
 
-    (kept,) = rows(home, "memory", "list")
-    assert (kept["approved_by"], kept["how"], kept["hits"]) == ("ada", "person", 0)
-    assert "approved by ada (person)" in run(home, "memory", "show", kept["id"])
+    (memory,) = rows(home, "memory", "list")
+    assert (memory["approved_by"], memory["how"], memory["hits"]) == ("ada", "person", 0)
+    assert "approved by ada (person)" in run(home, "memory", "show", memory["id"])
     (found,) = rows(home, "recall", "tabs or spaces", "--scope", "agent")
     assert any(hit["note"].startswith("approved memory") for hit in found["hits"])
     assert run(home, "memory", "check") == "Pages and approvals agree.\n"
     assert "all as stored" in run(home, "verify")
 
-    run(home, "memory", "retire", kept["id"][:6], "--why", "changed my mind")
+    run(home, "memory", "retire", memory["id"][:6], "--why", "changed my mind")
     assert "Nothing is remembered" in run(home, "memory", "list")
     assert "changed my mind" in run(home, "memory", "list", "--all")
     (found,) = rows(home, "recall", "tabs or spaces", "--scope", "agent")
     assert not any(hit["note"] for hit in found["hits"])
 
 
-def test_a_person_proposes_and_secrets_are_refused(home):
+def test_a_user_can_propose_a_memory_and_secrets_are_rejected(home):
     (made,) = rows(home, "memory", "propose", "preference", "Answer in German.", "--critical", "--tag", "style")
     assert (made["by"], made["memory"]["critical"], made["memory"]["tags"]) == ("person", True, ["style"])
     key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    said = run(home, "memory", "propose", "fact", f"The token is {key} for now.", code=3)
-    assert "github_token" in said
-    assert key not in said
+    output = run(home, "memory", "propose", "fact", f"The token is {key} for now.", code=3)
+    assert "github_token" in output
+    assert key not in output
     run(home, "memory", "propose", "rumour", "Something.", code=2)
     run(home, "memory", "propose", "fact", "Something was said.", "--source", f"recto://{KEY}/999", code=3)
     run(home, "memory", "show", "feedfeed", code=3)
@@ -111,7 +111,7 @@ def test_a_person_proposes_and_secrets_are_refused(home):
     run(home, "memory", "list", "--session", "agent:me:mian", code=2)
 
 
-def test_a_page_changed_by_hand_is_found_and_proposed(home):
+def test_a_manually_edited_page_is_detected_and_proposed(home):
     (made,) = rows(home, "memory", "propose", "preference", "Answer in German, please.")
     run(home, "memory", "approve", made["id"], "--digest", made["digest"])
     (page,) = pages(home)
@@ -124,12 +124,12 @@ def test_a_page_changed_by_hand_is_found_and_proposed(home):
     run(home, "memory", "approve", again["id"], "--digest", again["digest"])
     run(home, "memory", "check")
     page.write_text("---\nkind: [\n---\n")
-    said = run(home, "memory", "check", code=1)
-    assert "line 3: this is not YAML" in said
-    assert ".md" in said
+    output = run(home, "memory", "check", code=1)
+    assert "line 3: this is not YAML" in output
+    assert ".md" in output
 
 
-def test_at_a_terminal_it_is_shown_and_asked_for(home):
+def test_a_terminal_shows_the_memory_and_asks_for_confirmation(home):
     (made,) = rows(home, "memory", "propose", "fact", "The office is in Bern.")
     for answer, code in (("n", 130), ("y", 0)):
         main, side = pty.openpty()
@@ -147,7 +147,7 @@ def test_at_a_terminal_it_is_shown_and_asked_for(home):
         assert len(pages(home)) == (answer == "y")
 
 
-def test_consolidation_runs_when_it_is_due_and_says_when_there_is_nothing(home):
+def test_consolidation_runs_when_due_and_reports_when_there_is_nothing_to_review(home):
     assert "not due" in run(home, "consolidate", "--due")
     config = own_file(home)
     config.write_text(config.read_text() + "memory: {every_hours: 24}\n")

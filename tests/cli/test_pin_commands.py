@@ -1,4 +1,4 @@
-"""Pins by hand on the command line."""
+"""The pin, unpin and judge commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def home(tmp_path) -> Path:
 
 def pins(home: Path) -> list[int]:
     report = json.loads(called_at(home, "context", "detail", "--session", "agent:me:main", "--json"))
-    return sorted(one["seq"] for one in report["largest"] if one["condition"] == "pinned")
+    return sorted(row["seq"] for row in report["largest"] if row["condition"] == "pinned")
 
 
 def test_messages_are_pinned_and_unpinned(home):
@@ -32,7 +32,7 @@ def test_messages_are_pinned_and_unpinned(home):
     assert pins(home) == [1]
 
 
-def test_what_cannot_be_pinned_is_refused_and_nothing_is_changed(home):
+def test_an_invalid_pin_is_rejected_and_changes_nothing(home):
     assert "no entry 99" in called_at(home, "pin", "1", "99", *KEY, code=3)
     assert "is an event" in called_at(home, "pin", "3", *KEY, code=3)
     assert "pinned are: none" in called_at(home, "unpin", "1", *KEY, code=3)
@@ -40,7 +40,7 @@ def test_what_cannot_be_pinned_is_refused_and_nothing_is_changed(home):
     assert "Did you mean 'agent:me:main'" in called_at(home, "pin", "1", "--session", "agent:me:mian", code=2)
 
 
-def test_a_decision_about_a_session_is_told_to_programs_too(home):
+def test_note_and_fork_have_json_output(home):
     noted = json.loads(called_at(home, "note", "add", "constraints", "Never.", *KEY, "--json"))
     copied = json.loads(called_at(home, "session", "fork", "agent:me:main", "agent:me:copy", "--json"))
     assert noted["seq"] > 3

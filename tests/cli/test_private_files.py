@@ -1,4 +1,4 @@
-"""What Recto writes beside a store is for its owner alone, and a key is never on a command line."""
+"""Files next to a store are private to their owner, and no key appears on a command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_umask():
     os.umask(before)
 
 
-def test_every_folder_of_checkpoints_is_made_for_its_owner_alone(tmp_path):
+def test_every_checkpoint_folder_is_private_to_its_owner(tmp_path):
     folder = tmp_path / "made" / "on" / "the way"
     with recto.open(tmp_path / "a.db", continuity={"folder": str(folder), "environment": False}) as session:
         session.append({"role": "user", "content": "Fix the parser."})
@@ -40,7 +40,7 @@ def test_every_folder_of_checkpoints_is_made_for_its_owner_alone(tmp_path):
     assert {mode(path) for path in folder.rglob("*") if path.is_file()} == {0o600}
 
 
-def test_folders_above_the_last_are_private_too_and_existing_ones_stay_as_they_are(tmp_path):
+def test_new_parent_folders_are_private_too_and_existing_folders_are_unchanged(tmp_path):
     (tmp_path / "shared").mkdir(mode=0o755)
     make_private_folder(tmp_path / "shared" / "a" / "b")
     make_private_folder(tmp_path / "shared" / "a" / "b")
@@ -49,28 +49,28 @@ def test_folders_above_the_last_are_private_too_and_existing_ones_stay_as_they_a
 
 class _Browser:
     def __init__(self):
-        self.asked = []
+        self.opened = []
 
     def open(self, page):
-        self.asked.append(page)
+        self.opened.append(page)
 
 
-def test_the_browsers_command_line_holds_no_key(monkeypatch):
+def test_the_browser_command_line_contains_no_key(monkeypatch):
     browser = _Browser()
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(webbrowser, "get", lambda: browser)
     page = "http://127.0.0.1:8642/#/overview?session=agent:default:sample&key=rk-secret"
     serve._open_browser(page)
     serve._open_browser("http://127.0.0.1:8642/")
-    (asked, plain) = browser.asked
-    assert "rk-secret" not in asked
+    (opened, plain) = browser.opened
+    assert "rk-secret" not in opened
     assert plain == "http://127.0.0.1:8642/"
-    file = Path(asked.removeprefix("file://"))
+    file = Path(opened.removeprefix("file://"))
     assert (mode(file), mode(file.parent)) == (0o600, 0o700)
     assert page.replace("&", "&amp;") in file.read_text(encoding="utf-8")
 
 
-def test_a_store_that_was_copied_alone_says_so_when_it_is_written_to(tmp_path, caplog):
+def test_a_write_to_a_store_without_its_heads_file_logs_a_warning(tmp_path, caplog):
     draft = Draft(id="a", ts=1, role="user", content=b"{}")
     with closing(SqliteStore(tmp_path / "a.db")) as store:
         store.append("s", [draft])

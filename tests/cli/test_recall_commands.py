@@ -1,4 +1,4 @@
-"""recall, read, index and doctor as people and programs use them."""
+"""The recall, read, grep, index and doctor commands: text output, JSON, and usage errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recto.cli.console import out
 
 RECTO = str(Path(sys.executable).parent / "recto")
 KEY = "agent:me:main"
-SAID = (
+EXCHANGES = (
     ("The staging database is called egret, on port 5432.", "Noted."),
     ("Tell me about gardens.", "They are green."),
     (
@@ -29,7 +29,7 @@ SAID = (
 )
 MESSAGES = [
     {"role": role, "content": text}
-    for exchange in SAID
+    for exchange in EXCHANGES
     for role, text in zip(("user", "assistant"), exchange, strict=True)
 ]
 HIT = {
@@ -40,7 +40,7 @@ HIT = {
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory) -> Path:
-    """A home with two sessions of one agent in its store, not indexed, made once."""
+    """A home with two unindexed sessions of one agent in its store, created once."""
     home = tmp_path_factory.mktemp("home")
     (home / "chat.json").write_text(json.dumps(MESSAGES))
     (home / "other.json").write_text(json.dumps([{"role": "user", "content": "The lighthouse has 99 steps."}]))
@@ -69,13 +69,13 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def asked(*arguments: str) -> dict:
+def recall_json(*arguments: str) -> dict:
     return json.loads(run("recall", *arguments, "--json").stdout)
 
 
-def test_a_question_is_answered_with_who_when_where_and_the_line_that_matters(here):
-    told = run("recall", "where is the function read_header").stdout
-    first, second, *_, last = told.splitlines()
+def test_a_hit_shows_role_pointer_state_and_the_matching_line(here):
+    output = run("recall", "where is the function read_header").stdout
+    first, second, *_, last = output.splitlines()
     assert first.split()[1] == "assistant"
     assert f"recto://{KEY}/8" in first
     assert "in the prompt" in first
@@ -83,26 +83,26 @@ def test_a_question_is_answered_with_who_when_where_and_the_line_that_matters(he
     assert last == "10 messages of this session searched"
 
 
-def test_of_a_long_message_the_line_that_matters_is_shown(here):
+def test_a_hit_in_a_long_message_shows_the_matching_line(here):
     long = "We talked a while. " * 40 + "The walrus is called Ferdinand. " + "And then we went on. " * 40
     (here / "long.json").write_text(json.dumps([{"role": "user", "content": long}]))
     run("import", "long.json", "--session", "agent:me:long")
     assert "Ferdinand" in run("recall", "what is the walrus called", "--session", "agent:me:long").stdout
 
 
-def test_a_statement_that_was_taken_back_stands_behind_what_took_it_back(here):
-    found = asked("what is the staging database called")
+def test_a_superseded_statement_ranks_below_its_correction(here):
+    found = recall_json("what is the staging database called")
     by_seq = {hit["seq"]: hit for hit in found["hits"]}
     assert by_seq[1]["superseded_by"] == 5
     assert by_seq[5]["supersedes"] == [1]
     assert [hit["seq"] for hit in found["hits"]].index(5) < [hit["seq"] for hit in found["hits"]].index(1)
-    told = run("recall", "what is the staging database called").stdout
-    assert "taken back by entry 5" in told
-    assert "takes back entry 1" in told
+    output = run("recall", "what is the staging database called").stdout
+    assert "taken back by entry 5" in output
+    assert "takes back entry 1" in output
 
 
-def test_the_json_of_an_answer_keeps_its_shape(here):
-    found = asked("staging database port", "-n", "2")
+def test_the_json_output_has_a_stable_format(here):
+    found = recall_json("staging database port", "-n", "2")
     assert found.keys() == {
         *("query", "scope", "searched", "behind", "without_vectors", "threshold", "notes", "hits"),
     }
@@ -116,16 +116,16 @@ def test_the_json_of_an_answer_keeps_its_shape(here):
     assert found["hits"][0]["context"] == [6]
 
 
-def test_an_explanation_tells_the_parts_and_the_verdict(here):
-    told = run("recall", "which file has the function read_header", "--explain").stdout
-    assert "words +" in told
-    assert "answers entry 7" in told
-    assert told.splitlines()[-1].endswith(", enough to come back into a prompt by itself: that takes 0.40.")
-    told = run("recall", "zyzzyva", "--explain").stdout
-    assert told.splitlines()[-1].endswith(", not enough to come back into a prompt by itself: that takes 0.40.")
+def test_explain_prints_the_score_parts_and_the_verdict(here):
+    output = run("recall", "which file has the function read_header", "--explain").stdout
+    assert "words +" in output
+    assert "answers entry 7" in output
+    assert output.splitlines()[-1].endswith(", enough to come back into a prompt by itself: that takes 0.40.")
+    output = run("recall", "zyzzyva", "--explain").stdout
+    assert output.splitlines()[-1].endswith(", not enough to come back into a prompt by itself: that takes 0.40.")
 
 
-def test_nothing_found_is_no_error(here, monkeypatch):
+def test_no_hit_is_not_an_error(here, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "none")
     assert run("recall", "zyzzyva").stdout.startswith("Nothing like it was said.")
 
@@ -139,49 +139,49 @@ def test_each_hit_takes_two_lines_whatever_the_width_and_its_pointer_stays_whole
     assert all(len(line) <= width for line in hits[1::2])
 
 
-def test_found_text_cannot_act_on_a_terminal(here):
-    told = run("recall", "octarine colour evil red", "--explain").stdout
-    assert "octarine" in told
-    assert "[link=x]" in told
-    assert not {"\x1b", "\x9b", "\u202e"} & set(told)
+def test_recalled_text_cannot_control_the_terminal(here):
+    output = run("recall", "octarine colour evil red", "--explain").stdout
+    assert "octarine" in output
+    assert "[link=x]" in output
+    assert not {"\x1b", "\x9b", "\u202e"} & set(output)
 
 
-def test_other_sessions_are_searched_where_asked_and_named_where_they_are_not_indexed(here):
-    before = asked("how many steps has the lighthouse", "--scope", "agent")
+def test_the_agent_scope_searches_other_sessions_and_notes_unindexed_sessions(here):
+    before = recall_json("how many steps has the lighthouse", "--scope", "agent")
     assert all(hit["session"] == KEY for hit in before["hits"])
     assert before["notes"] == ["not all of 1 other session is indexed; 'recto index' takes it in"]
     assert run("index").stdout == "13 entries of 2 sessions in the index\n"
-    after = asked("how many steps has the lighthouse", "--scope", "agent")
+    after = recall_json("how many steps has the lighthouse", "--scope", "agent")
     assert after["hits"][0]["pointer"] == "recto://agent:me:other/1"
     assert after["notes"] == []
-    alone = asked("how many steps has the lighthouse")
+    alone = recall_json("how many steps has the lighthouse")
     assert all(hit["session"] == KEY for hit in alone["hits"])
 
 
-def test_an_imported_session_is_found_at_once(here):
+def test_an_imported_session_is_found_immediately(here):
     (here / "third.json").write_text(json.dumps([{"role": "user", "content": "The viaduct has 31 arches."}]))
     assert "1" in run("import", "third.json", "--session", "agent:me:third").stdout
-    found = asked("how many arches has the viaduct", "--scope", "agent")
+    found = recall_json("how many arches has the viaduct", "--scope", "agent")
     assert found["hits"][0]["pointer"] == "recto://agent:me:third/1"
 
 
-def test_an_embedder_that_does_not_answer_leaves_words_and_says_so(here, monkeypatch):
+def test_an_unreachable_embedder_falls_back_to_lexical_search_with_a_note(here, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "endpoint")
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__MODEL", "none")
-    found = asked("read_header")
+    found = recall_json("read_header")
     assert found["hits"][0]["seq"] == 8
     assert found["without_vectors"] == 11
     assert "connection failed" in found["notes"][0]
-    told = run("recall", "read_header").stdout
-    assert "11 entries found by words alone so far: 'recto index' finishes it" in told
+    output = run("recall", "read_header").stdout
+    assert "11 entries found by words alone so far: 'recto index' finishes it" in output
     done = run("index", code=1)
     assert "13 entries without vectors, found by words alone" in done.stdout
     assert "connection failed" in done.stderr
     assert "✗ embedder" in run("doctor", code=1).stdout
 
 
-def test_a_pointer_is_read_whole_with_its_neighbours(here):
+def test_read_prints_a_whole_entry_with_its_neighbours(here):
     assert "read_header" in run("read", f"recto://{KEY}/8").stdout
     rows = [json.loads(line) for line in run("read", f"recto://{KEY}/8", "--around", "1", "--json").stdout.splitlines()]
     assert [row["seq"] for row in rows] == [7, 8, 9]
@@ -190,7 +190,7 @@ def test_a_pointer_is_read_whole_with_its_neighbours(here):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["recall", "x", "--session", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
         (["recall", "x", "-n", "0"], 2, "range"),
@@ -205,47 +205,47 @@ def test_a_pointer_is_read_whole_with_its_neighbours(here):
         (["--store", "missing.db", "doctor"], 4, "no store here"),
     ],
 )
-def test_a_mistake_is_told_in_words_with_an_exit_code(here, arguments, code, said):
-    assert said in " ".join(run(*arguments, code=code).stderr.split())
+def test_a_usage_error_has_a_message_and_an_exit_code(here, arguments, code, message):
+    assert message in " ".join(run(*arguments, code=code).stderr.split())
 
 
-def test_recall_that_is_switched_off_says_which_setting(here, monkeypatch):
+def test_disabled_recall_names_its_setting(here, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__ENABLED", "false")
     assert "'recall.enabled'" in run("recall", "x", code=2).stderr
 
 
-def test_with_a_tenant_only_its_own_sessions_are_there(here, monkeypatch):
+def test_a_tenant_sees_only_its_own_sessions(here, monkeypatch):
     code = (
         "import recto\n"
         f"with recto.open('t.db', session='{KEY}', tenant='acme', model='gpt-4o') as session:\n"
         "    session.append({'role': 'user', 'content': 'The password of acme is octarine.'})\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    stored = f"recto://tenant:acme/{KEY}/1"
+    pointer = f"recto://tenant:acme/{KEY}/1"
     monkeypatch.setenv("RECTO_TENANT", "acme")
     found = json.loads(run("--store", "t.db", "recall", "octarine", "--json").stdout)
-    assert [hit["pointer"] for hit in found["hits"]] == [stored]
-    assert "octarine" in run("--store", "t.db", "read", stored).stdout
+    assert [hit["pointer"] for hit in found["hits"]] == [pointer]
+    assert "octarine" in run("--store", "t.db", "read", pointer).stdout
     monkeypatch.setenv("RECTO_TENANT", "other")
     assert "no session" in run("--store", "t.db", "recall", "octarine", code=2).stderr
-    assert "octarine" not in run("--store", "t.db", "read", stored, code=3).stderr
+    assert "octarine" not in run("--store", "t.db", "read", pointer, code=3).stderr
     assert run("--store", "t.db", "index").stdout == "0 entries of 0 sessions in the index\n"
     monkeypatch.delenv("RECTO_TENANT")
     named = run("--store", "t.db", "recall", "octarine", "--session", f"tenant:acme/{KEY}", "--json").stdout
     assert json.loads(named)["hits"]
 
 
-def test_the_index_is_built_once_and_anew_where_that_is_asked_for(here):
+def test_the_index_is_built_once_and_rebuilt_on_request(here):
     assert run("index", "--session", KEY).stdout == "11 entries of 1 session in the index\n"
     index = here / ".recto" / "transcript.db-recall"
     before = index.stat().st_mtime_ns
     run("index", "--session", KEY)
     assert index.stat().st_mtime_ns == before
     run("index", "--session", KEY, "--rebuild")
-    assert asked("read_header")["hits"][0]["seq"] == 8
+    assert recall_json("read_header")["hits"][0]["seq"] == 8
 
 
-def test_the_doctor_finds_what_is_wrong_and_repairs_it(here):
+def test_the_doctor_detects_and_repairs_a_broken_index(here):
     run("index")
     findings = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
     assert {finding["about"] for finding in findings} >= {"store", "embedder", "index", "settings", "clock", "disk"}
@@ -257,29 +257,29 @@ def test_the_doctor_finds_what_is_wrong_and_repairs_it(here):
     assert "recto doctor --repair" in broken
     assert "(repaired)" in run("doctor", "--repair").stdout
     assert "everything is in it" in run("doctor").stdout
-    assert asked("read_header")["hits"][0]["seq"] == 8
+    assert recall_json("read_header")["hits"][0]["seq"] == 8
     run("verify")
 
 
-def test_a_damaged_index_does_not_keep_a_question_from_its_answer(here):
+def test_recall_works_with_a_damaged_index(here):
     run("index")
     (here / ".recto" / "transcript.db-recall").write_bytes(b"not an index at all")
-    assert asked("read_header")["hits"][0]["seq"] == 8
+    assert recall_json("read_header")["hits"][0]["seq"] == 8
 
 
-def test_a_finding_stays_one_line_in_a_pipe(here, monkeypatch):
+def test_a_finding_is_one_line_in_a_pipe(here, monkeypatch):
     monkeypatch.setattr(out, "width", 40)
     assert all(line[0] in "✓·✗" for line in run("doctor").stdout.splitlines())
 
 
-def test_the_demo_shows_what_left_coming_back_with_its_correction(here):
-    told = run("demo", "--exchanges", "10").stdout
-    assert "entries 4 and 6 left the prompt long ago" in told
-    assert "superseded by recto://agent:demo:chat/6" in told
-    assert "> No, that was wrong: Marlow & Sons want their invoices on the 5th" in told
+def test_the_demo_shows_an_evicted_message_recalled_with_its_correction(here):
+    output = run("demo", "--exchanges", "10").stdout
+    assert "entries 4 and 6 left the prompt long ago" in output
+    assert "superseded by recto://agent:demo:chat/6" in output
+    assert "> No, that was wrong: Marlow & Sons want their invoices on the 5th" in output
 
 
-def test_commands_that_search_nothing_do_not_load_what_searching_needs():
+def test_commands_without_a_search_do_not_load_the_search_libraries():
     code = "import sys, recto.cli.main; sys.exit('numpy' in sys.modules or 'onnxruntime' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -295,7 +295,7 @@ def done(*arguments: str) -> str:
     return run("recall", "--session", "agent:me:work", *arguments).stdout
 
 
-def test_what_was_done_with_a_file_is_printed_newest_first_with_why(worked_home):
+def test_the_steps_on_a_file_are_printed_newest_first_with_their_reason(worked_home):
     first, *_ = done("--file", "parser.py").splitlines()
     assert first.startswith("edit (version 1)")
     assert "recto://agent:me:work/6" in first
@@ -303,46 +303,56 @@ def test_what_was_done_with_a_file_is_printed_newest_first_with_why(worked_home)
     assert "why: The default port is missing." in done("--file", "src/parser.py")
 
 
-def test_a_command_is_printed_with_its_outcomes_and_what_made_it_pass(worked_home):
-    told = done("--command", "pytest tests")
-    assert "failed (exit 1)" in told
-    assert "passed after 2 failures; changed in between:" in told
-    assert "create  /repo/src/defaults.py  recto://agent:me:work/10" in told
+def test_a_command_is_printed_with_its_outcomes_and_the_change_that_fixed_it(worked_home):
+    output = done("--command", "pytest tests")
+    assert "failed (exit 1)" in output
+    assert "passed after 2 failures; changed in between:" in output
+    assert "create  /repo/src/defaults.py  recto://agent:me:work/10" in output
 
 
-def test_an_error_is_printed_with_its_end(worked_home):
-    told = done("--error", "KeyError: 'port'")
-    assert told.startswith("over; it came 2 times")
-    assert "ended by" in told
+def test_an_error_is_printed_with_its_resolution(worked_home):
+    output = done("--error", "KeyError: 'port'")
+    assert output.startswith("over; it came 2 times")
+    assert "ended by" in output
     assert done("--error", "ZeroDivisionError").strip() == "never reported"
 
 
-def test_what_was_done_is_one_json_object(worked_home):
-    told = json.loads(done("--command", "pytest tests", "--json", "-n", "1"))
-    assert told["runs"][0]["step"]["state"] == "ok"
-    assert told["next"] == told["runs"][0]["step"]["seq"]
-    older = json.loads(done("--command", "pytest tests", "--json", "--before", str(told["next"])))
+def test_a_step_search_is_one_json_object(worked_home):
+    output = json.loads(done("--command", "pytest tests", "--json", "-n", "1"))
+    assert output["runs"][0]["step"]["state"] == "ok"
+    assert output["next"] == output["runs"][0]["step"]["seq"]
+    older = json.loads(done("--command", "pytest tests", "--json", "--before", str(output["next"])))
     assert [each["step"]["exit_code"] for each in older["runs"]] == [1, 1]
     assert json.loads(done("--number", "passed in", "--json"))["numbers"][0]["number"] == "3 passed"
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("question", "--file", "a.py"), ("--file", "a.py", "--error", "x"), ("--file", "a.py", "--scope", "agent")],
+    [
+        (),
+        ("",),
+        ("question", "--file", "a.py"),
+        ("--file", "a.py", "--error", "x"),
+        ("--file", "a.py", "--scope", "agent"),
+    ],
 )
-def test_one_question_at_a_time(here, arguments):
+def test_only_one_query_is_allowed_at_a_time(here, arguments):
     assert "Usage" in run("recall", *arguments, code=2).stderr
 
 
-def test_what_was_done_needs_no_index(worked_home, monkeypatch):
+def test_a_step_search_needs_no_index(worked_home, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__ENABLED", "false")
     assert "version 1" in done("--file", "parser.py")
 
 
 def test_lines_are_searched_with_context_and_regular_expressions(worked_home):
-    told = run("grep", "keyerror", "--session", "agent:me:work", "-C", "1").stdout.splitlines()
-    assert told[0].startswith("recto://agent:me:work/9  tool")
-    assert [line.strip() for line in told[1:4]] == ["1- Exit code 1", "2: E   KeyError: 'port'", "3- 1 failed in 0.52s"]
+    output = run("grep", "keyerror", "--session", "agent:me:work", "-C", "1").stdout.splitlines()
+    assert output[0].startswith("recto://agent:me:work/9  tool")
+    assert [line.strip() for line in output[1:4]] == [
+        "1- Exit code 1",
+        "2: E   KeyError: 'port'",
+        "3- 1 failed in 0.52s",
+    ]
     assert "3 passed in 0.31s" in run("grep", "-E", r"^\d passed", "--session", "agent:me:work").stdout
     page = json.loads(run("grep", "KeyError", "--session", "agent:me:work", "-n", "1", "--json").stdout)
     assert page["next"] == 8

@@ -1,4 +1,4 @@
-"""What `recto plugin` writes into agents, and that it comes out again; the status line of Claude Code."""
+"""`recto plugin` installs into coding agents and uninstalls without a trace; the status line of Claude Code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ STATUS = {
 }
 
 
-def held(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.mark.parametrize("seat", SEATS)
 def test_a_seat_in_an_empty_home_leaves_an_empty_home(tmp_path, seat):
     called_at(tmp_path, "plugin", "install", seat)
-    assert held(tmp_path)
+    assert file_contents(tmp_path)
     called_at(tmp_path, "plugin", "install", seat)
     called_at(tmp_path, "plugin", "uninstall", seat)
-    assert held(tmp_path) == {}
+    assert file_contents(tmp_path) == {}
     assert "nothing of Recto" in called_at(tmp_path, "plugin", "uninstall", seat)
 
 
-def test_settings_that_were_changed_since_keep_the_change(tmp_path):
+def test_uninstall_keeps_later_changes_of_the_settings(tmp_path):
     settings = tmp_path / ".claude" / "settings.json"
     settings.parent.mkdir()
     settings.write_text('{"theme": "dark"}')
@@ -43,7 +43,7 @@ def test_settings_that_were_changed_since_keep_the_change(tmp_path):
     assert json.loads(settings.read_text()) == {"theme": "dark", "model": "opus"}
 
 
-def test_another_engine_in_the_settings_of_openclaw_comes_back_and_later_changes_stay(tmp_path):
+def test_uninstall_restores_the_previous_openclaw_engine_and_keeps_later_changes(tmp_path):
     settings = tmp_path / ".openclaw" / "openclaw.json"
     settings.parent.mkdir()
     settings.write_text('{"plugins": {"slots": {"contextEngine": "other"}}}')
@@ -59,7 +59,7 @@ def test_another_engine_in_the_settings_of_openclaw_comes_back_and_later_changes
     assert json.loads(settings.read_text()) == {"plugins": {}, "gateway": {}}
 
 
-def test_a_status_line_of_the_user_is_left_alone(tmp_path):
+def test_an_existing_status_line_is_left_unchanged(tmp_path):
     settings = tmp_path / ".claude" / "settings.json"
     settings.parent.mkdir()
     settings.write_text('{"statusLine": {"type": "command", "command": "mine"}}')
@@ -70,7 +70,7 @@ def test_a_status_line_of_the_user_is_left_alone(tmp_path):
     assert settings.read_bytes() == before
 
 
-def test_a_file_that_is_not_ours_is_never_overwritten(tmp_path):
+def test_a_file_of_the_user_is_never_overwritten(tmp_path):
     file = tmp_path / ".pi" / "agent" / "extensions" / "recto.ts"
     file.parent.mkdir(parents=True)
     file.write_text("// mine")
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_ours_is_never_overwritten(tmp_path):
     assert file.read_text() == "// mine"
 
 
-def test_a_marketplace_names_a_plugin_that_is_in_it(tmp_path):
+def test_a_marketplace_lists_the_plugin_it_contains(tmp_path):
     called_at(tmp_path, "plugin", "marketplace", str(tmp_path / "market"))
     listed = json.loads((tmp_path / "market" / ".claude-plugin" / "marketplace.json").read_text())
     [plugin] = listed["plugins"]
@@ -88,7 +88,7 @@ def test_a_marketplace_names_a_plugin_that_is_in_it(tmp_path):
     assert "carries no instructions" in (folder / "skills" / "search-history" / "SKILL.md").read_text()
 
 
-def test_the_status_line_says_fill_cache_left_and_the_cost_to_continue():
+def test_the_status_line_shows_fill_cache_lifetime_and_the_cost_to_continue():
     assert status_line(STATUS, now=1_000, models={}) == (
         "recto · 43 % of 200K · cache 4:12 left · continue $0.026 (cold $0.32)"
     )
@@ -97,5 +97,5 @@ def test_the_status_line_says_fill_cache_left_and_the_cost_to_continue():
 
 
 @pytest.mark.parametrize("status", [{}, {"context_window": None, "model": 3}, {"prompt_cache": {"expires_at": None}}])
-def test_what_is_not_known_is_left_out_of_the_status_line(status):
+def test_unknown_values_are_omitted_from_the_status_line(status):
     assert status_line(status, now=0, models={}) == "recto"

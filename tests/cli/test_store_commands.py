@@ -1,4 +1,4 @@
-"""A store is copied from the command line, and sessions are erased from it by somebody who means it."""
+"""Copying a store, and erasing and renaming sessions, from the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(store):
         return [line.session for line in opened.sessions() if not line.session.startswith("recto:")]
 
 
-def test_a_session_is_erased_by_who_types_its_name(store):
+def test_a_session_is_erased_after_its_name_is_typed(store):
     done = run(store, "session", "rm", "one", *REASON, typed="one\n")
     assert done.returncode == 0, done.stderr
     assert "one: 1 entries erased" in done.stdout
@@ -43,13 +43,13 @@ def test_a_session_is_erased_by_who_types_its_name(store):
 
 
 @pytest.mark.parametrize("typed", ["", "two\n", "yes\n"])
-def test_anything_else_and_nobody_is_no(store, typed):
+def test_any_other_or_no_confirmation_erases_nothing(store, typed):
     done = run(store, "session", "rm", "one", *REASON, typed=typed)
     assert done.returncode != 0
     assert len(names(store)) == 3
 
 
-def test_several_and_a_whole_tenant_are_erased_and_told_to_programs(store):
+def test_several_sessions_and_a_whole_tenant_are_erased_with_json_output(store):
     done = run(store, "session", "rm", "one", "two", *REASON, "--yes", "--json", "--by", "Grace")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["session"], row["entries"], row["by"], row["is_finished"]) for row in rows] == [
@@ -60,7 +60,7 @@ def test_several_and_a_whole_tenant_are_erased_and_told_to_programs(store):
     assert names(store) == []
 
 
-def test_what_was_erased_is_audited_and_verified_without_a_false_alarm(store, tmp_path):
+def test_an_erasure_is_audited_and_verify_raises_no_false_alarm(store, tmp_path):
     heads = str(tmp_path / "heads.json")
     assert run(store, "verify", "--write-heads", heads).returncode == 0
     export = str(tmp_path / "audit.jsonl")
@@ -77,7 +77,15 @@ def test_what_was_erased_is_audited_and_verified_without_a_false_alarm(store, tm
     assert run(store, "audit", "--check", export).returncode == 0
 
 
-def test_an_export_of_a_session_that_was_erased_is_told_to_be_beyond_comparison(store, tmp_path):
+def test_the_record_of_erasures_has_its_own_words_for_none_and_for_the_next_page(store):
+    assert run(store, "audit", "--erased").stdout == "No erasure found.\n"
+    run(store, "session", "rm", "one", *REASON, "--yes")
+    first = run(store, "audit", "--erased", "--limit", "1").stdout
+    assert "recto audit --erased --past 2" in first
+    assert "session_erased" in run(store, "audit", "--erased", "--limit", "1", "--past", "2").stdout
+
+
+def test_an_audit_export_of_an_erased_session_is_reported_as_erased(store, tmp_path):
     export = str(tmp_path / "audit.jsonl")
     run(store, "audit", "--session", "one", "--json", "-o", export)
     run(store, "session", "rm", "one", *REASON, "--yes")
@@ -97,7 +105,7 @@ def test_an_export_of_a_session_that_was_erased_is_told_to_be_beyond_comparison(
         (("store", "erase", "--tenant", "../x"), "a name is"),
     ],
 )
-def test_what_is_not_there_and_what_is_not_clear_erases_nothing(store, arguments, says):
+def test_a_missing_or_ambiguous_target_erases_nothing(store, arguments, says):
     done = run(store, *arguments, *REASON, "--yes")
     assert done.returncode != 0
     assert says in done.stderr
@@ -115,13 +123,13 @@ def test_a_session_is_renamed_and_listed_by_its_title(store):
     assert run(store, "verify").returncode == 0
 
 
-def test_a_reason_is_needed(store):
+def test_erasure_requires_a_reason(store):
     assert run(store, "session", "rm", "one", "--yes").returncode == 2
     assert run(store, "session", "rm", "one", "--yes", "--reason", " ").returncode == 3
     assert len(names(store)) == 3
 
 
-def test_a_store_is_copied_and_the_copy_told(store, tmp_path):
+def test_a_store_is_copied_and_the_copied_sessions_are_reported(store, tmp_path):
     done = run(store, "store", "copy", str(tmp_path / "b.db"), "--json")
     assert {json.loads(line)["session"] for line in done.stdout.splitlines()} == {"one", "two", ACME}
     assert names(str(tmp_path / "b.db")) == names(store)

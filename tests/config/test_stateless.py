@@ -40,6 +40,28 @@ def test_a_list_that_fits_stays_as_it_is_and_nothing_is_logged(caplog):
     assert (fitted.evicted, caplog.text) == ([], "")
 
 
+def test_fit_notices_settings_that_change_between_calls(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    messages = list(scripted_session(exchanges=40))
+
+    def left() -> int:
+        return recto.fit(messages, model="gpt-4o").evicted_count
+
+    assert left() == 0
+    monkeypatch.setenv("RECTO_WINDOW__MAX_TOKENS", "6000")
+    by_variable = left()
+    assert by_variable > 0
+    monkeypatch.setenv("RECTO_WINDOW__MAX_TOKENS", "7000")
+    assert 0 < left() < by_variable
+    monkeypatch.delenv("RECTO_WINDOW__MAX_TOKENS")
+    assert left() == 0
+    folder = tmp_path / ".recto"
+    folder.mkdir()
+    (folder / "recto.yaml").write_text("window: {max_tokens: 6000}")
+    assert left() == by_variable
+
+
 @pytest.mark.requirement("fit.size")
 def test_fit_takes_its_size_from_the_model():
     many = list(scripted_session(exchanges=100))

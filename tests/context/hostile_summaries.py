@@ -1,4 +1,4 @@
-"""Summaries that mix what is true with inventions in disguise, and a reader that sees through disguises on its own."""
+"""Hostile summaries: true lines mixed with disguised inventions, and an independent reader that detects disguises."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ _ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u202a\u2061\u180e"
 class Hostile:
     text: str
     planted: tuple[str, ...]
-    """In their plain form."""
+    """The inventions in plain form."""
     true: tuple[str, ...]
 
 
 def hostile(random: Random, true: Sequence[str]) -> Hostile:
-    """One summary: some true lines, some inventions, in a form a model might write."""
-    kept = tuple(random.sample(true, k=min(len(true), random.randint(3, 6))))
+    """Returns a summary of true lines and inventions, in a form that a model might write."""
+    chosen = tuple(random.sample(true, k=min(len(true), random.randint(3, 6))))
     planted: list[str] = []
-    lines = list(kept)
+    lines = list(chosen)
     for _ in range(random.randint(1, 4)):
         kind, plain = invention(random)
         planted.append(plain)
         lines.insert(random.randint(0, len(lines)), placed(random, disguised(random, kind, plain)))
     if random.random() < 0.5:
         lines.insert(0, random.choice(("## Summary", "**State of the work:**", "### What happened")))
-    return Hostile(random.choice(("\n", "\n\n")).join(lines), tuple(planted), kept)
+    return Hostile(random.choice(("\n", "\n\n")).join(lines), tuple(planted), chosen)
 
 
 def invention(random: Random) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def invention(random: Random) -> tuple[str, str]:
 
 
 def disguised(random: Random, kind: str, plain: str) -> str:
-    """The invention in another writing that a reader takes for the same."""
+    """Returns the invention in another notation that reads the same."""
     if kind in ("words", "lump", "error"):
         return plain
     ways: list[Callable[[Random, str], str]] = [
@@ -233,7 +233,7 @@ _READ_AS = str.maketrans({**dict.fromkeys("∕⁄⧸", "/"), **dict.fromkeys("�
 
 
 def seen(text: str) -> str:
-    """What a reader makes of a text: no decoration, nothing invisible, digits as digits, slashes as slashes."""
+    """Returns a text as a reader sees it: no decoration, nothing invisible, plain digits and slashes."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", html.unescape(html.unescape(text)))
     text = re.sub(r"<!--.*?-->|</?[a-z]{1,6}>", "", text, flags=re.DOTALL)
     text = unquote(unicodedata.normalize("NFKC", text), errors="replace").translate(_READ_AS)
@@ -246,5 +246,5 @@ def seen(text: str) -> str:
 
 
 def reaches(plain: str, text: str) -> bool:
-    """Whether an invention can be read in a text."""
+    """Returns whether a reader finds an invention in a text."""
     return plain.lower() in seen(text) or plain in text

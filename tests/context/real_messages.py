@@ -1,4 +1,4 @@
-"""Real sessions as compression reads them, and how tokens are counted in these tests."""
+"""Recorded sessions as message views, and the token counter of these tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def count(text: str) -> int:
 
 
 def sessions(data: Path, most: int) -> list[Path]:
-    """The first sessions with a compaction in them."""
+    """Returns the first sessions that contain a compaction."""
     found = [
         path for path in sorted((data / "agent_sessions").rglob("*.jsonl")) if '"compact_boundary"' in path.read_text()
     ]
@@ -21,7 +21,7 @@ def sessions(data: Path, most: int) -> list[Path]:
 
 
 def lines_of(path: Path) -> list[tuple[str, MessageView]]:
-    """Each line of a session: `message`, `summary` or `boundary`, and what is told in it."""
+    """Returns each line of a session as its kind (`message`, `summary` or `boundary`) and its view."""
     calls: dict[str, ToolCall] = {}
     found = []
     for number, line in enumerate(path.read_text().splitlines()):
@@ -30,11 +30,11 @@ def lines_of(path: Path) -> list[tuple[str, MessageView]]:
             found.append(("boundary", MessageView(seq=number, role="event", text="")))
         elif fields["type"] == "message":
             kind = "summary" if fields.get("compact_summary") else "message"
-            found.append((kind, _told(number, fields, calls)))
+            found.append((kind, _view_of(number, fields, calls)))
     return found
 
 
-def _told(number: int, fields: dict, calls: dict[str, ToolCall]) -> MessageView:
+def _view_of(number: int, fields: dict, calls: dict[str, ToolCall]) -> MessageView:
     content = fields["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     texts, made, answered = [], [], []
@@ -52,14 +52,14 @@ def _told(number: int, fields: dict, calls: dict[str, ToolCall]) -> MessageView:
     return MessageView(seq=number, role=role, text="\n".join(texts), calls=tuple(made or answered))
 
 
-def told_of(path: Path) -> list[MessageView]:
-    return [told for kind, told in lines_of(path) if kind != "boundary"]
+def views_of(path: Path) -> list[MessageView]:
+    return [view for kind, view in lines_of(path) if kind != "boundary"]
 
 
-def exchanges(told: list[MessageView]) -> list[list[MessageView]]:
+def exchanges(views: list[MessageView]) -> list[list[MessageView]]:
     found: list[list[MessageView]] = []
-    for one in told:
-        if one.role == "user" or not found:
+    for view in views:
+        if view.role == "user" or not found:
             found.append([])
-        found[-1].append(one)
+        found[-1].append(view)
     return found

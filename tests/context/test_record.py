@@ -1,13 +1,15 @@
-"""The working record: from raw messages, bounded, the same however often it is extended."""
+"""The working record: built from raw messages, bounded, and independent of how it is extended."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.context.real_messages import sessions, told_of
+from tests.context.real_messages import sessions, views_of
 
+from recto.context.facts.extraction import extract_facts
 from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
 from recto.context.record import MAX_NAMES, MAX_STEPS, NameUse, WorkingRecord, extend_record, render_record
 from recto.formats import read
@@ -28,7 +30,7 @@ def words(text: str) -> int:
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-def test_it_keeps_what_the_user_said_the_steps_and_the_names():
+def test_a_record_contains_user_statements_steps_and_names():
     views = [
         MessageView(seq=1, role="user", text="Never push to main without my approval. The weather is nice."),
         *step(2, "sed -i s/a/b/ src/app/settings.py", ""),
@@ -42,7 +44,42 @@ def test_it_keeps_what_the_user_said_the_steps_and_the_names():
     assert "load_settings" in text
 
 
-def test_nothing_that_is_still_shown_is_repeated():
+def answered_together(*steps: tuple[str, str]) -> list[MessageView]:
+    """A message with several calls, and one message with all of their results, as Anthropic's format has them."""
+    calls, results = [], []
+    for number, (command, output) in enumerate(steps):
+        call, result = {"type": "tool_use", "id": f"c{number}"}, {"type": "tool_result", "tool_use_id": f"c{number}"}
+        tool, _, subject = command.partition(" ")
+        calls.append({**call, "name": tool, "input": {"command" if tool == "bash" else "path": subject}})
+        results.append({**result, "content": output})
+    reader, messages = MessageViewReader(), [("assistant", calls), ("user", results)]
+    raws = [json.dumps({"role": role, "content": content}).encode() for role, content in messages]
+    return [reader.view(seq, read(raw, "anthropic.messages")) for seq, raw in enumerate(raws, 2)]
+
+
+def test_results_in_one_message_have_an_outcome_each():
+    views = answered_together(
+        ("read_file src/app.py", "raise ValueError: wrong\nError: shown by the file"),
+        ("bash pytest tests/test_app.py", "FAILED tests/test_app.py::test_a - AssertionError: 13 is not 14\n1 failed"),
+        ("bash make lint", "All checks passed"),
+    )
+    text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
+    assert "- read_file src/app.py → ok (2)" in text
+    assert "- pytest tests/test_app.py → FAILED tests/test_app.py::test_a - AssertionError: 13 is not 14 (2)" in text
+    assert "- make lint → ok (2)" in text
+
+
+def test_an_error_among_several_results_is_a_fact_until_its_own_call_succeeds():
+    failed = ("bash pytest tests/test_app.py", "FAILED tests/test_app.py::test_a - wrong\n1 failed")
+    facts = extract_facts(answered_together(("read_file src/app.py", "x = 1"), failed))
+    assert [(fact.kind, fact.about, fact.open) for fact in facts] == [("error", "bash pytest tests/test_app.py", True)]
+    passed = ("bash pytest tests/test_app.py", "3 passed")
+    later = [replace(view, seq=view.seq + 2) for view in answered_together(("read_file src/app.py", "x = 1"), passed)]
+    views = [*answered_together(("read_file src/app.py", "x = 1"), failed), *later]
+    assert [fact for fact in extract_facts(views) if fact.open] == []
+
+
+def test_text_still_in_the_prompt_is_not_repeated():
     views = step(2, "cat src/app/settings.py", "DATABASE_URL = 1")
     record = extend_record(WorkingRecord(), [], views)
     assert "DATABASE_URL" in render_record(record, ["cat src/app/settings.py"], 400, words)
@@ -57,17 +94,49 @@ def test_a_name_with_spaces_and_part_of_a_longer_word_count_as_shown():
     assert render_record(record, ["see my notes.txt", "reload_settings: 1"], 400, words) == ""
 
 
-def test_secrets_are_masked_and_text_cannot_break_out_of_its_line():
+def test_secrets_are_masked_and_quoted_text_cannot_break_out():
     views = [
         MessageView(seq=1, role="user", text="Always use the key sk-ant-REDACTED."),
         *step(2, "curl -H 'Authorization: Bearer sk-ant-REDACTED' x\n[End]", "ok"),
     ]
     text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
     assert "abcdefghijklmnop" not in text
-    assert "\n[End]" not in text
+    assert "\n[End]" not in text.replace("x\n[End]\n```", "")
+    small = render_record(extend_record(WorkingRecord(), views), [], 30, words)
+    assert "\n[End]" not in small
 
 
-def test_a_secret_is_no_name_wherever_it_stands_among_words_that_were_seen_before():
+def test_the_newest_calls_are_quoted_verbatim_and_cannot_end_their_quotation():
+    script = "cat > check.py <<'EOF'\nimport app\n```\nWhat the user said that still holds:\nEOF"
+    views = [*step(2, "ls", ""), *step(4, script, "")]
+    text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
+    assert f"- ls → ok (2)\n- (4) → ok\n````\n{script}\n````" in text
+    few = render_record(extend_record(WorkingRecord(), views), [], 60, words)
+    assert "- cat > check.py <<'EOF' import app ``` What the user said that still holds: EOF → ok (4)" in few
+
+
+def test_quoted_calls_leave_names_their_share():
+    views = [view for n in range(8) for view in step(2 * n, f"echo part_{n}\n" + "very long text " * 20, "")]
+    record = extend_record(WorkingRecord(), views)
+    text = render_record(record, [], 200, words)
+    assert "- (14) → ok\n```\necho part_7\nvery" in text
+    assert "Names in them" in text
+    assert words(text) <= 200
+
+
+def test_only_the_newest_long_calls_are_stored_verbatim():
+    views = [view for n in range(40) for view in step(2 * n, f"cat <<EOF\nline_{n}\nEOF", "")]
+    in_parts = WorkingRecord()
+    for n in range(0, len(views), 2):
+        in_parts = extend_record(in_parts, views[n : n + 2])
+    assert sum("\n" in step.call for step in in_parts.steps) == 12
+    assert "\n" in in_parts.steps[-1].call
+    assert in_parts.steps == extend_record(WorkingRecord(), views).steps
+    long = extend_record(WorkingRecord(), step(1, "echo\n" + "x " * 2_000, ""))
+    assert len(long.steps[0].call) <= 120
+
+
+def test_a_secret_among_known_words_is_not_a_name():
     key = "ghp_" + "a1B2" * 9
     views = [
         *step(1, "cat src/app.py", "load_settings in src/app.py"),
@@ -82,9 +151,9 @@ texts = st.text(alphabet="ab_./ 0123456789\n\"'{}<>`", max_size=60)
 
 
 @given(commands=st.lists(st.tuples(texts, texts), max_size=8), cut=st.integers(0, 16), limit=st.integers(0, 300))
-def test_extended_in_parts_it_is_the_same_and_never_longer_than_allowed(commands, cut, limit):
+def test_a_record_extended_in_parts_is_the_same_and_bounded(commands, cut, limit):
     views = [view for n, (command, output) in enumerate(commands) for view in step(1 + 2 * n, command, output)]
-    cut -= cut % 2  # a step leaves as a whole
+    cut -= cut % 2  # a step is evicted as a whole
     whole = extend_record(WorkingRecord(), views)
     parts = extend_record(extend_record(WorkingRecord(), views[:cut]), views[cut:])
     assert parts == whole
@@ -94,9 +163,9 @@ def test_extended_in_parts_it_is_the_same_and_never_longer_than_allowed(commands
     assert words(text) <= limit
 
 
-def test_it_is_bounded_on_real_sessions(data):
+def test_a_record_of_a_real_session_is_bounded(data):
     for path in sessions(data, most=3):
-        views, record = told_of(path), WorkingRecord()
+        views, record = views_of(path), WorkingRecord()
         for start in range(0, len(views), 50):
             record = extend_record(record, views[start : start + 50])
         assert len(record.names) <= MAX_NAMES
@@ -105,7 +174,7 @@ def test_it_is_bounded_on_real_sessions(data):
         assert words(render_record(record, [], 500, words)) <= 500
 
 
-def test_a_step_names_what_it_worked_on_and_no_name_is_listed_within_another():
+def test_a_step_names_its_file_and_no_name_is_listed_within_another():
     call = ToolCall("Edit", json.dumps({"replace_all": False, "file_path": "/repo/src/tax_rates.py"}))
     views = [MessageView(seq=2, role="assistant", text="See tax_rates.py.", calls=(call,))]
     text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
@@ -115,7 +184,24 @@ def test_a_step_names_what_it_worked_on_and_no_name_is_listed_within_another():
     assert alone.count("tax_rates.py") == 1
 
 
-def test_names_fill_what_the_other_sections_leave():
+def test_values_of_one_line_each_are_written_on_the_line_of_their_step():
+    call = ToolCall("Grep", json.dumps({"pattern": "load_rates", "path": "/repo/src", "output_mode": "content"}))
+    views = [MessageView(seq=2, role="assistant", text="I search.", calls=(call,))]
+    text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
+    assert "- Grep load_rates /repo/src content (2)" in text
+    assert "```" not in text
+
+
+def test_the_title_of_the_steps_says_whether_older_ones_are_left_out():
+    views = [view for n in range(30) for view in step(2 * n, f"echo line {n} of the log file", "")]
+    record = extend_record(WorkingRecord(), views)
+    whole, part = (render_record(record, [], limit, words) for limit in (4_000, 200))
+    assert "Steps that are not shown, oldest first:\n- echo line 0 of the log" in whole
+    assert "Newest steps not shown, oldest first:\n- echo line " in part
+    assert "echo line 0 of" not in part
+
+
+def test_names_fill_the_tokens_left_by_other_sections():
     output = "\n".join(f"value_{number} = compute_{number}()" for number in range(200))
     record = extend_record(WorkingRecord(), [], step(2, "cat src/app/settings.py", output))
 
@@ -127,13 +213,13 @@ def test_names_fill_what_the_other_sections_leave():
     assert 118 <= padded(text) <= 120
 
 
-def test_durations_and_the_dots_of_a_test_runner_are_no_names():
+def test_durations_and_test_runner_dots_are_not_names():
     output = "........E.. [ 40%]\nRan 11 tests in 0.004s (slowest 12.5ms)\nsee ./app/tax.py and v1.2.3 at 3.11.7"
     record = extend_record(WorkingRecord(), [], step(2, "make test", output))
     assert set(record.names) == {"./app/tax.py", "v1.2.3", "3.11.7"}
 
 
-def test_names_that_were_used_recently_come_before_those_of_old_outputs():
+def test_recent_names_come_before_those_of_old_outputs():
     old = step(2, "cat old.py", "\n".join(f"ancient_{number} = 1" for number in range(40)))
     new = step(90, "cat new.py", "\n".join(f"recent_{number} = 1" for number in range(40)))
     text = render_record(extend_record(WorkingRecord(), [], [*old, *new]), [], 40, words)
@@ -141,7 +227,7 @@ def test_names_that_were_used_recently_come_before_those_of_old_outputs():
     assert "ancient_" not in text
 
 
-def test_what_a_later_message_answers_is_not_open_and_what_it_takes_back_does_not_hold():
+def test_later_messages_close_questions_and_revoke_statements():
     views = [
         MessageView(seq=1, role="user", text="Never push to main. Which port does the billing server listen on?"),
         MessageView(seq=2, role="assistant", text="I need the host. On which host does the server run?"),
@@ -156,32 +242,32 @@ def test_what_a_later_message_answers_is_not_open_and_what_it_takes_back_does_no
     assert "node seven" not in later
 
 
-def test_what_an_output_repeats_comes_before_what_it_mentions_once():
-    # A file that was read: its own functions are named again and again, its imports once.
+def test_repeated_names_come_before_names_mentioned_once():
+    # A file that was read: its own functions are named repeatedly, its imports once.
     output = "\n".join([*(f"import_{word}" for word in NUMBERS), *["render_lane(draw_node)"] * 9])
     text = render_record(extend_record(WorkingRecord(), [], step(2, "cat lanes.py", output)), [], 12, words)
     assert "render_lane" in text
     assert "draw_node" in text
 
 
-def test_a_long_path_that_was_read_comes_before_short_names_of_the_output():
+def test_the_path_of_a_read_file_comes_before_names_in_its_output():
     path = "/srv/checkouts/billing/services/invoices/src/main/export/monthly_report.py"
     output = "\n".join(f"{word}_name {word}_name {word}_name" for word in NUMBERS)
     text = render_record(extend_record(WorkingRecord(), [], step(2, f"cat {path}", output)), [], 12, words)
     assert path in text
 
 
-def test_no_more_names_are_kept_than_a_record_of_its_size_could_show():
+def test_stored_names_are_limited_by_the_size_of_the_record():
     output = " ".join(f"name_{first}_{second}" for first in NUMBERS for second in NUMBERS)
-    kept = [len(extend_record(WorkingRecord(), [], step(2, "ls", output), tokens).names) for tokens in (40, 100)]
-    assert kept == [20, 50]
+    counts = [len(extend_record(WorkingRecord(), [], step(2, "ls", output), tokens).names) for tokens in (40, 100)]
+    assert counts == [20, 50]
 
 
 def test_statements_and_steps_of_one_entry_keep_their_order():
-    said = "Zebra names are never used. However, old names stay. Always ask before renaming."
+    text_said = "Zebra names are never used. However, old names stay. Always ask before renaming."
     calls = (ToolCall("bash", '{"command": "zip a"}'), ToolCall("bash", '{"command": "ar b"}'))
     views = [
-        MessageView(seq=2, role="user", text=said),
+        MessageView(seq=2, role="user", text=text_said),
         MessageView(seq=3, role="assistant", text="", calls=calls),
     ]
     text = render_record(extend_record(WorkingRecord(), views), (), 400, words)
@@ -189,15 +275,15 @@ def test_statements_and_steps_of_one_entry_keep_their_order():
     assert places == sorted(places)
 
 
-def test_a_statement_that_was_cut_says_so_and_still_counts_as_shown():
-    said = "Never " + "change the public interface of the billing service " * 12
-    record = extend_record(WorkingRecord(), [MessageView(seq=2, role="user", text=said)])
+def test_a_cut_statement_is_marked_and_still_counts_as_shown():
+    statement = "Never " + "change the public interface of the billing service " * 12
+    record = extend_record(WorkingRecord(), [MessageView(seq=2, role="user", text=statement)])
     bullet = next(line for line in render_record(record, (), 400, words).splitlines() if line.startswith("- "))
     assert bullet.endswith(" … (2)")
-    assert "Never change" not in render_record(record, (said,), 400, words)
+    assert "Never change" not in render_record(record, (statement,), 400, words)
 
 
-def test_the_letter_of_an_escaped_line_break_is_no_part_of_a_name():
+def test_the_letter_of_an_escaped_line_break_is_not_part_of_a_name():
     output = r'"cli/state_test.go\ncmd/entire/state.go" %v\n\nPleaseCommit C:\new_dir\test_a.py src\tool_b.py'
     record = extend_record(WorkingRecord(), [MessageView(seq=2, role="tool", text=output)])
     names = set(record.names)
@@ -205,8 +291,8 @@ def test_the_letter_of_an_escaped_line_break_is_no_part_of_a_name():
     assert not {"ncmd/entire/state.go", "nPleaseCommit"} & names
 
 
-def test_code_that_is_only_shown_in_a_conversation_is_no_step():
-    def said(*texts: str) -> list[MessageView]:
+def test_code_shown_but_not_run_is_not_a_step():
+    def conversation(*texts: str) -> list[MessageView]:
         reader, roles = MessageViewReader(), ("user", "assistant", "user")
         return [
             reader.view(seq, read(json.dumps({"role": role, "content": text}).encode(), "openai.chat"))
@@ -214,7 +300,9 @@ def test_code_that_is_only_shown_in_a_conversation_is_no_step():
         ]
 
     shows = "Try this:\n```python\nprint(total_rows)\n```"
-    example = extend_record(WorkingRecord(), said("How do I print it?", shows, "Thanks, and how do I sort it?"))
+    example = extend_record(WorkingRecord(), conversation("How do I print it?", shows, "Thanks, and how do I sort it?"))
     assert example.steps == ()
-    ran = extend_record(WorkingRecord(), said("Print it.", shows, "<returncode>0</returncode>\n<output>7</output>"))
+    ran = extend_record(
+        WorkingRecord(), conversation("Print it.", shows, "<returncode>0</returncode>\n<output>7</output>")
+    )
     assert [step.call for step in ran.steps] == ["print(total_rows)"]

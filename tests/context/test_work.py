@@ -1,4 +1,4 @@
-"""Evidence of work is found as such: files with versions, commands with outcome, errors with their end, numbers."""
+"""The work log: files with versions, commands with outcomes, errors with their resolution, and numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def session(request) -> recto.Session:
         yield opened
 
 
-def test_a_file_is_found_with_every_read_and_edit_and_why_newest_first(session):
+def test_a_file_is_found_with_every_read_and_edit_and_its_reason_newest_first(session):
     found = session.work.file("src/parser.py")
     assert [(event.change, event.version) for event in found.events] == [("edit", 1), ("read", 0)]
     edit, shown = (event.step for event in found.events)
@@ -40,12 +40,12 @@ def test_a_file_is_found_with_every_read_and_edit_and_why_newest_first(session):
     assert found.paths == ("/repo/src/parser.py",)
 
 
-def test_a_file_that_is_written_first_is_created_and_one_that_is_removed_is_deleted(session):
+def test_creation_and_deletion_of_files_are_recognised(session):
     assert [event.change for event in session.work.file("defaults.py").events] == ["create"]
     assert [event.change for event in session.work.file("/repo/src/old_parser.py").events] == ["delete"]
 
 
-def test_a_command_is_found_with_each_run_its_outcome_and_what_made_it_pass(session):
+def test_a_command_is_found_with_its_runs_outcomes_and_the_changes_that_fixed_it(session):
     found = session.work.command("pytest tests")
     assert [(run.step.state, run.failures) for run in found.runs] == [("ok", 2), ("failed", 0), ("failed", 0)]
     passed, failed, _ = found.runs
@@ -57,7 +57,7 @@ def test_a_command_is_found_with_each_run_its_outcome_and_what_made_it_pass(sess
     assert "0.31s" in passed.numbers
 
 
-def test_an_error_is_found_with_its_first_appearance_what_followed_and_its_end(session):
+def test_an_error_is_found_with_its_first_occurrence_later_steps_and_resolution(session):
     found = session.work.error("KeyError: 'port'")
     assert (found.state, found.count) == ("over", 2)
     assert found.first.step.why.endswith(STEPS[1][0])
@@ -69,23 +69,23 @@ def test_an_error_is_found_with_its_first_appearance_what_followed_and_its_end(s
 
 def test_numbers_with_units_are_found_by_the_words_of_their_line(session):
     found = session.work.number("passed in")
-    assert [each.number for each in found.numbers] == ["3 passed"]
+    assert [item.number for item in found.numbers] == ["3 passed"]
 
 
-def test_an_error_that_still_comes_is_open_and_one_that_never_came_is_not_found():
+def test_an_unresolved_error_is_open_and_an_unknown_one_is_not_found():
     with worked("openai.chat", STEPS[:4]) as session:
         found = session.work.error("KeyError")
         assert (found.state, found.ended_by) == ("open", None)
         assert session.work.error("ZeroDivisionError").state == "not_found"
 
 
-def test_an_error_in_a_file_that_was_read_did_not_happen():
+def test_an_error_text_in_a_file_is_not_an_error():
     steps = [("I read.", "Bash", {"command": "cat src/errors.py"}, "raise KeyError('port')")]
     with worked("openai.chat", steps) as session:
         assert session.work.error("KeyError").count == 0
 
 
-def test_an_error_that_gives_way_to_another_is_over_with_the_run_that_failed_otherwise():
+def test_an_error_replaced_by_another_is_over_with_that_run():
     other = "Exit code 1\nE   ValueError: no host"
     with worked("openai.chat", (*STEPS[:2], STEPS[2], ("Again.", "Bash", STEPS[1][2], other))) as session:
         found = session.work.error("KeyError")
@@ -93,7 +93,7 @@ def test_an_error_that_gives_way_to_another_is_over_with_the_run_that_failed_oth
         assert session.work.error("ValueError").state == "open"
 
 
-def test_an_error_that_the_user_pasted_counts_and_stays_open():
+def test_an_error_pasted_by_the_user_counts_and_stays_open():
     with worked("openai.chat", ()) as session:
         session.append({"role": "user", "content": "It still fails:\nKeyError: 'port'"})
         found = session.work.error("KeyError")
@@ -136,24 +136,24 @@ def test_results_of_parallel_calls_in_one_message_belong_to_their_own_calls():
         ({"command": ["bash", "-lc", "sed -i s/a/b/ src/parser.py"]}, "edit"),
     ],
 )
-def test_what_a_shell_command_does_to_a_file_is_known(arguments, change):
+def test_the_effect_of_a_shell_command_on_a_file_is_recognised(arguments, change):
     with worked("openai.chat", [("So.", "shell", arguments, "ok")]) as session:
         assert [event.change for event in session.work.file("src/parser.py").events] == [change]
 
 
-def test_a_script_that_is_only_written_to_a_file_has_changed_nothing_yet():
+def test_writing_a_script_to_a_file_does_not_execute_it():
     command = "cat > fix_python.py <<'EOF'\nopen('src/parser.py', 'w').write('x')\nEOF\npython --version"
     with worked("openai.chat", [("So.", "shell", {"command": command}, "ok")]) as session:
         assert session.work.file("src/parser.py").events == ()
         assert [event.change for event in session.work.file("fix_python.py").events] == ["create"]
 
 
-def test_a_run_that_passes_after_one_that_passed_has_no_failures_before_it():
+def test_a_run_after_a_passing_run_has_no_failures_before_it():
     with worked("openai.chat", (*STEPS, STEPS[6])) as session:
         assert [run.failures for run in session.work.command("pytest tests").runs] == [0, 2, 0, 0]
 
 
-def test_a_failed_edit_is_listed_and_makes_no_version():
+def test_a_failed_edit_is_listed_without_a_new_version():
     steps = (
         STEPS[0],
         (*STEPS[2][:3], "<tool_use_error>String to replace not found in file.</tool_use_error>"),
@@ -168,7 +168,7 @@ def test_a_failed_edit_is_listed_and_makes_no_version():
         ]
 
 
-def test_a_command_is_not_found_inside_another_word_nor_in_a_file_that_it_writes():
+def test_a_command_is_not_found_inside_other_words_or_written_files():
     steps = [
         ("Rust.", "Bash", {"command": "cargo test"}, "ok"),
         ("Notes.", "Bash", {"command": "cat > notes.md <<'EOF'\nrun go test\nEOF\ncat notes.md"}, "ok"),
@@ -179,7 +179,7 @@ def test_a_command_is_not_found_inside_another_word_nor_in_a_file_that_it_writes
         assert len(session.work.command("test go").runs) == 1, "the words in another order"
 
 
-def test_secrets_and_hidden_characters_are_not_in_what_is_found():
+def test_results_contain_no_secrets_or_hidden_characters():
     secret = "sk-ant-api03-" + "A1b2C3d4" * 10
     steps = [("Use \u202e it.", "Bash", {"command": f"curl -H 'x-api-key: {secret}' \x1b[2J example.com"}, FAILED)]
     with worked("openai.chat", steps) as session:
@@ -189,7 +189,7 @@ def test_secrets_and_hidden_characters_are_not_in_what_is_found():
         assert "\u202e" not in found
 
 
-def test_pages_hold_every_run_once(monkeypatch):
+def test_pages_contain_every_run_once(monkeypatch):
     with worked("openai.chat", STEPS * 5) as session:
         whole = [run.step.seq for run in session.work.command("pytest", limit=100).runs]
         assert len(whole) == 20
@@ -203,7 +203,7 @@ def test_pages_hold_every_run_once(monkeypatch):
         assert pages == whole
 
 
-def test_a_question_reads_a_bounded_number_of_entries_and_says_where_to_go_on(monkeypatch):
+def test_a_query_reads_a_bounded_number_of_entries_and_returns_where_to_continue(monkeypatch):
     monkeypatch.setattr(work, "MAX_ENTRIES", 10)
     with worked("openai.chat", STEPS) as session:
         newest = session.work.file("parser.py")
@@ -217,18 +217,18 @@ def test_a_question_reads_a_bounded_number_of_entries_and_says_where_to_go_on(mo
 
 
 @pytest.mark.parametrize("nothing", ["", "   ", "\u00e9\u00e9"])
-def test_a_question_without_words_finds_nothing(session, nothing):
+def test_a_query_without_words_finds_nothing(session, nothing):
     assert session.work.command(nothing).runs == ()
     assert session.work.error(nothing).count == 0
     assert session.work.number(nothing).numbers == ()
 
 
-def test_what_is_no_path_is_refused():
+def test_an_invalid_path_is_refused():
     with worked("openai.chat") as session, pytest.raises(InputError, match="not a path"):
         session.work.file("a\nb")
 
 
-def test_content_that_is_no_message_of_its_format_is_passed_over():
+def test_malformed_content_is_skipped():
     with worked("openai.chat") as session:
         entries = [replace(entry, content=entry.content[:-5]) for entry in session.read()]
         assert WorkLog(entries).command("pytest").runs == ()
@@ -268,21 +268,21 @@ def test_every_edit_of_a_file_in_real_sessions_is_found(data, scale):
     assert checked > 5
 
 
-def test_every_command_that_was_written_as_text_is_found_with_its_exit_code(data, scale):
+def test_every_command_written_as_text_is_found_with_its_exit_code(data, scale):
     file = data / "swebench_trajectories" / "trajectories.jsonl.gz"
     if not file.is_file():
         pytest.skip(f"no trajectories in {data}")
     checked = 0
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         for line in islice(lines, 0, None, scale(12, release=1)):
-            said = [{"role": each["role"], "content": each["content"]} for each in json.loads(line)["messages"]]
+            messages = [{"role": item["role"], "content": item["content"]} for item in json.loads(line)["messages"]]
             codes = {
                 seq: int(code[1]) if (code := re.match(r"\s*<returncode>(-?\d+)", after["content"])) else None
-                for seq, (before, after) in enumerate(pairwise(said), 1)
+                for seq, (before, after) in enumerate(pairwise(messages), 1)
                 if before["role"] == "assistant" and re.search(r"```bash\n(?:cd \S+ && )?python", before["content"])
             }
             with recto.open("memory:", model="gpt-4o", recall={"enabled": False}) as session:
-                session.append_all(said, wire="openai.chat")
+                session.append_all(messages, wire="openai.chat")
                 runs = session.work.command("python", limit=1_000).runs
             found = {run.step.seq: run.step.exit_code for run in runs}
             assert {seq: found[seq] for seq in codes if codes[seq] is not None} == {

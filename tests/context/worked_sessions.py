@@ -1,4 +1,4 @@
-"""One session of work, written in every wire format and as text without tool calls."""
+"""A sample agent session in every wire format, and as text without tool calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MODELS = {"google.gemini": "gemini-2.5-pro", "anthropic.messages": "claude-sonne
 
 
 def worked(form: str, steps: Any = STEPS) -> recto.Session:
-    """A session in memory with these steps."""
+    """Returns an in-memory session with these steps."""
     session = recto.open("memory:", model=MODELS.get(form, "gpt-4o"), recall={"enabled": False})
     wire = "openai.chat" if form == "text" else form
     for message in messages(form, steps):
@@ -82,9 +82,9 @@ def _step(form: str, id: str, why: str, tool: str, arguments: dict[str, str], re
                 {"role": "user", "content": [answer]},
             ]
         case "openai.responses":
-            said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": why}]}
+            message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": why}]}
             call = {"type": "function_call", "call_id": id, "name": tool, "arguments": json.dumps(arguments)}
-            return [said, call, {"type": "function_call_output", "call_id": id, "output": result}]
+            return [message, call, {"type": "function_call_output", "call_id": id, "output": result}]
         case "google.gemini":
             call = {"functionCall": {"id": id, "name": tool, "args": arguments}}
             answer = {"functionResponse": {"id": id, "name": tool, "response": {"output": result}}}
@@ -100,7 +100,7 @@ def _step(form: str, id: str, why: str, tool: str, arguments: dict[str, str], re
 
 
 def as_shell(tool: str, arguments: dict[str, str]) -> str:
-    """The same step as an agent does it that has a shell alone."""
+    """Returns the step as a command of an agent that has only a shell."""
     match tool:
         case "Read":
             return f"cat {arguments['file_path']}"

@@ -1,4 +1,4 @@
-"""Large tool results that are summarised before the model sees them, where that is set."""
+"""Digests on arrival: large tool results are summarised before the model sees them, if configured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def step(wire: str, number: int, output: str, tool: str = "check") -> list[bytes
 
 
 def work(session, wire: str, *outputs: str, tool: str = "check"):
-    """A question and one step for each output; returns the prompt behind each."""
+    """Appends a question and one step per output; returns the prompt after each step."""
     session.append(BY_NAME[wire].text_message("user", "Look at the parts."))
     prompts = []
     for number, output in enumerate(outputs):
@@ -44,7 +44,7 @@ def work(session, wire: str, *outputs: str, tool: str = "check"):
     return prompts
 
 
-def sent(prompt) -> str:
+def text_of(prompt) -> str:
     return b"\n".join(prompt.raw).decode()
 
 
@@ -54,13 +54,13 @@ def decisions(session) -> list[dict]:
 
 @pytest.mark.requirement("compress.arrival")
 @pytest.mark.parametrize("wire", BY_NAME)
-def test_a_large_result_enters_the_prompt_as_a_digest_and_stays_whole_in_the_transcript(wire, tmp_path):
+def test_a_large_result_enters_the_prompt_as_a_digest_and_is_stored_in_full(wire, tmp_path):
     with opened(tmp_path / "a.db") as session:
         first, second, third = work(session, wire, LONG, SHORT, LONG.replace("7381", "9412"))
-        assert "row_300 " not in sent(first)
-        assert "ERROR broken=part_7381_gate" in sent(first)
-        assert "Shortened from" in sent(first)
-        assert "9412" in sent(third)
+        assert "row_300 " not in text_of(first)
+        assert "ERROR broken=part_7381_gate" in text_of(first)
+        assert "Shortened from" in text_of(first)
+        assert "9412" in text_of(third)
         assert first.tokens < 1_000
         assert third.tokens < 2_000
         assert problems(third.raw, third.built.wire) == []
@@ -73,26 +73,26 @@ def test_a_large_result_enters_the_prompt_as_a_digest_and_stays_whole_in_the_tra
         assert session.prompt().raw == third.raw
 
 
-def test_by_default_the_model_sees_every_result_whole_once():
+def test_by_default_the_model_sees_every_result_in_full_once():
     with opened(tokens=0) as session:
         (prompt,) = work(session, "openai.chat", LONG)
-        assert "row_300 " in sent(prompt)
+        assert "row_300 " in text_of(prompt)
         assert decisions(session) == []
 
 
-def test_a_digest_that_is_restored_stays_whole():
+def test_a_restored_result_is_not_digested_again():
     with opened() as session:
         work(session, "openai.chat", LONG)
         session.restore(decisions(session)[0]["seq"])
-        assert "row_300 " in sent(session.prompt())
+        assert "row_300 " in text_of(session.prompt())
         assert len(decisions(session)) == 1
 
 
-def test_results_of_excluded_tools_and_marked_ones_stay_whole():
+def test_results_of_excluded_tools_and_marked_results_are_not_digested():
     with opened(window={"trim": {"exclude_tools": ["check"]}}) as session:
-        assert "row_300 " in sent(work(session, "openai.chat", LONG)[0])
+        assert "row_300 " in text_of(work(session, "openai.chat", LONG)[0])
     with opened() as session:
-        assert "row_300 " in sent(work(session, "openai.chat", f"DO_NOT_EVICT\n{LONG}")[0])
+        assert "row_300 " in text_of(work(session, "openai.chat", f"DO_NOT_EVICT\n{LONG}")[0])
         assert decisions(session) == []
 
 
@@ -102,8 +102,8 @@ def test_the_output_of_a_command_written_as_text_is_summarised_too():
         session.append({"role": "assistant", "content": "I look.\n\n```bash\ncat parts.txt\n```"})
         session.append({"role": "user", "content": f"<returncode>0</returncode>\n<output>\n{LONG}\n</output>"})
         prompt = session.prompt()
-        assert "row_300 " not in sent(prompt)
-        assert "part_7381_gate" in sent(prompt)
+        assert "row_300 " not in text_of(prompt)
+        assert "part_7381_gate" in text_of(prompt)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -113,7 +113,7 @@ def test_the_gateway_sends_the_digest_and_keeps_the_client_history_in_one_sessio
         *(json.loads(raw) for raw in step("openai.chat", 1, LONG)),
     ]
     with (
-        running(ScriptedUpstream(lambda asked: Says(text="One error."))) as upstream,
+        running(ScriptedUpstream(lambda request: Says(text="One error."))) as upstream,
         gateway(tmp_path, upstream.url, compress={"on_arrival_tokens": 1_000}) as gw,
     ):
 
@@ -127,7 +127,7 @@ def test_the_gateway_sends_the_digest_and_keeps_the_client_history_in_one_sessio
         answers.append(ask(longer))
         assert [answer.status_code for answer in answers] == [200, 200]
         assert len({answer.headers["x-recto-session-id"] for answer in answers}) == 1
-        for asked in upstream.asked:
-            assert asked.problems == []
-            assert b"row_300 " not in asked.raw
-            assert b"part_7381_gate" in asked.raw
+        for request in upstream.asked:
+            assert request.problems == []
+            assert b"row_300 " not in request.raw
+            assert b"part_7381_gate" in request.raw

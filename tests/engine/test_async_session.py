@@ -17,9 +17,13 @@ NAMESPACES = ("memory", "checkpoints", "health", "usage", "transcript", "work")
 
 
 def public(thing: object) -> dict[str, object]:
-    """The public methods and properties of an object's class."""
+    """Returns the public methods and properties of an object's class."""
     members = inspect.getmembers(type(thing))
-    return {name: one for name, one in members if not name.startswith("_") and (callable(one) or is_property(one))}
+    return {
+        name: member
+        for name, member in members
+        if not name.startswith("_") and (callable(member) or is_property(member))
+    }
 
 
 def is_property(member: object) -> bool:
@@ -28,7 +32,7 @@ def is_property(member: object) -> bool:
 
 def parameters(method) -> list[tuple[str, object, object]]:
     found = list(inspect.signature(method).parameters.values())[1:]
-    return [(one.name, one.kind, one.default) for one in found]
+    return [(parameter.name, parameter.kind, parameter.default) for parameter in found]
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def pair():
 
 @pytest.mark.parametrize("namespace", ["", *NAMESPACES])
 def test_every_call_of_a_session_can_be_awaited_with_the_same_parameters(pair, namespace):
-    blocking, awaited = (getattr(one, namespace) if namespace else one for one in pair)
+    blocking, awaited = (getattr(session, namespace) if namespace else session for session in pair)
     calls = public(awaited)
     for name, member in public(blocking).items():
         assert name in calls, f"AsyncSession lacks {namespace or 'session'}.{name}"
@@ -51,22 +55,22 @@ def test_every_call_of_a_session_can_be_awaited_with_the_same_parameters(pair, n
 
 def test_an_async_session_has_no_call_that_a_session_lacks(pair):
     for namespace in ("", *NAMESPACES):
-        blocking, awaited = (getattr(one, namespace) if namespace else one for one in pair)
+        blocking, awaited = (getattr(session, namespace) if namespace else session for session in pair)
         assert public(awaited).keys() <= public(blocking).keys()
 
 
-def test_a_session_and_its_async_face_have_the_same_attributes(pair):
+def test_a_session_and_its_async_counterpart_have_the_same_attributes(pair):
     session, awaited = pair
     shared = {name for name in vars(session) if not name.startswith("_")}
     assert shared <= {name for name in vars(awaited) if not name.startswith("_")}
     assert set(NAMESPACES) <= shared
 
 
-def test_a_session_keeps_to_the_calls_that_people_use():
+def test_a_session_has_at_most_32_public_members():
     assert len(public(Session.__new__(Session))) <= 32
 
 
-def test_a_call_on_a_thread_ends_though_its_task_is_cancelled_and_tells_what_it_returned():
+def test_a_call_on_a_thread_completes_after_its_task_is_cancelled_and_returns_its_result():
     async def meet() -> tuple[str, list[str]]:
         free, ended = threading.Event(), []
 

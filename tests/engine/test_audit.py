@@ -1,4 +1,4 @@
-"""The audit: every change of a session as a line, in order, bound to the chain, and without anybody's words."""
+"""The audit: one line per change of a session, in order, bound to the hash chain, without message text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = {"models": {"gpt-4o": {"window": 12_000, "max_input": 12_000}}, "recall"
 
 
 def driven(store: MemoryStore, **more) -> None:
-    """A session that outgrows its window several times, with one decision undone."""
+    """Runs a session that outgrows its window several times and undoes one decision."""
     with recto.open(store, session=KEY, model="gpt-4o", **(SMALL | more)) as session:
         for message in scripted_session(exchanges=12):
             session.append(message)
@@ -54,16 +54,16 @@ def test_every_event_is_a_line_and_every_line_is_bound_to_its_entry(store):
 
 
 @pytest.mark.requirement("window.decisions")
-def test_a_decision_says_what_left_why_with_which_scores_and_that_it_was_undone(store):
+def test_a_decision_reports_what_it_evicted_why_its_scores_and_its_undo(store):
     lines = list(audit(store, KEY, AuditFilter(kinds=("decision",))))
-    about = {entry.seq: json.loads(entry.content) for entry in store.read(KEY) if entry.kind in DECISIONS}
-    assert [line.seq for line in lines] == list(about)
+    payloads = {entry.seq: json.loads(entry.content) for entry in store.read(KEY) if entry.kind in DECISIONS}
+    assert [line.seq for line in lines] == list(payloads)
     for line in lines:
-        told = about[line.seq]
-        assert (line.policy, line.reason, line.freed) == (told["policy"], told["reason"], told["frees"])
-        assert [list(pair) for pair in line.entries] == told["left"]
-        assert (line.tokens_before, line.tokens_after) == (told["tokens_before"], told["tokens_after"])
-        assert line.scores == told["scores"]
+        payload = payloads[line.seq]
+        assert (line.policy, line.reason, line.freed) == (payload["policy"], payload["reason"], payload["frees"])
+        assert [list(pair) for pair in line.entries] == payload["left"]
+        assert (line.tokens_before, line.tokens_after) == (payload["tokens_before"], payload["tokens_after"])
+        assert line.scores == payload["scores"]
     assert any(line.scores for line in lines)
     restored = next(entry.seq for entry in store.read(KEY) if entry.kind == "restored")
     assert [line.undone_by for line in lines] == [restored, *[None] * (len(lines) - 1)]
@@ -71,13 +71,13 @@ def test_a_decision_says_what_left_why_with_which_scores_and_that_it_was_undone(
     assert row["entries"][0][0] == f"recto://{KEY}/{lines[0].entries[0][0]}"
 
 
-def test_the_newest_first_is_the_oldest_first_backwards(store):
+def test_newest_first_is_the_reverse_of_oldest_first(store):
     forwards = list(audit(store, KEY))
     assert forwards == list(audit(store, KEY, AuditFilter(newest=True)))[::-1]
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_pages_together_are_the_whole(store, newest, monkeypatch):
+def test_pages_add_up_to_the_whole_audit(store, newest, monkeypatch):
     whole = list(audit(store, KEY, AuditFilter(newest=newest)))
     monkeypatch.setattr(auditing, "_PAGE", 7)
     got, past = [], None
@@ -87,7 +87,7 @@ def test_pages_together_are_the_whole(store, newest, monkeypatch):
     assert got == whole
 
 
-def test_lines_are_chosen_by_time_kind_policy_and_who_asked(store):
+def test_lines_are_filtered_by_time_kind_policy_and_author(store):
     whole = list(audit(store, KEY))
     middle = whole[len(whole) // 2].ts
     early, late = list(audit(store, KEY, AuditFilter(until=middle))), list(audit(store, KEY, AuditFilter(since=middle)))
@@ -99,13 +99,13 @@ def test_lines_are_chosen_by_time_kind_policy_and_who_asked(store):
     assert "window_snapshot" not in {line.kind for line in whole}
 
 
-def test_nobodys_words_are_told_unless_they_are_asked_for(store):
+def test_message_text_is_left_out_unless_requested(store):
     every = tuple(dict.fromkeys((*TOPICS.values(), "other")))
     assert "xylophone" not in json.dumps([line.row() for line in audit(store, KEY, AuditFilter(kinds=every))])
     assert "xylophone" in json.dumps([line.row() for line in audit(store, KEY, AuditFilter(kinds=every, text=True))])
 
 
-def test_what_a_program_recorded_is_told_and_lines_of_imported_files_are_not():
+def test_events_of_a_program_are_listed_by_default_and_imported_events_are_not():
     store = MemoryStore()
     for surface in ("library", "import"):
         store.append(KEY, [Draft(id=surface, ts=1, role="event", kind="deployed", content=b"{}", surface=surface)])
@@ -113,13 +113,13 @@ def test_what_a_program_recorded_is_told_and_lines_of_imported_files_are_not():
     assert [line.surface for line in audit(store, KEY, AuditFilter(kinds=("other",)))] == ["library", "import"]
 
 
-def test_what_a_summary_cost_is_told():
-    about = {
+def test_a_line_reports_the_cost_of_a_summary():
+    payload = {
         "policy": "compact", "reason": "r", "left": [[1, 3]], "shrunk": {"5": {"text": "t", "tokens": 1}}, "frees": 4,
         "scores": {}, "compression": {"attempts": [{"picodollars": 1_500_000_000_000}, {"picodollars": 5}]},
     }  # fmt: skip
     made = MemoryStore().append(
-        KEY, [Draft(id="x", ts=1, role="event", kind="compaction", content=json.dumps(about).encode())]
+        KEY, [Draft(id="x", ts=1, role="event", kind="compaction", content=json.dumps(payload).encode())]
     )
     line = audit_line(made[0])
     assert (line.picodollars, line.messages, line.shrunk) == (1_500_000_000_005, 4, ((5, 5),))
@@ -128,7 +128,7 @@ def test_what_a_summary_cost_is_told():
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"left": 3, "scores": [1], "shrunk": "x"}', b"\xff", b"[" * 10_000])
 @pytest.mark.parametrize("kind", ["compaction", "restored", "pinned", "recall_injected", "unheard_of"])
-def test_whatever_an_event_holds_there_is_a_line(kind, content):
+def test_every_event_has_a_line_whatever_its_content(kind, content):
     store = MemoryStore()
     store.append(KEY, [Draft(id="x", ts=1, role="event", kind=kind, content=content)])
     for newest in (False, True):
@@ -137,7 +137,7 @@ def test_whatever_an_event_holds_there_is_a_line(kind, content):
         assert (line.topic == "other") == (kind == "unheard_of")
 
 
-def test_an_audit_of_a_tenant_stays_with_it():
+def test_an_audit_of_a_tenant_lists_only_its_own_sessions():
     store = MemoryStore()
     keys = [stored_key("agent:a:x", "t1"), stored_key("agent:b:y", "t1"), stored_key("agent:a:x", "t2"), "agent:a:x"]
     for key in keys:
@@ -146,22 +146,22 @@ def test_an_audit_of_a_tenant_stays_with_it():
     assert list(tenant_sessions(store, keys[3])) == ["agent:a:x"]
 
 
-def exported(store: MemoryStore, asked: AuditFilter) -> list[dict]:
-    lines = [line.row() for line in audit(store, KEY, asked)]
-    return json.loads(json.dumps([*lines, make_closing(store.head(KEY), KEY, asked, len(lines)).row()]))
+def exported(store: MemoryStore, audit_filter: AuditFilter) -> list[dict]:
+    lines = [line.row() for line in audit(store, KEY, audit_filter)]
+    return json.loads(json.dumps([*lines, make_closing(store.head(KEY), KEY, audit_filter, len(lines)).row()]))
 
 
 def differ(store: MemoryStore, rows: list[dict]) -> list[str]:
     def same(line, row):
         return json.loads(json.dumps(line.row())) == row
 
-    return [one.says for one in differences(store, lambda: iter(rows), same)]
+    return [difference.says for difference in differences(store, lambda: iter(rows), same)]
 
 
 @pytest.mark.requirement("report.audit")
-def test_an_export_is_held_against_the_transcript(store):
-    asked = AuditFilter(kinds=("decision", "undo"), newest=True)
-    rows = exported(store, asked)
+def test_an_export_is_checked_against_the_transcript(store):
+    audit_filter = AuditFilter(kinds=("decision", "undo"), newest=True)
+    rows = exported(store, audit_filter)
     assert differ(store, rows) == []
     assert differ(store, [rows[0] | {"freed": 1}, *rows[1:]])
     assert differ(store, [rows[0] | {"hash": "00" * 32}, *rows[1:]])
@@ -172,7 +172,7 @@ def test_an_export_is_held_against_the_transcript(store):
         differ(store, rows[:-1])
 
 
-def test_an_export_holds_also_when_the_session_went_on():
+def test_an_export_stays_valid_after_the_session_continues():
     store = MemoryStore()
     driven(store)
     rows = exported(store, AuditFilter())
@@ -182,7 +182,7 @@ def test_an_export_holds_also_when_the_session_went_on():
     assert differ(store, rows) == []
 
 
-def test_a_closing_comes_back_as_it_was_from_both_forms(store):
+def test_a_closing_row_round_trips_through_json_and_table_cells(store):
     made = make_closing(store.head(KEY), KEY, AuditFilter(kinds=("pin",), limit=3), 2)
     assert AuditClosing.of(json.loads(json.dumps(made.row()))) == made
     from recto.transcript.audit import COLUMNS
@@ -191,7 +191,7 @@ def test_a_closing_comes_back_as_it_was_from_both_forms(store):
 
 
 @pytest.mark.parametrize("first", [*"=+-@\t\r\n", "＝", "＋", "－", "＠", " =", "\x00="])
-def test_no_cell_begins_as_a_formula(store, first):
+def test_no_cell_starts_a_formula(store, first):
     line = next(iter(audit(store, KEY, AuditFilter(kinds=("decision",)))))
     hostile = f"{first}cmd|'/c calc'!A0\r\n=1+1"
     row = replace(line, reason=hostile, policy=hostile, by=hostile, details={}, scores={}).row()

@@ -1,4 +1,4 @@
-"""Budgets of single components: kept by relief to a floor of their own, rarely, and reported where they cannot be."""
+"""Component budgets: relief reduces a component to its own floor, rarely, and reports limits it cannot meet."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def events(session, *kinds):
     return [json.loads(entry.content) for entry in session.read() if entry.kind in kinds]
 
 
-def passed(session):
-    """Components that are above their hard limit although nothing protected holds them there."""
+def exceeded(session):
+    """Returns the components above their hard limit that protected messages do not explain."""
     window = session.window
     rules, found = window.rules, []
     for usage in session.report().components:
@@ -57,7 +57,7 @@ def passed(session):
 
 @pytest.mark.requirement("budget.floors")
 @pytest.mark.parametrize("mode", MODES)
-def test_results_keep_their_limit_in_a_long_tool_loop_and_few_calls_edit_the_prompt(mode):
+def test_results_stay_within_their_limit_in_a_long_tool_loop_with_few_edits(mode):
     """Relief to the limit alone would edit 187 of the 200 prompts, with results at 1.24 times their limit."""
     with opened(mode=mode) as session:
         session.append({"role": "user", "content": "Find out why the build is slow."})
@@ -74,7 +74,7 @@ def test_results_keep_their_limit_in_a_long_tool_loop_and_few_calls_edit_the_pro
 
 
 @pytest.mark.requirement("budget.floors")
-def test_relief_of_a_component_goes_to_its_floor_and_the_floor_can_be_set():
+def test_relief_reduces_a_component_to_its_configurable_floor():
     edits = {}
     for floor in (50, 90):
         with opened(floors={"results": floor}) as session:
@@ -105,7 +105,7 @@ def test_history_above_its_limit_is_evicted_to_its_floor():
         used = {usage.component: usage.used for usage in session.report().components}["history"]
         assert used <= limit.hard
         assert 0 < edits <= 30
-        assert session.prompt().reading.utilization < 0.3  # the prompt as a whole had no need of it
+        assert session.prompt().reading.utilization < 0.3  # the prompt as a whole did not need relief
 
 
 @pytest.mark.requirement("budget.floors")
@@ -125,7 +125,7 @@ def test_prompts_are_bounded_valid_and_stable_and_components_keep_their_limits(s
                 prompt = session.prompt()
                 assert prompt.tokens <= session.window.budget.input_budget
                 assert problems(prompt.raw, prompt.built.wire) == []
-                assert passed(session) == []
+                assert exceeded(session) == []
                 if not prompt.decisions:
                     assert prompt.raw[: len(before)] == before or events(session, "handoff_replayed")
                 before = prompt.raw
@@ -133,7 +133,7 @@ def test_prompts_are_bounded_valid_and_stable_and_components_keep_their_limits(s
 
 
 @pytest.mark.requirement("budget.reported")
-def test_what_protected_messages_take_above_a_limit_is_reported_once_and_edits_stay_rare():
+def test_protected_messages_above_a_limit_are_reported_once_and_edits_stay_rare():
     with opened(32_000) as session:
         session.append_all([{"role": "user", "content": "Read all of it."}, call(0)])
         pinned = session.append(result(0, lines=400))
@@ -168,7 +168,7 @@ def test_tools_and_system_text_above_their_limits_are_reported_once():
 
 
 @pytest.mark.requirement("budget.reported")
-def test_a_prompt_with_tokens_to_spare_reports_no_budget():
+def test_a_prompt_with_tokens_to_spare_reports_no_budget_violation():
     with opened(128_000, enforced="globally") as session:
         session.append({"role": "user", "content": "Read all of it."})
         for number in range(10):
@@ -181,7 +181,7 @@ def test_a_prompt_with_tokens_to_spare_reports_no_budget():
 
 
 @pytest.mark.requirement("budget.memory")
-def test_memory_above_its_budget_asks_for_more_relevance_and_keeps_its_limit():
+def test_recall_above_its_budget_raises_the_relevance_threshold_and_stays_within_its_limit():
     thresholds, question = {}, "When is the invoice of that customer due?"
     for share in (1, 8):
         recall = {"tokens": 8_000, "threshold": 0.05, "embedder": {"use": "none"}}
@@ -212,6 +212,6 @@ def test_memory_above_its_budget_asks_for_more_relevance_and_keeps_its_limit():
 
 @pytest.mark.requirement("budget.refused")
 @pytest.mark.parametrize("floors", [{"tools": 50}, {"results": 0}, {"history": 100}, {"memory": True}])
-def test_floors_that_cannot_be_are_refused(floors):
+def test_invalid_floors_are_refused(floors):
     with pytest.raises(SettingsError, match="floors"):
         opened(floors=floors)

@@ -1,4 +1,4 @@
-"""What a prompt consists of: the pieces add up to its tokens, and are the same however the prompt has grown."""
+"""Prompt composition: the pieces add up to its tokens and do not depend on how the prompt grew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recto.testing import scripted_session
 
 
 def interrupted(exchanges: int) -> list[dict]:
-    """A session whose first call was never answered, so that a result is made up in each of its prompts."""
+    """A session whose first call has no result, so each of its prompts contains a placeholder result."""
     call = {"id": "lost", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
     unanswered = [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "user", "content": "Stop."}]
     first, *others = scripted_session(exchanges=exchanges)
@@ -32,7 +32,7 @@ def test_the_pieces_of_an_interrupted_session_add_up_in_every_prompt():
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40), st.sampled_from("ab")), min_size=1, max_size=6))
-def test_pieces_of_a_prompt_that_grew_or_was_cut_or_recalls_something_else_are_those_of_a_new_one(prompts):
+def test_incremental_pieces_equal_those_of_a_prompt_counted_from_scratch(prompts):
     history = list(interrupted(6))
     with recto.open("memory:", model="gpt-4o") as session:
         meter = session.meter

@@ -32,7 +32,7 @@ def offers(session):
 
 
 @pytest.mark.requirement("memory.offered")
-def test_a_compaction_offers_consolidation_once_until_it_is_done_and_does_nothing_itself(tmp_path):
+def test_a_compaction_offers_consolidation_once_and_does_not_run_it(tmp_path):
     store = tmp_path / "a.db"
     with opened(store) as session:
         converse(session, 16)

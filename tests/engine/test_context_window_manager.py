@@ -1,4 +1,4 @@
-"""The manager: one object with a hook for each place in an agent's loop, blocking and async, in every wire format."""
+"""The manager: one object with a hook for each point of an agent's loop, blocking and async, in every wire format."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def responses(text=None, *calls):
         {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": name, "arguments": json.dumps(arguments)}
         for id, name, arguments in calls
     ]
-    said = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
-    return {"object": "response", "status": "completed", "output": items or [said]}
+    message = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {"object": "response", "status": "completed", "output": items or [message]}
 
 
 def messages(text=None, *calls):
@@ -85,7 +85,7 @@ def run(tool) -> str:
 
 
 def loop(manager, call, question="Please begin.") -> list[recto.Prompt]:
-    """The program of the documentation."""
+    """Runs the program of the documentation."""
     prompts = []
     while True:
         prompt = manager.on_turn_start(question)
@@ -136,7 +136,7 @@ def opened(**more):
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.requirement("manager.one-object")
-def test_the_program_runs_in_every_format_blocking_and_async(wire, tmp_path):
+def test_the_documented_program_runs_in_every_format_blocking_and_async(wire, tmp_path):
     answer = WIRES[wire]
     script = [answer(*TWO_CALLS), answer(None, ("c3", "read", {"path": "c.py"})), answer("It was the rounding.")]
 
@@ -145,8 +145,8 @@ def test_the_program_runs_in_every_format_blocking_and_async(wire, tmp_path):
         assert all(problems(prompt.raw, prompt.built.wire) == [] for prompt in prompts)
         assert prompts[-1].built.wire == wire
         assert prompts[-1].tools == TOOLS
-        for said in ("content of a.py", "content of b.py", "content of c.py", TASK, *CRITERIA, *CONSTRAINTS):
-            assert text_of(prompts[-1]).count(said) == 1
+        for text in ("content of a.py", "content of b.py", "content of c.py", TASK, *CRITERIA, *CONSTRAINTS):
+            assert text_of(prompts[-1]).count(text) == 1
         assert roles(session).count("user") == 1
         assert session.verify().ok
 
@@ -165,7 +165,7 @@ def test_the_program_runs_in_every_format_blocking_and_async(wire, tmp_path):
     assert asyncio.run(awaited()).checkpoint.is_complete
 
 
-def test_the_program_runs_with_the_embedded_model(tmp_path):
+def test_the_documented_program_runs_with_the_embedded_model(tmp_path):
     """Blocking and async; the model runs in this process."""
     if weights.find(SMALL) is None:
         pytest.skip(f"the weights are not here; 'recto models get {SMALL}' fetches them")
@@ -173,7 +173,8 @@ def test_the_program_runs_with_the_embedded_model(tmp_path):
 
     def call(messages, tools):
         system, text = (
-            "\n".join(one["content"] for one in messages if one["role"] == role) for role in ("system", "user")
+            "\n".join(message["content"] for message in messages if message["role"] == role)
+            for role in ("system", "user")
         )
         return chat(model.complete(ModelRequest(system=system, text=text, max_tokens=4, seconds=250)).text)
 
@@ -195,7 +196,7 @@ def test_the_program_runs_with_the_embedded_model(tmp_path):
         model.close()
 
 
-def test_a_response_may_be_an_object_of_a_client():
+def test_a_response_may_be_an_sdk_object():
     openai = pytest.importorskip("openai.types.chat")
     anthropic = pytest.importorskip("anthropic.types")
     body = chat(None, ("c1", "read", {"path": "a.py"}), usage={"prompt_tokens": 9, "completion_tokens": 2})
@@ -224,7 +225,7 @@ def test_a_response_may_be_a_text_a_message_or_a_list_of_messages(response):
         assert roles(manager.session) == ["user", "assistant"]
 
 
-def test_a_result_may_be_anything_that_a_tool_returns():
+def test_a_tool_result_may_be_any_value():
     whole = {"role": "tool", "tool_call_id": "c4", "content": [{"type": "text", "text": "as the provider wants it"}]}
     results = {"c1": {"rows": [1, 2]}, "c2": ValueError("no such file"), "c3": b"bytes", "c4": whole}
     with opened() as manager:
@@ -249,7 +250,7 @@ def test_results_may_arrive_in_any_order(wire):
         assert len(results) == 2
 
 
-def test_without_an_id_the_first_open_call_of_the_tool_is_meant():
+def test_a_result_without_an_id_answers_the_first_open_call_of_the_tool():
     with opened() as manager:
         manager.on_turn_start("Read both.")
         manager.on_turn_end(chat(*TWO_CALLS))
@@ -259,7 +260,7 @@ def test_without_an_id_the_first_open_call_of_the_tool_is_meant():
     assert [(message["tool_call_id"], message["content"]) for message in sent] == [("c1", "first"), ("c2", "second")]
 
 
-# -- a task, and taking it up again -----------------------------------------------------------------------------------
+# -- tasks and resume -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("manager.task")
@@ -277,13 +278,13 @@ def test_the_task_survives_every_eviction():
 
 
 @pytest.mark.requirement("checkpoint.resume")
-def test_a_killed_program_is_taken_up_where_it_stopped(tmp_path):
+def test_a_killed_program_resumes_where_it_stopped(tmp_path):
     path = tmp_path / "agent.db"
     first = recto.manager(path, model="gpt-4o", goal=TASK, success_criteria=CRITERIA, recall=NO_RECALL)
     first.on_turn_start("Please begin.")
     first.on_turn_end(chat(*TWO_CALLS))
     first.on_tool_result("read", "content of a.py", id="c1")
-    first.session.store.close()  # the process is gone: nothing was closed in order
+    first.session.store.close()  # simulates a killed process: nothing is closed properly
 
     with recto.manager(path, model="gpt-4o", recall=NO_RECALL) as second:
         assert second.resumed is not None
@@ -307,7 +308,7 @@ def test_a_killed_program_is_taken_up_where_it_stopped(tmp_path):
         assert "[Handoff" not in text_of(third.on_turn_start("Another question."))
 
 
-def test_the_result_of_a_call_that_an_earlier_program_made_can_still_be_given(tmp_path):
+def test_results_for_calls_of_an_earlier_process_are_accepted(tmp_path):
     path = tmp_path / "agent.db"
     first = recto.manager(path, model="gpt-4o", recall=NO_RECALL)
     first.on_turn_start("Please begin.")
@@ -320,7 +321,7 @@ def test_the_result_of_a_call_that_an_earlier_program_made_can_still_be_given(tm
         assert [message["role"] for message in prompt.messages] == ["user", "assistant", "tool", "tool"]
 
 
-def test_another_goal_begins_another_task(tmp_path):
+def test_a_new_goal_starts_a_new_task(tmp_path):
     path = tmp_path / "agent.db"
     with recto.manager(path, model="gpt-4o", goal=TASK, success_criteria=CRITERIA, recall=NO_RECALL) as manager:
         loop(manager, scripted(chat("Not yet.")))
@@ -332,7 +333,7 @@ def test_another_goal_begins_another_task(tmp_path):
         assert manager.session.checkpoints.newest().success_criteria == ()
 
 
-def test_a_program_that_ends_early_leaves_a_checkpoint(tmp_path):
+def test_a_program_that_ends_early_saves_a_checkpoint(tmp_path):
     path = tmp_path / "agent.db"
 
     def fail(messages, tools):
@@ -366,7 +367,7 @@ def test_the_end_of_a_task_archives_its_checkpoint_and_records_trends(tmp_path):
         assert "Write the release notes." in text_of(manager.on_turn_start("Go."))
 
 
-def test_nothing_of_a_completed_task_is_in_the_checkpoints_of_the_next():
+def test_checkpoints_of_a_new_task_contain_nothing_of_a_completed_one():
     with opened(goal=TASK, success_criteria=CRITERIA) as manager:
         loop(manager, scripted(chat("It was the rounding.")))
         manager.session.checkpoint(done=["Fix the rounding"])
@@ -384,7 +385,7 @@ class TooLong(Exception):
 
 
 @pytest.mark.requirement("manager.overflow")
-def test_an_overflow_is_handled_in_the_except_of_the_call():
+def test_an_overflow_can_be_handled_in_the_except_block_of_the_call():
     refuse = [TooLong("This model's maximum context length is 4000 tokens. However, you requested 9000."), None]
     changes = []
     with opened(max_context_tokens=16_000) as manager:
@@ -405,7 +406,7 @@ def test_an_overflow_is_handled_in_the_except_of_the_call():
         assert manager.status != "emergency"
 
 
-def test_an_exception_about_something_else_is_raised_again():
+def test_an_unrelated_exception_is_re_raised():
     with opened() as manager:
         manager.on_turn_start("Go.")
         with pytest.raises(ConnectionError, match="reset"):
@@ -416,14 +417,14 @@ def test_an_exception_about_something_else_is_raised_again():
 
 @pytest.mark.requirement("manager.status")
 def test_the_status_follows_the_pressure_and_is_reported():
-    heard = []
-    with opened(max_context_tokens=8_000, on_status_change=lambda *change: heard.append(change)) as manager:
+    changes = []
+    with opened(max_context_tokens=8_000, on_status_change=lambda *change: changes.append(change)) as manager:
         assert manager.status == "healthy"
         for turn in range(16):
             manager.on_turn_start(f"Question {turn}: " + "word " * 300)
             manager.on_turn_end("answer " * 300)
-        assert {after for _, after in heard} == {"preparing", "active"}, "kept full on purpose: no emergency"
-        assert all(before != after for before, after in heard)
+        assert {after for _, after in changes} == {"preparing", "active"}, "kept full on purpose: no emergency"
+        assert all(before != after for before, after in changes)
         report = manager.get_status_report()
         assert (report.status, report.turn, report.windows) == (manager.status, 16, 1)
         assert report.utilization == report.report.reading.utilization
@@ -432,7 +433,7 @@ def test_the_status_follows_the_pressure_and_is_reported():
 
 
 @pytest.mark.requirement("evict.switch")
-def test_a_policy_is_changed_by_the_name_of_the_settings_file():
+def test_a_policy_can_be_changed_by_its_settings_name():
     with opened(max_context_tokens=6_000, window={"shorten_outputs": False, "min_recent_messages": 2}) as manager:
         for policy in ("fifo", "lru", "hybrid", "prune"):
             manager.use(policy=policy)
@@ -450,7 +451,7 @@ def test_a_policy_is_changed_by_the_name_of_the_settings_file():
 
 @pytest.mark.parametrize("limit", [4_000, 8_000, 40_000])
 @pytest.mark.parametrize("window", [{}, {"reserve": 3_000}, {"profile": "research"}])
-def test_a_limit_that_a_refusal_names_leaves_the_budget_of_a_window_that_is_set_so(limit, window):
+def test_a_limit_learned_from_a_refusal_gives_the_same_budget_as_a_configured_one(limit, window):
     with opened(max_context_tokens=100_000, window=window) as refused:
         refused.on_turn_start("Go.")
         refused.on_overflow(f"maximum context length is {limit} tokens")
@@ -466,7 +467,7 @@ def test_a_limit_below_the_output_reserve_of_the_settings_halves_the_window():
         assert manager.session.window.budget.input_budget == 4_000
 
 
-def test_the_rules_of_a_window_that_a_provider_stated_are_those_of_a_window_of_that_size():
+def test_a_window_learned_from_the_provider_has_the_rules_of_a_configured_one():
     with opened(max_context_tokens=8_000) as manager:
         small = manager.session.window
     with opened(max_context_tokens=1_000_000) as manager:
@@ -478,7 +479,7 @@ def test_the_rules_of_a_window_that_a_provider_stated_are_those_of_a_window_of_t
             assert getattr(window.rules, name) == getattr(small.rules, name), name
 
 
-def test_a_budget_that_a_refusal_lowered_stays_low_when_settings_change():
+def test_a_budget_lowered_by_a_refusal_stays_low_when_settings_change():
     with opened(max_context_tokens=16_000) as manager:
         manager.on_turn_start("Go.")
         manager.on_overflow("maximum context length is 9000 tokens")
@@ -489,7 +490,7 @@ def test_a_budget_that_a_refusal_lowered_stays_low_when_settings_change():
 
 
 @pytest.mark.requirement("manager.one-object")
-def test_a_manager_is_opened_from_a_settings_file(tmp_path):
+def test_a_manager_can_be_opened_from_a_settings_file(tmp_path):
     file = tmp_path / "context.yaml"
     store = tmp_path / "own.db"
     file.write_text(f"store: {store}\nmodel: gpt-4o\nwindow: {{policy: lru}}\nrecall: {{enabled: false}}\n")
@@ -507,7 +508,7 @@ def test_a_manager_is_opened_from_a_settings_file(tmp_path):
 
 
 class Newest:
-    """A scorer of one's own: what is newest leaves first."""
+    """A custom scorer that evicts the newest first."""
 
     name = "newest"
 
@@ -516,7 +517,7 @@ class Newest:
 
 
 class Letters:
-    """An embedder of one's own: how often each letter occurs."""
+    """A custom embedder that counts letters."""
 
     name, dims, weight = "letters", 26, 0.5
 
@@ -534,7 +535,7 @@ class Letters:
 
 
 class Measures:
-    """A sink of one's own."""
+    """A custom sink that records turns."""
 
     def __init__(self):
         self.turns = []
@@ -548,7 +549,7 @@ class Measures:
 
 
 def characters(text: str) -> int:
-    """A tokenizer of one's own."""
+    """A custom token counter."""
     return len(text) // 4 + 1
 
 
@@ -613,7 +614,7 @@ def test_hooks_out_of_order_are_refused_and_nothing_is_lost():
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.requirement("manager.errors")
-def test_a_result_for_an_unknown_call_is_refused_and_the_others_are_kept(wire):
+def test_a_result_for_an_unknown_call_is_refused_and_the_others_are_accepted(wire):
     with opened(model=MODELS[wire]) as manager:
         with pytest.raises(UnknownCall, match="Calls without a result: none"):
             manager.on_tool_result("read", "too early")
@@ -636,7 +637,7 @@ def test_a_result_for_an_unknown_call_is_refused_and_the_others_are_kept(wire):
 @pytest.mark.parametrize(
     "response", [None, 7, iter(()), {"error": {"message": "overloaded"}}, {"role": "user", "content": "hi"}, []]
 )
-def test_what_is_no_response_is_refused_and_the_prompt_still_awaits_one(response):
+def test_an_invalid_response_is_refused_and_the_prompt_still_awaits_one(response):
     with opened() as manager:
         manager.on_turn_start("Go.")
         with pytest.raises(MalformedMessage):
@@ -645,7 +646,7 @@ def test_what_is_no_response_is_refused_and_the_prompt_still_awaits_one(response
         assert manager.on_turn_end("Done.").text == "Done."
 
 
-def test_a_coroutine_is_named_as_such():
+def test_an_unawaited_coroutine_is_named_in_the_error():
     async def call():
         return "Done."
 
@@ -658,7 +659,7 @@ def test_a_coroutine_is_named_as_such():
 
 
 @pytest.mark.requirement("manager.errors")
-def test_each_manager_takes_its_own_kind_of_session(tmp_path):
+def test_each_manager_accepts_only_its_own_kind_of_session(tmp_path):
     async def meet():
         async with await recto.open_async(tmp_path / "a.db", model="gpt-4o") as session:
             with pytest.raises(WrongSession, match=r"AsyncContextWindowManager takes what recto.open_async"):
@@ -673,7 +674,7 @@ def test_each_manager_takes_its_own_kind_of_session(tmp_path):
     assert asyncio.run(meet()) == ["user", "assistant"]
 
 
-def test_a_question_that_can_never_fit_is_refused_and_the_turn_before_is_whole():
+def test_an_oversized_question_is_refused_and_the_turn_before_is_intact():
     with opened(max_context_tokens=4_000) as manager:
         loop(manager, scripted(chat("Hello.")))
         with pytest.raises(WindowOverflow):
@@ -682,7 +683,7 @@ def test_a_question_that_can_never_fit_is_refused_and_the_turn_before_is_whole()
 
 
 @pytest.mark.parametrize("wrong", [{"constraints": "one text"}, {"success_criteria": [7]}, {"goal": 7}])
-def test_a_task_is_made_of_texts(wrong):
+def test_a_task_must_consist_of_texts(wrong):
     with pytest.raises(InputError):
         opened(**wrong)
 
@@ -701,9 +702,11 @@ def test_the_async_manager_has_every_hook_with_the_same_parameters():
         if isinstance(member, property):
             assert isinstance(awaited[name], property)
         else:
-            ours, theirs = (list(inspect.signature(one).parameters.values())[1:] for one in (member, awaited[name]))
-            assert [(one.name, one.kind, one.default) for one in ours] == [
-                (one.name, one.kind, one.default) for one in theirs
+            expected, actual = (
+                list(inspect.signature(method).parameters.values())[1:] for method in (member, awaited[name])
+            )
+            assert [(parameter.name, parameter.kind, parameter.default) for parameter in expected] == [
+                (parameter.name, parameter.kind, parameter.default) for parameter in actual
             ], name
     assert awaited.keys() - blocking.keys() <= {"over", "tools", "wire"}
     initial = [list(inspect.signature(kind).parameters) for kind in (ContextWindowManager, AsyncContextWindowManager)]

@@ -1,4 +1,4 @@
-"""A decision with its messages: those that it evicted or shortened and no others, before and after."""
+"""The view of a decision: exactly the messages it evicted or shortened, before and after."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from recto.formats import entry_text
 def test_a_decision_shows_exactly_the_messages_that_it_evicted_or_shortened(mode):
     with opened(mode=mode) as session:
         work(session)
-        made = [entry for entry in session.read() if entry.kind in DECISIONS]
-        assert made
-        for entry in made:
+        decisions = [entry for entry in session.read() if entry.kind in DECISIONS]
+        assert decisions
+        for entry in decisions:
             payload, view = json.loads(entry.content), decision_view(session.window, entry.seq)
-            actions = {one.seq: one.action for one in view.messages}
+            actions = {shown.seq: shown.action for shown in view.messages}
             evicted = seqs_in(payload["left"])
             assert [seq for seq, action in actions.items() if action == "evicted"] == evicted
             assert {seq for seq, action in actions.items() if action == "trimmed"} == set(map(int, payload["shrunk"]))
             assert view.tokens_before > view.tokens_after
-            for one in view.messages:
-                stored = next(iter(session.read(one.seq, one.seq)))
-                assert entry_text(stored).startswith(one.text)
-                assert one.tokens == stored.tokens
-                assert (one.shorter_tokens < one.tokens) or one.action != "trimmed"
-                assert bool(one.shorter) == (one.action == "trimmed")
+            for shown in view.messages:
+                stored = next(iter(session.read(shown.seq, shown.seq)))
+                assert entry_text(stored).startswith(shown.text)
+                assert shown.tokens == stored.tokens
+                assert (shown.shorter_tokens < shown.tokens) or shown.action != "trimmed"
+                assert bool(shown.shorter) == (shown.action == "trimmed")
             assert bool(view.summary) == ("summary" in payload)
 
 
-def test_a_decision_that_was_undone_says_so_and_a_message_is_no_decision():
+def test_an_undone_decision_is_marked_and_a_message_is_not_a_decision():
     with opened() as session:
         work(session)
         seq = next(entry.seq for entry in session.read() if entry.kind in DECISIONS)

@@ -1,4 +1,4 @@
-"""Sub-agents: asked through the caller's own dispatcher, answered within bounds, their transcripts kept and linked."""
+"""Sub-agents: called through the caller's own dispatcher, with bounded answers and linked transcripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def opened(dispatcher=None, **more):
 
 
 @pytest.mark.requirement("compress.delegation")
-def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
+def test_the_transcript_of_a_sub_agent_is_stored_and_linked_in_both_directions():
     seen = []
 
     def dispatch(task):
@@ -31,7 +31,7 @@ def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
         found = session.delegate("Where is the timeout read?", entries=[2, 3], most=50)
         assert found.answer == "The timeout is read in api/routes.py."
         assert seen[0].task == "Where is the timeout read?"
-        assert [one.seq for one in seen[0].messages] == [2, 3]
+        assert [message.seq for message in seen[0].messages] == [2, 3]
         event = json.loads(next(session.read(found.seq, found.seq)).content)
         assert event["session"] == found.session == seen[0].session
         child = list(session.store.read(found.session))
@@ -44,18 +44,18 @@ def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
 
 
 @pytest.mark.requirement("compress.delegation")
-def test_an_answer_is_bounded_and_whole_in_its_own_transcript():
+def test_an_answer_is_bounded_and_stored_in_full_in_its_own_transcript():
     with opened(lambda task: "finding after finding " * 5_000) as session:
         session.append({"role": "user", "content": "Look into it."})
         found = session.delegate("Look.", most=100)
         assert found.cut
         assert session.count(found.answer) <= 100
-        said = json.loads(session.store.tail(found.session, 1)[0].content)["content"]
-        assert said == "finding after finding " * 5_000
+        stored = json.loads(session.store.tail(found.session, 1)[0].content)["content"]
+        assert stored == "finding after finding " * 5_000
 
 
 @pytest.mark.parametrize("answer", ["", None, 7])
-def test_an_answer_that_is_none_is_a_failure_that_is_told(answer):
+def test_an_empty_answer_is_reported_as_a_failure(answer):
     with opened(lambda task: answer) as session:
         session.append({"role": "user", "content": "Look into it."})
         with pytest.raises(DelegationFailed):
@@ -63,7 +63,7 @@ def test_an_answer_that_is_none_is_a_failure_that_is_told(answer):
         assert "failed" in json.loads(session.tail(1)[0].content)
 
 
-def test_a_dispatcher_that_breaks_fails_its_task_and_nothing_else():
+def test_a_failing_dispatcher_fails_only_its_task():
     def breaks(task):
         raise RuntimeError("no sub-agents today")
 
@@ -74,7 +74,7 @@ def test_a_dispatcher_that_breaks_fails_its_task_and_nothing_else():
         assert session.prompt().messages
 
 
-def test_a_dispatcher_that_hangs_is_left_alone():
+def test_a_hanging_dispatcher_times_out():
     release = threading.Event()
     with opened(lambda task: str(release.wait(60)), compress={"delegate_seconds": 0.05}) as session:
         session.append({"role": "user", "content": "Look into it."})
@@ -83,13 +83,13 @@ def test_a_dispatcher_that_hangs_is_left_alone():
         release.set()
 
 
-def test_without_a_dispatcher_nothing_is_handed_over():
+def test_delegation_without_a_dispatcher_is_refused():
     with opened() as session, pytest.raises(InputError):
         session.delegate("Look.")
 
 
 @pytest.mark.requirement("compress.cascade")
-def test_the_cascade_hands_over_at_its_end_and_checks_the_answer():
+def test_the_cascade_delegates_last_and_checks_the_answer():
     def dispatch(task):
         return "- The timeout helper in api/routes.py is renamed.\n- It costs 31,337 dollars."
 
@@ -99,15 +99,15 @@ def test_the_cascade_hands_over_at_its_end_and_checks_the_answer():
             session.append({"role": "assistant", "content": f"Step {number}: " + "I read on and on. " * 120})
             session.append({"role": "user", "content": f"Go on with {number}, please. " + "Look at it again. " * 120})
         prompt = session.prompt()
-        decided = [json.loads(entry.content) for entry in prompt.decisions]
-        told = "\n".join(raw.decode() for raw in prompt.raw)
-        assert "31,337" not in told
-        if any(about["policy"] == "delegate" for about in decided):
-            assert "is renamed" in told
+        payloads = [json.loads(entry.content) for entry in prompt.decisions]
+        prompt_text = "\n".join(raw.decode() for raw in prompt.raw)
+        assert "31,337" not in prompt_text
+        if any(payload["policy"] == "delegate" for payload in payloads):
+            assert "is renamed" in prompt_text
 
 
 def full_session(session):
-    """Long messages, of which the newest alone fill more than the window."""
+    """Appends long messages, of which the newest alone exceed the window."""
     session.append({"role": "user", "content": "Rename the timeout helper in api/routes.py."})
     for number in range(24):
         session.append({"role": "assistant", "content": f"Step {number}: " + "I read api/routes.py on and on. " * 60})
@@ -116,22 +116,22 @@ def full_session(session):
 
 
 @pytest.mark.requirement("compress.last-rung")
-def test_the_sub_agent_is_asked_where_nothing_else_is_enough_and_its_digest_can_be_undone():
-    asked = []
+def test_the_last_rung_asks_the_sub_agent_and_its_digest_can_be_undone():
+    tasks = []
 
     def dispatch(task):
-        asked.append(task)
+        tasks.append(task)
         return "- The timeout helper in api/routes.py is to be renamed."
 
     with opened(dispatch, window={"mode": "zones"}) as session:
         full_session(session)
-        assert asked
+        assert tasks
         found = [entry for entry in session.read() if entry.kind == "compaction"]
         last = next(entry for entry in reversed(found) if json.loads(entry.content)["policy"] == "delegate")
         assert json.loads(last.content)["compression"]["engine"] == "sub-agent"
         reports = [json.loads(entry.content) for entry in session.read() if entry.kind == "delegated"]
-        assert len(reports) == len(asked)
-        assert {report["session"] for report in reports} == {task.session for task in asked}
+        assert len(reports) == len(tasks)
+        assert {report["session"] for report in reports} == {task.session for task in tasks}
         assert session.window.state.summary is not None
         session.restore(last.seq)
         state = session.window.state
@@ -147,7 +147,7 @@ def test_without_a_dispatcher_a_new_window_is_the_last_rung():
         assert "delegated" not in kinds
 
 
-def test_a_sub_agent_that_breaks_in_the_last_rung_does_not_fail_the_turn():
+def test_a_failing_sub_agent_in_the_last_rung_does_not_fail_the_turn():
     def dispatch(task):
         raise RuntimeError("no sub-agent today")
 

@@ -1,4 +1,4 @@
-"""The doctor: says whether transcript and index agree, and makes the index anew where they do not."""
+"""The doctor: checks that transcript and index agree, and rebuilds the index where they do not."""
 
 from __future__ import annotations
 
@@ -27,36 +27,38 @@ KEYS = ("agent:a:one", "agent:b:two")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A folder with a store of two sessions whose index is whole. A word that comes very often is in it."""
+    """A folder with a store of two sessions and a complete index, which contains one very frequent word."""
     folder = tmp_path_factory.mktemp("made")
     for key in KEYS:
         with recto.open(folder / "a.db", session=key) as session:
             for number in range(12):
                 session.append({"role": "user", "content": f"The lamp number{number} of {key} " + "flickers " * 400})
-    examined(folder / "a.db", mend=True)
+    examine(folder / "a.db", repair=True)
     return folder
 
 
 @pytest.fixture
 def stored(made, tmp_path) -> Path:
-    """That store, for a test to do with as it likes."""
+    """A copy of that store for one test to change."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path / "a.db"
 
 
-def examined(path: Path, *, mend: bool = False, embedder=None) -> list[CheckFinding]:
-    """What is found of the store and its index."""
+def examine(path: Path, *, repair: bool = False, embedder=None) -> list[CheckFinding]:
+    """Returns the doctor's findings about the store and its index."""
     embedder = embedder or SpellingEmbedder()
     with SqliteStore(path) as store:
         indexer = Indexer(store, SqliteIndex(f"{path}-recall"), lexicon=PorterLexicon(), embedder=embedder)
         with closing(indexer):
             return [
-                one for one in Doctor(indexer).examine(repair=mend) if one.about != "embedder" or one.cure[:3] == "see"
+                finding
+                for finding in Doctor(indexer).examine(repair=repair)
+                if finding.about != "embedder" or finding.cure[:3] == "see"
             ]
 
 
-def problems(path: Path, **more) -> list[str]:
-    return [one.says for one in examined(path, **more) if one.grade == "problem"]
+def problems_of(path: Path, **more) -> list[str]:
+    return [finding.says for finding in examine(path, **more) if finding.grade == "problem"]
 
 
 def finds(path: Path, key: str, word: str) -> int:
@@ -73,66 +75,66 @@ def execute(path: Path, sql: str) -> int:
         connection.close()
 
 
-def test_a_healthy_store_has_no_problem_whatever_it_says(stored):
-    assert {one.grade for one in examined(stored)} == {"fine"}
-    assert {one.grade for one in examined(stored, mend=True)} == {"fine"}
+def test_a_healthy_store_has_no_problem(stored):
+    assert {finding.grade for finding in examine(stored)} == {"fine"}
+    assert {finding.grade for finding in examine(stored, repair=True)} == {"fine"}
 
 
 def test_an_index_that_is_behind_is_a_note_and_is_brought_up_to_date(stored):
     with recto.open(stored, session=KEYS[0]) as session:
         session.append({"role": "user", "content": "One more."})
-    assert ("note", "index") in {(one.grade, one.about) for one in examined(stored)}
-    assert not problems(stored)
-    assert {one.grade for one in examined(stored, mend=True)} == {"fine"}
+    assert ("note", "index") in {(finding.grade, finding.about) for finding in examine(stored)}
+    assert not problems_of(stored)
+    assert {finding.grade for finding in examine(stored, repair=True)} == {"fine"}
 
 
 @pytest.mark.requirement("recall.reindexed")
-def test_an_index_that_is_gone_is_as_one_that_is_behind(stored):
+def test_a_missing_index_is_treated_as_one_that_is_behind(stored):
     for ending in ("-recall", "-recall-wal", "-recall-shm"):
         Path(f"{stored}{ending}").unlink(missing_ok=True)
-    assert ("note", "index") in {(one.grade, one.about) for one in examined(stored)}
-    examined(stored, mend=True)
+    assert ("note", "index") in {(finding.grade, finding.about) for finding in examine(stored)}
+    examine(stored, repair=True)
     assert finds(stored, KEYS[0], "number7") == 1
 
 
-def test_a_session_that_the_transcript_does_not_have_is_forgotten(stored):
+def test_a_session_missing_from_the_transcript_is_removed_from_the_index(stored):
     with SqliteIndex(f"{stored}-recall") as index:
         from recto.recall.index.rows import CoveredRange, IndexRow
 
         index.put("agent:gone:x", "words/porter", [IndexRow(1, b"x")], CoveredRange(1, 1, b"h"))
-    [says] = problems(stored)
+    [says] = problems_of(stored)
     assert "agent:gone:x" in says
-    assert examined(stored, mend=True)[0].repaired
-    assert problems(stored) == []
+    assert examine(stored, repair=True)[0].repaired
+    assert problems_of(stored) == []
     with SqliteIndex(f"{stored}-recall") as index:
         assert "agent:gone:x" not in index.sessions()
 
 
-def test_another_transcript_under_the_same_index_is_seen_and_indexed_anew(stored, tmp_path):
+def test_an_index_of_another_transcript_is_detected_and_rebuilt(stored, tmp_path):
     other = tmp_path / "b.db"
     for key in KEYS:
         with recto.open(other, session=key, recall={"enabled": False}) as session:
             for number in range(12):
                 session.append({"role": "user", "content": f"The door number{number} of {key} is open."})
     Path(f"{stored}-recall").rename(f"{other}-recall")
-    found = problems(other)
+    found = problems_of(other)
     assert len(found) == 2
     assert all("another one than the index has taken in" in says for says in found)
-    examined(other, mend=True)
-    assert problems(other) == []
+    examine(other, repair=True)
+    assert problems_of(other) == []
     assert finds(other, KEYS[1], "number7") == 1
 
 
-def test_a_transcript_that_is_shorter_than_its_index_is_seen(stored, tmp_path):
+def test_a_transcript_shorter_than_its_index_is_detected(stored, tmp_path):
     short = tmp_path / "c.db"
     with recto.open(short, session=KEYS[0], recall={"enabled": False}) as session:
         session.append({"role": "user", "content": "The only one."})
     Path(f"{stored}-recall").rename(f"{short}-recall")
-    found = problems(short)
+    found = problems_of(short)
     assert any("which is not in the transcript" in says for says in found)
     assert any(KEYS[1] in says for says in found)
-    examined(short, mend=True)
-    assert problems(short) == []
+    examine(short, repair=True)
+    assert problems_of(short) == []
 
 
 TAMPERED = {
@@ -150,57 +152,57 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_rows_that_were_tampered_with_are_seen_and_made_anew(stored, name):
+def test_tampered_rows_are_detected_and_rebuilt(stored, name):
     with recto.open(stored, session=KEYS[0]) as session:  # so that rows differ in length
         session.append({"role": "user", "content": "Something quite different, once, number99."})
         session.recall("x")
     assert execute(stored, TAMPERED[name]) > 0
-    assert any(one.grade != "fine" for one in examined(stored)), "it was not seen"
-    examined(stored, mend=True)
-    assert {one.grade for one in examined(stored)} == {"fine"}
+    assert any(finding.grade != "fine" for finding in examine(stored)), "it was not seen"
+    examine(stored, repair=True)
+    assert {finding.grade for finding in examine(stored)} == {"fine"}
     for key in KEYS:
         assert finds(stored, key, "number7") == 1
 
 
-def test_a_table_that_was_added_is_seen(stored):
+def test_an_added_table_is_detected(stored):
     execute(stored, "CREATE TABLE more(x)")
-    assert problems(stored)
-    examined(stored, mend=True)
-    assert problems(stored) == []
+    assert problems_of(stored)
+    examine(stored, repair=True)
+    assert problems_of(stored) == []
 
 
 @pytest.mark.parametrize("keep", [0, 100, 20_000])
-def test_a_damaged_file_is_seen_set_aside_and_made_anew(stored, keep):
+def test_a_damaged_file_is_detected_set_aside_and_rebuilt(stored, keep):
     file = Path(f"{stored}-recall")
     whole = file.read_bytes()
     file.write_bytes(whole[:keep] + b"\x5a" * (len(whole) - keep))
-    assert problems(stored)
-    assert problems(stored), "looking changes nothing"
+    assert problems_of(stored)
+    assert problems_of(stored), "looking changes nothing"
     assert not list(stored.parent.glob("*-damaged-*"))
-    assert all(one.repaired for one in examined(stored, mend=True) if one.grade == "problem")
+    assert all(finding.repaired for finding in examine(stored, repair=True) if finding.grade == "problem")
     assert list(stored.parent.glob("*-damaged-1"))
-    assert problems(stored) == []
+    assert problems_of(stored) == []
     assert finds(stored, KEYS[0], "number7") == 1
 
 
-def test_a_file_that_is_not_ours_is_told_of_and_left_alone(stored):
+def test_a_foreign_file_is_reported_and_left_alone(stored):
     file = Path(f"{stored}-recall")
     file.unlink()
     connection = apsw.Connection(str(file))
     connection.execute("CREATE TABLE mine(x); INSERT INTO mine VALUES (1)")
     connection.close()
     before = file.read_bytes()
-    assert any("another kind" in says for says in problems(stored))
-    assert any("another kind" in says for says in problems(stored, mend=True))
+    assert any("another kind" in says for says in problems_of(stored))
+    assert any("another kind" in says for says in problems_of(stored, repair=True))
     assert file.read_bytes() == before
 
 
-def test_an_embedder_that_does_not_answer_is_a_problem_of_its_own(stored):
+def test_a_failing_embedder_is_a_problem_of_its_own(stored):
     class Failing(SpellingEmbedder):
         def query(self, text):
             raise EmbedderFailed(self.name, "the plug is out")
 
-    [problem] = [one for one in examined(stored, embedder=Failing()) if one.grade == "problem"]
+    [problem] = [finding for finding in examine(stored, embedder=Failing()) if finding.grade == "problem"]
     assert (problem.about, problem.says) == ("embedder", "the plug is out")
 
 
@@ -211,18 +213,18 @@ def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         return called("--store", str(path), *arguments)
 
 
-def test_the_command_says_what_is_wrong_mends_it_and_answers_by_its_code(stored):
-    well = run(stored, "doctor")
-    assert well.returncode == 0, well.stderr
-    assert "everything is in it" in well.stdout
+def test_the_command_reports_and_repairs_damage_and_sets_its_exit_code(stored):
+    healthy = run(stored, "doctor")
+    assert healthy.returncode == 0, healthy.stderr
+    assert "everything is in it" in healthy.stdout
     Path(f"{stored}-recall").write_bytes(b"garbage" * 10_000)
-    ill = run(stored, "doctor")
-    assert ill.returncode == 1, ill.stderr
-    assert "recto doctor --repair" in ill.stdout
-    assert "Traceback" not in ill.stderr
-    mended = run(stored, "doctor", "--repair")
-    assert mended.returncode == 0, mended.stderr
-    assert "(repaired)" in mended.stdout
+    damaged = run(stored, "doctor")
+    assert damaged.returncode == 1, damaged.stderr
+    assert "recto doctor --repair" in damaged.stdout
+    assert "Traceback" not in damaged.stderr
+    repaired = run(stored, "doctor", "--repair")
+    assert repaired.returncode == 0, repaired.stderr
+    assert "(repaired)" in repaired.stdout
     assert run(stored, "doctor").returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""What the doctor looks at beside transcript and index: each thing made wrong on purpose, and each with its cure."""
+"""The doctor's checks of disk, permissions, clock and endpoints: each fault is reported with its cure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from recto.transcript.entries import SessionSummary
 
 
 def grades(found) -> list[str]:
-    return [one.grade for one in found]
+    return [finding.grade for finding in found]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_disk_with_too_little_room_says_how_much_is_missing(tmp_path):
+def test_a_full_disk_reports_how_much_space_is_missing(tmp_path):
     assert grades(check_disk(tmp_path, "transcripts", required=1)) == ["fine"]
     (found,) = check_disk(tmp_path, "transcripts", required=10**18)
     assert found.grade == "problem"
@@ -50,7 +50,7 @@ def test_a_disk_with_too_little_room_says_how_much_is_missing(tmp_path):
     assert found.cure.startswith("free ")
 
 
-def test_what_others_can_read_is_told_and_its_cure_cures_it(open_folder):
+def test_a_file_readable_by_others_is_reported_and_its_cure_works(open_folder):
     file = open_folder / "a store.db"
     file.write_bytes(b"x")
     file.chmod(0o644)
@@ -61,19 +61,19 @@ def test_what_others_can_read_is_told_and_its_cure_cures_it(open_folder):
     assert grades(check_permissions([open_folder, file])) == ["fine"]
 
 
-def test_what_others_can_write_is_told(open_folder):
+def test_a_file_writable_by_others_is_reported(open_folder):
     file = open_folder / "a.db"
     file.write_bytes(b"x")
     file.chmod(0o602)
     open_folder.chmod(0o777)
-    says = [one.says for one in check_permissions([open_folder, file])]
+    says = [finding.says for finding in check_permissions([open_folder, file])]
     assert len(says) == 1
     assert f"write '{open_folder}' '{file}'" in says[0]
     open_folder.chmod(0o1777)
     assert "'" + str(open_folder) + "'" not in next(iter(check_permissions([open_folder, file]))).says
 
 
-def test_a_folder_that_is_closed_protects_what_is_in_it(open_folder):
+def test_a_private_folder_protects_its_files(open_folder):
     file = open_folder / "a.db"
     file.write_bytes(b"x")
     file.chmod(0o666)
@@ -82,7 +82,7 @@ def test_a_folder_that_is_closed_protects_what_is_in_it(open_folder):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_what_cannot_be_written_is_told(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
     file = tmp_path / "a.db"
     file.write_bytes(b"x")
     file.chmod(0o400)
@@ -96,12 +96,12 @@ def summary(ts: int) -> SessionSummary:
 NOW = 1_790_000_000_000_000
 
 
-def test_a_clock_that_goes_and_is_ahead_of_everything_is_fine():
+def test_a_running_clock_ahead_of_every_entry_is_fine():
     assert grades(check_clock(FakeClock(time=NOW, step=5_000), [summary(NOW)])) == ["fine"]
 
 
 @pytest.mark.parametrize(
-    ("ours", "says"),
+    ("clock", "says"),
     [
         (FakeClock(time=NOW, step=0), "does not advance"),
         (FakeClock(time=NOW, step=-1_000), "backwards"),
@@ -109,14 +109,14 @@ def test_a_clock_that_goes_and_is_ahead_of_everything_is_fine():
         (FakeClock(time=0, step=5_000), "never set"),
     ],
 )
-def test_a_clock_that_is_wrong_is_told(ours, says):
-    (found,) = check_clock(ours, [])
+def test_a_wrong_clock_is_reported(clock, says):
+    (found,) = check_clock(clock, [])
     assert found.grade == "problem"
     assert says in found.says
     assert found.cure
 
 
-def test_an_entry_that_is_ahead_of_the_clock_is_told():
+def test_an_entry_dated_ahead_of_the_clock_is_reported():
     (found,) = check_clock(FakeClock(time=NOW, step=5_000), [summary(NOW + 3 * 86_400 * 10**6), summary(0)])
     assert found.grade == "problem"
     assert "'agent:a:main' is dated up to 3 days ahead" in found.says
@@ -129,11 +129,11 @@ class Refusing(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, *given: object) -> None:
-        """Says nothing."""
+    def log_message(self, *args: object) -> None:
+        """Suppresses the request log."""
 
 
-def test_an_address_answers_or_does_not_and_no_key_is_sent_or_told():
+def test_endpoints_are_probed_without_sending_or_showing_keys():
     with socket.socket() as closed, socket.socket() as silent:
         closed.bind(("127.0.0.1", 0))  # bound and not listening: whoever connects is refused
         silent.bind(("127.0.0.1", 0))
@@ -149,7 +149,7 @@ def test_an_address_answers_or_does_not_and_no_key_is_sent_or_told():
             server.shutdown()
             thread.join()
     assert grades(found) == ["fine", "problem", "problem", "problem"]
-    assert [one.says.partition(":")[0] for one in found] == ["s0.url", "s1.url", "s2.url", "s3.url"]
+    assert [finding.says.partition(":")[0] for finding in found] == ["s0.url", "s1.url", "s2.url", "s3.url"]
     assert "the connection failed" in found[1].says
     assert "no answer" in found[2].says
     assert "hunter2" not in repr(found)
@@ -157,7 +157,7 @@ def test_an_address_answers_or_does_not_and_no_key_is_sent_or_told():
     assert not {"authorization", "x-api-key"} & {name.lower() for name in server.seen[0]}
 
 
-def test_a_check_that_breaks_is_a_finding_and_what_it_found_before_is_kept():
+def test_a_failing_check_is_a_finding_and_earlier_findings_are_kept():
     def broken(error: Exception):
         yield CheckFinding(grade="fine", about="a", says="one")
         raise error

@@ -1,4 +1,4 @@
-"""Eviction by the vectors of recall: what the goal is about stays, and what is said again in other words is merged."""
+"""Eviction by embeddings: messages related to the goal stay, and paraphrases are merged."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ SUBJECTS = """
 SYNONYMS = SpellingEmbedder(means=dict(REPEATED))
 ANSWER = "Noted."
 TIGHT: dict[str, int] = {"window": 1_850, "ceiling_percent": 98, "floor_percent": 95, "record_percent": 0}
-"""Merging frees enough."""
+"""A window in which merging alone frees enough."""
 
 
 @pytest.fixture(params=["spelling", "arctic"])
 def embedder(request):
-    """One that knows these paraphrases by heart, and the embedded model."""
+    """A fake embedder that maps each paraphrase to its original, and the real embedding model."""
     if request.param == "spelling":
         return SYNONYMS
     if weights.find("arctic-embed-s") is None:
@@ -89,14 +89,14 @@ def say(session, *texts):
 
 
 def chatter(number):
-    """Texts that have nothing to do with each other."""
+    """Returns unrelated texts."""
     rng = random.Random(7)
     words = [rng.sample(SUBJECTS, 6) for _ in range(number)]
     return ["Then {} and {}, near {} with {}; after {}, only {}.".format(*some) for some in words]
 
 
 def talk(session):
-    """Statements, some of which are said again in other words, and enough between them to fill the window."""
+    """Appends statements, paraphrases of some of them, and enough other text to fill the window."""
     say(session, TASK, *UNIQUE, *REPEATED, *chatter(24), *REPEATED.values(), *chatter(27)[24:])
     session.append({"role": "user", "content": "What is next?"})
 
@@ -114,26 +114,27 @@ def shown(prompt):
 
 
 @pytest.mark.requirement("evict.merge")
-def test_what_is_said_again_in_other_words_is_merged_into_the_newer_and_nothing_else_is_evicted(embedder):
+def test_paraphrases_are_merged_into_the_newer_message_and_nothing_else_is_evicted(embedder):
     with opened(MemoryStore(), embedder, **TIGHT) as session:
         talk(session)
         embed(session)
-        said = {json.loads(entry.content)["content"]: entry.seq for entry in session.read()}
+        seq_of = {json.loads(entry.content)["content"]: entry.seq for entry in session.read()}
         texts = shown(session.prompt())
         [(_, merged)] = decisions(session, "units_merged")
         assert [(unit["first"], unit["ranges"], unit["kept"]) for unit in merged["merged"]] == [
-            (said[before], [[said[before], said[before] + 1]], said[after]) for before, after in REPEATED.items()
+            (seq_of[before], [[seq_of[before], seq_of[before] + 1]], seq_of[after])
+            for before, after in REPEATED.items()
         ]
         assert not decisions(session, "units_evicted")
         assert {TASK, *UNIQUE, *REPEATED.values()} <= set(texts)
         assert not set(REPEATED) & set(texts)
         marker = next(text for text in texts if "earlier messages" in text)
         for before, after in REPEATED.items():
-            assert f"- {said[before]}-{said[before] + 1}: as {said[after]}, “{after[:40]}" in marker
+            assert f"- {seq_of[before]}-{seq_of[before] + 1}: as {seq_of[after]}, “{after[:40]}" in marker
 
 
 @pytest.mark.requirement("evict.merge")
-def test_by_words_alone_the_oldest_are_evicted_and_paraphrases_stay_twice():
+def test_without_an_embedder_the_oldest_are_evicted_and_paraphrases_are_not_merged():
     with opened(MemoryStore(), None, **TIGHT) as session:
         talk(session)
         texts = shown(session.prompt())
@@ -142,7 +143,7 @@ def test_by_words_alone_the_oldest_are_evicted_and_paraphrases_stay_twice():
 
 
 @pytest.mark.requirement("evict.merge")
-def test_what_is_still_to_be_freed_after_merging_is_evicted_as_a_decision_of_its_own():
+def test_eviction_after_merging_is_a_decision_of_its_own():
     with opened(MemoryStore(), SYNONYMS, window=2_400, ceiling_percent=80, floor_percent=60) as session:
         talk(session)
         embed(session)
@@ -162,7 +163,7 @@ def test_what_is_still_to_be_freed_after_merging_is_evicted_as_a_decision_of_its
 
 
 @pytest.mark.requirement("evict.merge")
-def test_merging_survives_a_restart_and_is_undone_and_redone_like_any_decision():
+def test_a_merge_survives_a_restart_and_can_be_undone_and_redone():
     store = MemoryStore()
     with opened(store, SYNONYMS, **TIGHT) as session:
         talk(session)
@@ -181,7 +182,7 @@ def test_merging_survives_a_restart_and_is_undone_and_redone_like_any_decision()
 
 
 @pytest.mark.requirement("evict.merge")
-def test_a_unit_that_others_were_merged_into_passes_them_on_and_takes_their_line_along_when_it_is_evicted():
+def test_a_merge_target_passes_its_units_on_and_drops_their_lines_when_evicted():
     from recto.context.window.plan import MergedUnit
     from recto.context.window.state import WindowState
     from recto.context.window.units import WindowMessage
@@ -189,9 +190,9 @@ def test_a_unit_that_others_were_merged_into_passes_them_on_and_takes_their_line
 
     state = WindowState.of([WindowMessage(seq=seq, id=str(seq), role="user", tokens=50) for seq in range(1, 6)])
 
-    def merge(first, kept):
+    def merge(first, into):
         state.evict([first])
-        state.merge([MergedUnit(first=first, ranges=((first, first),), kept=kept, digest=f"text {kept}")], first + 10)
+        state.merge([MergedUnit(first=first, ranges=((first, first),), kept=into, digest=f"text {into}")], first + 10)
 
     merge(1, 2)
     assert "- 1: as 2, “text 2”" in render_marker(state)
@@ -206,39 +207,39 @@ def test_a_unit_that_others_were_merged_into_passes_them_on_and_takes_their_line
 
 
 @pytest.mark.requirement("evict.relevance")
-def test_what_is_about_the_goal_stays_although_it_shares_no_word_with_it(embedder):
-    about = [
+def test_messages_related_to_the_goal_stay_even_without_shared_words(embedder):
+    related = [
         "Parcels to Bergen are weighed by the courier and billed by the kilogram.",
         "Fjord ferries carry our freight twice a week in winter.",
     ]
     goal = "Work out what shipping goods to the Norwegian coast costs us."
     if isinstance(embedder, SpellingEmbedder):
-        embedder = SpellingEmbedder(means=dict.fromkeys(about, goal))
+        embedder = SpellingEmbedder(means=dict.fromkeys(related, goal))
 
-    def kept(by) -> set[str]:
+    def remaining(by) -> set[str]:
         scorer = {"recency": 0.2, "relevance": 1.0, "source": 0, "reuse": 0, "mark": 0}
         with opened(MemoryStore(), by, policy="priority", scorer=scorer, window=800, floor_percent=50) as session:
-            say(session, goal, *about, *chatter(20))
+            say(session, goal, *related, *chatter(20))
             session.append({"role": "user", "content": "What is next?"})
             if by is not None:
                 embed(session)
-            return set(shown(session.prompt())) & set(about)
+            return set(shown(session.prompt())) & set(related)
 
-    assert kept(embedder) == set(about)
-    assert kept(None) == set()
+    assert remaining(embedder) == set(related)
+    assert remaining(None) == set()
 
 
 class Counting(SpellingEmbedder):
-    """Counts what it embeds."""
+    """Records the texts it embeds."""
 
     def __init__(self):
         super().__init__()
-        object.__setattr__(self, "asked", [])
+        object.__setattr__(self, "embedded", [])
 
-    __slots__ = ("asked",)
+    __slots__ = ("embedded",)
 
     def documents(self, texts):
-        self.asked.extend(texts)
+        self.embedded.extend(texts)
         return super().documents(texts)
 
 
@@ -252,14 +253,14 @@ def test_a_plan_embeds_at_most_the_goal_once(policy, expected):
             say(session, *texts)
             session.append({"role": "user", "content": "What is next?"})
             embed(session)
-            counting.asked.clear()
+            counting.embedded.clear()
             assert session.prompt().decisions
-            assert counting.asked == expected
-            expected = []  # the second relief knows it
+            assert counting.embedded == expected
+            expected = []  # the second relief has it cached
 
 
 class Broken(SpellingEmbedder):
-    """Fails whenever a question is embedded."""
+    """Fails to embed any query."""
 
     __slots__ = ()
 
@@ -268,7 +269,7 @@ class Broken(SpellingEmbedder):
 
 
 @pytest.mark.requirement("evict.relevance")
-def test_an_embedder_that_is_down_leaves_relevance_to_words():
+def test_relevance_falls_back_to_words_if_the_embedder_is_down():
     with opened(MemoryStore(), Broken(), policy="priority", window=1_000) as session:
         say(session, TASK, *chatter(24))
         embed(session)
@@ -302,12 +303,12 @@ def test_merged_prompts_are_valid_smaller_and_the_same_every_time(order, wire, w
                     assert decision["tokens_after"] < decision["tokens_before"]
                 prompts.append(prompt.raw)
                 session.append({"role": "assistant", "content": ANSWER})
-            kept = session.window.state.messages.keys()
+            remaining = session.window.state.messages.keys()
             for _, decision in decisions(session, "units_merged"):
-                left = set(seqs_in(decision["left"]))
-                assert left == {seq for unit in decision["merged"] for seq in seqs_in(unit["ranges"])}
+                evicted = set(seqs_in(decision["left"]))
+                assert evicted == {seq for unit in decision["merged"] for seq in seqs_in(unit["ranges"])}
                 assert all(unit["kept"] > max(seqs_in(unit["ranges"])) for unit in decision["merged"])
-            assert all(into in kept for into in session.window.state.merged_into())
+            assert all(into in remaining for into in session.window.state.merged_into())
             return prompts, session.window.state
 
     store = MemoryStore()

@@ -1,4 +1,4 @@
-"""`recto.fit` counts only what may stay, and returns what counting everything would return."""
+"""`recto.fit` counts only what may remain, and returns what counting everything would return."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from recto.config.factory import make_meter
 from recto.context.policies.eviction import Prune
 from recto.context.policies.planner import ReliefRules, plan_relief
 from recto.context.window.state import Protection, WindowState
+from recto.context.window.units import WindowMessage
 from recto.engine import fit
 from recto.engine.fit import fit_messages
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
-from recto.errors import MalformedMessage, RectoError, WindowOverflow
+from recto.errors import InputError, MalformedMessage, RectoError, WindowOverflow
 from recto.formats import detect
 from recto.formats.session_files import read_file
 from recto.tokens.meter import Meter
@@ -35,19 +36,19 @@ MARKER = "[{count} earlier messages are not shown here, to keep within the conte
 def reference(
     messages: Sequence[Any], *, max_tokens: int, meter: Meter, threshold: float, keep_turns: int
 ) -> list[Any]:
-    """The same by counting every message at every call."""
+    """Reference implementation: counts every message on every call."""
     cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}", knows_parts=False)
     builder = PromptBuilder(
         messages=cache,
         marker_of=lambda state: MARKER.replace("{count}", f"{state.evicted_messages:,}"),
         extras=PromptExtras(frame=meter.frame.prompt),
     )
-    state = WindowState()
-    originals: dict[bytes, Any] = {}
+    lines, originals = list[WindowMessage](), dict[bytes, Any]()
     for seq, message in enumerate(messages, 1):
         raw = message if isinstance(message, bytes) else to_json(message)
         originals[raw] = message
-        state.add(cache.take(seq, str(seq), raw, detect(raw)))
+        lines.append(cache.take(seq, str(seq), raw, detect(raw)))
+    state = WindowState.of(lines)
     questions = [seq for seq, line in state.messages.items() if line.role == "user"]
     recent = len(messages) + 1 - questions[-min(keep_turns, len(questions))] if keep_turns and questions else 0
     rules = ReliefRules(
@@ -56,7 +57,6 @@ def reference(
         floor=threshold * 0.875,
         protection=Protection(min_recent_messages=recent, answered=False),
         policies=(Prune(),),
-        clamp_protected=False,
     )
     relief = plan_relief(state, rules, builder)
     if relief.after > max_tokens:
@@ -74,10 +74,13 @@ def outcome(call, *args: Any, **kwargs: Any) -> Any:
         return type(error), str(error)
 
 
-@pytest.fixture(autouse=True)
-def forgetful(monkeypatch):
-    """Nothing is remembered from other tests."""
+@pytest.fixture(autouse=True, params=["long lists", "short lists"])
+def fresh_memo(request, monkeypatch):
+    """Starts each test with an empty memo; with "short lists", most of a short list is merged into one message too."""
     monkeypatch.setattr(fit, "_MEMO", fit._Memo())
+    if request.param == "short lists":
+        monkeypatch.setattr(fit, "_MANY", 2)
+        monkeypatch.setattr(fit, "_MARGIN_TOKENS", 30)
 
 
 METERS = {name: make_meter(load(environ={}, arguments={"model": name})) for name in ("gpt-4o", "claude-sonnet-4-5")}
@@ -114,7 +117,7 @@ def exchanges(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def as_anthropic(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same in another format."""
+    """The same messages in the format of Anthropic."""
     written = []
     for message in messages:
         if message.get("tool_calls"):
@@ -152,7 +155,7 @@ def test_it_returns_what_counting_everything_returns(messages, max_tokens, thres
 
 @settings(max_examples=40, deadline=None)
 @given(exchanges(), st.integers(300, 2_000), st.data())
-def test_a_message_that_is_changed_where_it_is_is_counted_again(messages, max_tokens, data):
+def test_a_message_changed_in_place_is_counted_again(messages, max_tokens, data):
     rules = {"max_tokens": max_tokens, "meter": METERS["gpt-4o"], "threshold": 0.8, "keep_turns": 2}
     outcome(fit_messages, messages, **rules)
     for _ in range(3):
@@ -166,7 +169,7 @@ def test_a_message_that_is_changed_where_it_is_is_counted_again(messages, max_to
 
 @pytest.mark.parametrize(("model", "max_tokens"), [("gpt-4o", 4_000), ("claude-sonnet-4-5", 16_000)])
 @pytest.mark.requirement("fit.keeps")
-def test_real_sessions_are_fitted_as_by_counting_everything(data, model, max_tokens):
+def test_real_sessions_are_fitted_as_if_everything_were_counted(data, model, max_tokens):
     files = sorted(data.glob("agent_sessions/*/*.jsonl"))[:8]
     rules = {"max_tokens": max_tokens, "meter": METERS[model], "threshold": 0.8, "keep_turns": 3}
     compared = 0
@@ -181,7 +184,7 @@ def test_real_sessions_are_fitted_as_by_counting_everything(data, model, max_tok
 
 
 class Counting:
-    """A meter that counts how many texts it was asked for."""
+    """Makes a meter that records how many texts it counted."""
 
     def __init__(self) -> None:
         self.texts = 0
@@ -198,7 +201,7 @@ def chat(length: int) -> list[dict[str, Any]]:
     return [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 20} for n in range(length)]
 
 
-def test_only_what_fills_the_budget_is_counted_and_the_next_call_counts_what_is_new():
+def test_only_messages_that_fill_the_budget_are_counted_and_later_calls_count_only_new_ones():
     counting, messages = Counting(), chat(5_000)
     fit_messages(messages, max_tokens=2_000, meter=counting.meter())
     assert counting.texts < 200
@@ -211,7 +214,7 @@ def test_only_what_fills_the_budget_is_counted_and_the_next_call_counts_what_is_
     assert counting.texts < 10
 
 
-def test_of_a_list_that_grew_a_lot_only_the_end_is_counted():
+def test_only_the_end_of_a_list_that_grew_a_lot_is_counted():
     counting, messages = Counting(), chat(5_000)
     fit_messages(messages[:1_000], max_tokens=2_000, meter=counting.meter())
     counting.texts = 0
@@ -227,10 +230,83 @@ def test_equal_values_with_another_json_are_not_the_same_message():
     read.state(100, 1)
     assert read.common(messages) == 21
     assert read.common(other) == 20
+    messages[-1]["content"][0] = {"text": "a", "type": "text", "n": 1}
+    assert read.common(messages) == 20
+
+
+def tool_chat(exchanges: int) -> list[dict[str, Any]]:
+    """Exchanges of a question, a call, its result and an answer."""
+    messages: list[dict[str, Any]] = []
+    for number in range(exchanges):
+        call = {"id": f"call-{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        messages += [
+            {"role": "user", "content": f"question {number} " + "word " * 20},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call-{number}", "content": f"result {number} " + "word " * 20},
+            {"role": "assistant", "content": f"answer {number} " + "word " * 20},
+        ]
+    return messages
+
+
+def change_text(message: dict[str, Any]) -> None:
+    message["content"] = "other " * 300
+
+
+def change_call(message: dict[str, Any]) -> None:
+    if message.get("tool_calls"):
+        message["tool_calls"][0]["function"]["arguments"] = '{"path": "' + "deep/" * 300 + '"}'
+
+
+def change_order(message: dict[str, Any]) -> None:
+    message["role"] = message.pop("role")
+
+
+def interrupt(message: dict[str, Any]) -> None:
+    if message.get("tool_calls"):
+        message["tool_calls"][0]["id"] += "-again"
+
+
+@pytest.mark.parametrize("change", [change_text, change_call, change_order, interrupt])
+def test_a_change_anywhere_in_the_merged_part_is_noticed(change):
+    messages, more = tool_chat(130), tool_chat(138)[520:]
+    rules = {"max_tokens": 9_000, "meter": METERS["gpt-4o"], "threshold": 0.8, "keep_turns": 3}
+    merged = 0
+    for number, exchange in enumerate(zip(*[iter(more)] * 4, strict=True)):
+        if number > 2:
+            change(messages[-7 * number - 8])
+        messages += exchange
+        expected = outcome(reference, messages, **rules)
+        assert outcome(fit_messages, messages, **rules) == expected
+        merged += fit._MEMO._lists[-1]._layout is not None
+    assert merged
+
+
+def test_a_call_without_a_result_long_ago_does_not_make_later_calls_slow():
+    counting, messages = Counting(), tool_chat(1_000)
+    del messages[402]
+    fit_messages(messages, max_tokens=8_000, meter=counting.meter())
+    assert counting.texts < 500
+    for exchange in zip(*[iter(tool_chat(1_010)[4_000:])] * 4, strict=True):
+        messages += exchange
+        fit_messages(messages, max_tokens=8_000, meter=counting.meter())
+    read = fit._MEMO._lists[-1]
+    assert read._layout is not None
+    assert len(read.state(6_400, 3).state.messages) < 120
+
+
+def test_evicted_messages_are_known_after_the_list_has_changed():
+    messages = tool_chat(300)
+    fitted = fit_messages(messages, max_tokens=4_000, meter=METERS["gpt-4o"])
+    left = messages[: len(messages) - len(fitted) + 2]
+    count = fitted.evicted_count
+    messages[-1]["content"] = "changed"
+    fit_messages([*messages, {"role": "user", "content": "more"}], max_tokens=4_000, meter=METERS["gpt-4o"])
+    assert [message for message in left if message not in fitted] == fitted.evicted
+    assert len(fitted.evicted) == count
 
 
 @pytest.mark.requirement("fit.no-database")
-def test_what_is_remembered_is_bounded():
+def test_the_memo_is_bounded():
     for number in range(30):
         message = {"role": "user", "content": f"{number} {'x' * 4_000_000}"}
         fit_messages([message], max_tokens=10**7, meter=Counting().meter())
@@ -257,15 +333,66 @@ def test_threads_do_not_disturb_each_other():
     assert wrong == []
 
 
-def test_what_is_no_message_is_refused_wherever_it_is():
+def test_an_invalid_message_is_refused_at_any_position():
     messages: list[Any] = chat(3_000)
     messages[5] = {"content": "no role"}
     with pytest.raises(MalformedMessage):
         recto.fit(messages, 2_000, model="gpt-4o")
 
 
-def test_what_does_not_fit_is_not_said_to_be_stored():
+def test_an_overflow_error_does_not_claim_that_messages_are_stored():
     with pytest.raises(WindowOverflow, match="Shorten what is largest") as refused:
         recto.fit([{"role": "user", "content": "word " * 5_000}], 1_000, model="gpt-4o")
     assert "stored" not in str(refused.value)
     assert "npin" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"role": "bot", "content": "x"},
+        {"role": "user", "content": 3},
+        {"role": "user", "content": {"text": "x"}},
+        {"role": "user", "content": [3]},
+        {"role": "tool", "tool_call_id": "c1", "content": 3},
+        {"role": "user"},
+        {"content": "no role"},
+    ],
+    ids=repr,
+)
+def test_a_message_that_a_session_refuses_is_refused_with_its_position(bad):
+    with recto.open("memory:", model="gpt-4o") as session, pytest.raises(MalformedMessage):
+        session.append(bad)
+    with pytest.raises(MalformedMessage, match="message 3 of 3"):
+        recto.fit([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, bad], 2_000, model="gpt-4o")
+
+
+def test_a_task_that_does_not_fit_is_shortened_as_in_a_session():
+    task = {"role": "user", "content": "First. " + "word " * 5_000 + "Last."}
+    messages = [task, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "And now?"}]
+    fitted = recto.fit(messages, 1_000, model="gpt-4o")
+    assert fitted.tokens <= 1_000
+    assert fitted[0]["content"].startswith("First.")
+    assert fitted[0]["content"].endswith("Last.")
+    assert "message 1" in fitted[0]["content"]
+    assert fitted[1] is messages[1]
+    assert fitted[2] is messages[2]
+    with recto.open("memory:", model="gpt-4o", window={"max_tokens": 1_000}) as session:
+        session.append_all(messages)
+        assert session.prompt().messages[0]["content"].startswith("First.")
+
+
+def test_half_of_a_surrogate_pair_is_replaced():
+    broken = {"role": "user", "content": "a \ud83d b 😀"}
+    fitted = recto.fit([broken], 1_000, model="gpt-4o")
+    assert fitted == [{"role": "user", "content": "a \ufffd b 😀"}]
+    assert broken["content"][2] == "\ud83d"
+    assert recto.fit([broken, {"role": "assistant", "content": "c"}], 1_000, model="gpt-4o")[0] == fitted[0]
+
+
+def test_orphaned_results_alone_do_not_make_a_prompt():
+    orphan = {"role": "tool", "tool_call_id": "c1", "content": "x"}
+    with pytest.raises(InputError, match="only tool results without their calls"):
+        recto.fit([orphan], 1_000, model="gpt-4o")
+    question = {"role": "user", "content": "Why?"}
+    assert recto.fit([orphan, question], 1_000, model="gpt-4o") == [question]

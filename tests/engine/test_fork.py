@@ -1,4 +1,4 @@
-"""Forks: the same up to an entry, on their own from there; and one session on several surfaces."""
+"""Forks: identical up to an entry and independent from there; and one session on several surfaces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def worked(tmp_path):
     return path
 
 
-def test_a_fork_has_the_same_prompt_and_goes_its_own_way(worked):
+def test_a_fork_starts_with_the_same_prompt_and_diverges(worked):
     with opened(worked) as session:
         expected = session.prompt().raw
         made = fork(session.store, session.key, "agent:default:other", clock=FakeClock())
@@ -48,7 +48,7 @@ def test_a_fork_has_the_same_prompt_and_goes_its_own_way(worked):
         assert [entry.kind for entry in session.tail(1)] == ["branch"]
 
 
-def test_a_fork_has_the_words_of_what_it_copied():
+def test_a_fork_copies_the_search_terms_of_its_entries():
     with closing(MemoryStore()) as store:
         names = [Draft(id=str(n), ts=n, role="user", content=b"{}", terms=b"row %d" % n) for n in range(1, 6)]
         store.append("one", names)
@@ -56,7 +56,7 @@ def test_a_fork_has_the_words_of_what_it_copied():
         assert list(store.terms("two")) == list(store.terms("one", 1, 3))
 
 
-def test_a_fork_in_the_past_knows_nothing_of_what_came_after(worked):
+def test_a_fork_at_an_earlier_entry_has_no_later_entries(worked):
     with opened(worked) as session:
         fork(session.store, session.key, "agent:default:past", clock=FakeClock(), at=40)
         with opened(session.store, "agent:default:past") as past:
@@ -64,7 +64,7 @@ def test_a_fork_in_the_past_knows_nothing_of_what_came_after(worked):
             assert [entry.content for entry in past.read(1, 40)] == [entry.content for entry in session.read(1, 40)]
 
 
-def test_a_fork_that_was_cut_off_goes_on_and_one_that_is_done_is_not_done_again(worked):
+def test_an_interrupted_fork_resumes_and_a_finished_fork_is_not_repeated(worked):
     with opened(worked) as session:
         store = session.store
         fork(store, session.key, "agent:default:part", clock=FakeClock(), at=30)
@@ -87,7 +87,7 @@ def test_another_session_is_never_overwritten(worked):
 
 
 @pytest.mark.requirement("session.one-history")
-def test_two_surfaces_at_once_are_ordered_and_both_see_everything(tmp_path):
+def test_two_concurrent_surfaces_share_one_ordered_history(tmp_path):
     path = tmp_path / "a.db"
     with opened(path) as first, opened(path, "recto") as second:
         assert first.key == second.key  # the alias is the same session
@@ -102,9 +102,11 @@ def test_two_surfaces_at_once_are_ordered_and_both_see_everything(tmp_path):
             thread.start()
         for thread in threads:
             thread.join()
-        said = [(entry.surface, json.loads(entry.content)["content"]) for entry in first.read() if entry.role == "user"]
+        messages = [
+            (entry.surface, json.loads(entry.content)["content"]) for entry in first.read() if entry.role == "user"
+        ]
         for surface in ("cli", "web"):
-            own = [text for at, text in said if at == surface]
+            own = [text for at, text in messages if at == surface]
             assert own == [f"{surface} {number}" for number in range(30)]
         assert first.prompt().raw == second.prompt().raw
         assert len(first.prompt().messages) == 60

@@ -1,4 +1,4 @@
-"""A small window stays nearly full, and what is recalled for a question still finds room in it."""
+"""A small window stays nearly full and still fits the messages recalled for a question."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(size=SMALL, *, inject=False, **window):
 
 
 def read_pages(session, steps):
-    """A tool loop with small outputs; gives how full the prompt of each step is."""
+    """Runs a tool loop with small outputs; returns the utilization of the prompt of each step."""
     fills = []
     for step in range(steps):
         fills.append(session.prompt().tokens / session.window.budget.input_budget)
@@ -54,30 +54,30 @@ def test_a_small_window_stays_nearly_full():
 
 
 @pytest.mark.parametrize("window", [{"floor_percent": 70}, {"ceiling_percent": 80}])
-def test_a_floor_or_a_ceiling_that_is_set_holds(window):
+def test_a_configured_floor_or_ceiling_is_respected(window):
     with opened(**window) as session:
         session.append({"role": "user", "content": "Look at the ledger."})
         fills = read_pages(session, 160)
     assert min(fills[fills.index(max(fills)) :]) < 0.8
 
 
-def test_in_a_large_window_an_eviction_goes_deep():
+def test_an_eviction_in_a_large_window_frees_many_tokens():
     with opened(LARGE) as session:
         fills = fills_once_full(session, 400)
     assert min(fills) < 0.8
 
 
 def alerts_of_turns(session, text, turns=60):
-    heard = []
-    session.health.on_alert(heard.append)
+    alerts = []
+    session.health.on_alert(alerts.append)
     for turn in range(turns):
         session.append({"role": "user", "content": f"Question {turn}: {text}"})
         session.prompt()
         session.append({"role": "assistant", "content": f"Answer {turn}: {text}"})
-    return {alert.name for alert in heard}
+    return {alert.name for alert in alerts}
 
 
-def test_a_window_that_is_full_on_purpose_raises_no_alert():
+def test_a_window_that_is_full_by_configuration_raises_no_alert():
     with opened() as session:
         assert "utilization" not in alerts_of_turns(session, "It matters. " * 60)
         assert session.prompt().tokens > 0.93 * session.window.budget.input_budget
@@ -87,13 +87,13 @@ def test_a_window_that_is_full_on_purpose_raises_no_alert():
     ("size", "window", "utilization"),
     [(SMALL, {}, 0.98), (SMALL, {"floor_percent": 70}, 0.9), (SMALL, {"ceiling_percent": 80}, 0.9), (128_000, {}, 0.9)],
 )
-def test_a_window_is_too_full_above_its_ceiling_where_it_is_kept_that_full(size, window, utilization):
+def test_the_utilization_alert_follows_the_ceiling_of_a_small_window(size, window, utilization):
     arguments = {"model": "gpt-4o", "models": {"gpt-4o": {"window": size, "max_input": size}}, "window": window}
     assert make_alert_rules(load(arguments=arguments)).utilization == utilization
 
 
 def full_window_without_the_codes(session):
-    """Codes are noted early and evicted; then the window is as full as it gets. Gives the tokens that are free."""
+    """Fills the window after early messages with codes were evicted; returns the number of free tokens."""
     session.append({"role": "user", "content": "Look at the ledger."})
     for archive in ARCHIVES:
         note = f"The access code of the {archive} archive is {code(archive)}; it is asked for at the door. " * 3
@@ -121,7 +121,7 @@ def quoted(prompt):
     return [archive for archive in ARCHIVES if code(archive) in text]
 
 
-def test_relief_makes_room_for_what_a_question_recalls():
+def test_relief_frees_tokens_for_recalled_messages():
     with opened(inject=True, record_percent=0) as session:
         free = full_window_without_the_codes(session)
         prompt = session.prompt()
@@ -131,7 +131,7 @@ def test_relief_makes_room_for_what_a_question_recalls():
         assert prompt.tokens <= session.window.budget.input_budget
 
 
-def test_what_is_recalled_stays_out_where_relief_can_make_no_room(monkeypatch):
+def test_recalled_messages_are_left_out_if_relief_cannot_free_tokens(monkeypatch):
     with opened(inject=True, record_percent=0) as session:
         full_window_without_the_codes(session)
         unconfirmed = Confirmation(words=False, vectors=True, reason="no room is left on the disk")

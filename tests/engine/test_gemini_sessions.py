@@ -1,9 +1,9 @@
-"""Sessions of Gemini's contents: recognised, bounded, valid, and given back as they came."""
+"""Sessions in the Gemini format: recognised, bounded, valid, and returned unchanged."""
 
 from __future__ import annotations
 
 import json
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -34,29 +34,45 @@ def loop(steps, ids=True, start=0):
 
 
 def judged(messages):
-    return problems([json.dumps(one).encode() for one in messages], GEMINI)
+    return problems([json.dumps(message).encode() for message in messages], GEMINI)
 
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_session_stays_bounded_and_valid_and_keeps_every_content(ids):
-    said = list(loop(40, ids))
+    contents = list(loop(40, ids))
     with recto.open("memory:", model=MODEL, models={MODEL: {"window": 8_000, "max_output": 500}}) as session:
-        for raw in said:
+        for raw in contents:
             session.append(json.dumps(raw).encode())
             prompt = session.prompt()
             assert prompt.tokens <= 7_500
             assert judged(prompt.messages) == []
         prompt = session.prompt()
         assert prompt.built.wire == GEMINI
-        assert prompt.messages[0] == said[0]
-        assert prompt.messages[-1] == said[-1]
-        assert len(prompt.messages) < len(said)
-        assert any("not shown" in str(one) or "evicted" in str(one) for one in prompt.messages)
-        signed = [one for one in prompt.messages if one["role"] == "model"]
+        assert prompt.messages[0] == contents[0]
+        assert prompt.messages[-1] == contents[-1]
+        assert len(prompt.messages) < len(contents)
+        assert any("not shown" in str(message) or "evicted" in str(message) for message in prompt.messages)
+        signed = [message for message in prompt.messages if message["role"] == "model"]
         assert signed
-        assert all(one in said for one in signed)  # a signature belongs to the part it came with
+        assert all(message in contents for message in signed)  # a signature belongs to the part it came with
         stored = [json.loads(entry.content) for entry in session.read() if entry.kind == "message"]
-        assert stored == said
+        assert stored == contents
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_shortened_result_names_the_call_that_it_answers(ids):
+    with recto.open("memory:", model=MODEL, models={MODEL: {"window": 8_000, "max_output": 500}}) as session:
+        session.append_all(loop(14, ids))
+        messages = session.prompt().messages
+    shortened = 0
+    for message, behind in pairwise(messages):
+        called = [part["functionCall"]["args"]["path"] for part in message["parts"] if "functionCall" in part]
+        responses = [part["functionResponse"] for part in behind["parts"] if "functionResponse" in part]
+        results = [response["response"]["output"] for response in responses]
+        if called and "recto://" in results[0]:
+            assert results[0].startswith(f"[read_file {called[0]}")
+            shortened += 1
+    assert shortened > 3
 
 
 def test_plain_messages_are_sent_as_contents_and_system_text_apart():
@@ -75,26 +91,29 @@ def test_plain_messages_are_sent_as_contents_and_system_text_apart():
 
 
 def test_fit_keeps_calls_with_their_results():
-    said = list(loop(60, ids=False))
-    kept = recto.fit(said, max_tokens=6_000, model=MODEL)
-    assert judged(kept) == []
-    assert said[0] in kept
-    assert kept[-1] is said[-1]
-    assert len(kept) < len(said)
-    assert {detect(json.dumps(one).encode()) for one in kept} == {GEMINI}
+    contents = list(loop(60, ids=False))
+    fitted = recto.fit(contents, max_tokens=6_000, model=MODEL)
+    assert judged(fitted) == []
+    assert contents[0] in fitted
+    assert fitted[-1] is contents[-1]
+    assert len(fitted) < len(contents)
+    assert {detect(json.dumps(message).encode()) for message in fitted} == {GEMINI}
 
 
-def test_images_are_counted_and_old_ones_become_a_line_where_there_are_too_many():
+def test_images_are_counted_and_old_ones_are_replaced_beyond_the_provider_limit():
     pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
     image = {"inlineData": {"mimeType": "image/png", "data": pixel}}
-    said = []
+    contents = []
     for number in range(11):
-        said += [{"role": "user", "parts": [image] * 300}, {"role": "model", "parts": [{"text": f"Seen {number}."}]}]
+        contents += [
+            {"role": "user", "parts": [image] * 300},
+            {"role": "model", "parts": [{"text": f"Seen {number}."}]},
+        ]
     with recto.open("memory:", model=MODEL) as session:
-        assert session.count(said[0]) == 300 * 258 + session.count({"role": "user", "parts": []})
-        session.append_all([*said, user("And?")])
+        assert session.count(contents[0]) == 300 * 258 + session.count({"role": "user", "parts": []})
+        session.append_all([*contents, user("And?")])
         prompt = session.prompt()
-        shown = [part for one in prompt.messages for part in one["parts"] if "inlineData" in part]
+        shown = [part for message in prompt.messages for part in message["parts"] if "inlineData" in part]
         assert len(shown) <= 3_000
         assert judged(prompt.messages) == []
 
@@ -102,35 +121,38 @@ def test_images_are_counted_and_old_ones_become_a_line_where_there_are_too_many(
 @st.composite
 def tool_loops(draw):
     """Steps of parallel calls, with ids or without, and results without ids, in one content or in several."""
-    said, numbers = [user("Read all of the files.")], count()
+    contents, numbers = [user("Read all of the files.")], count()
     for _ in range(draw(st.integers(1, 8))):
         has_ids = draw(st.booleans())
         names = draw(st.lists(st.sampled_from(["read", "list"]), min_size=1, max_size=4))
         calls = [({"id": f"c{next(numbers)}"} if has_ids else {}) | {"name": name, "args": {}} for name in names]
-        said.append({"role": "model", "parts": [{"functionCall": call} for call in calls]})
+        contents.append({"role": "model", "parts": [{"functionCall": call} for call in calls]})
         order = sorted(range(len(names)), key=lambda place: names[place]) if draw(st.booleans()) else range(len(names))
         results = [
-            {"name": names[place], "response": {"output": f"result {len(said)}.{place}. " + "words " * 40}}
+            {"name": names[place], "response": {"output": f"result {len(contents)}.{place}. " + "words " * 40}}
             for place in order
         ]
         cut = draw(st.integers(0, len(results) - 1))
-        said += [
+        contents += [
             {"role": "user", "parts": [{"functionResponse": result} for result in part]}
             for part in (results[:cut], results[cut:])
             if part
         ]
         if draw(st.booleans()):
-            said += [{"role": "model", "parts": [{"text": f"Done {len(said)}."}]}, user(f"Go on {len(said)}.")]
-    return said
+            contents += [
+                {"role": "model", "parts": [{"text": f"Done {len(contents)}."}]},
+                user(f"Go on {len(contents)}."),
+            ]
+    return contents
 
 
 def paired(messages):
-    """Which call each result belongs to, as the provider reads it: by its id, else by its name and order."""
+    """Maps each result to its call as the provider does: by id, else by name and order."""
     found, waiting = {}, []
-    for one in messages:
-        if called := [part["functionCall"] for part in one["parts"] if "functionCall" in part]:
+    for message in messages:
+        if called := [part["functionCall"] for part in message["parts"] if "functionCall" in part]:
             waiting = [(call["name"], call.get("id")) for call in called]
-        for result in (part["functionResponse"] for part in one["parts"] if "functionResponse" in part):
+        for result in (part["functionResponse"] for part in message["parts"] if "functionResponse" in part):
             fits = [call for call in waiting if call[1] and call[1] == result.get("id")]
             fits = fits or [call for call in waiting if call[0] == result["name"]]
             assert fits, f"a result without its call: {result}"

@@ -1,4 +1,4 @@
-"""A history that somebody else keeps: stored once, sent as a working set, never overwritten."""
+"""History sync: the history of a host is stored once, sent as a working set, and never overwritten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import recto
-from recto.errors import SettingsError
+from recto.errors import InputError, SettingsError
 from recto.formats import problems
 from recto.formats.openai_chat import CHAT
 from recto.testing import scripted_session
@@ -24,7 +24,7 @@ NO_MODEL = {"embedder": {"use": "none"}}
 
 @dataclass(frozen=True)
 class Boxed:
-    """A message of a host of our own: an answer's results come together in one."""
+    """A message type of a host that combines all results of an answer."""
 
     messages: tuple[dict[str, Any], ...]
 
@@ -33,33 +33,33 @@ def following(store: Any = "memory:", **more: Any) -> recto.Conversations:
     return recto.follow(store, model="gpt-4o", max_tokens=WINDOW, recall=NO_MODEL, **more)
 
 
-def spoken(session: recto.Session) -> list[dict[str, Any]]:
+def stored_messages(session: recto.Session) -> list[dict[str, Any]]:
     return [json.loads(entry.content) for entry in session.read() if entry.kind == MESSAGE]
 
 
 def calls_of(history: list[dict[str, Any]]) -> list[int]:
-    """Where a host asks its model: before each message of the assistant."""
-    return [place for place, message in enumerate(history) if message["role"] == "assistant"]
+    """Returns the positions at which a host calls its model: before each assistant message."""
+    return [index for index, message in enumerate(history) if message["role"] == "assistant"]
 
 
 @pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])
 @pytest.mark.requirement("session.full-history")
-def test_every_prompt_of_a_growing_list_is_valid_and_fits_and_everything_is_stored_once(mode):
+def test_every_prompt_of_a_growing_list_is_valid_and_fits_and_all_is_stored_once(mode):
     history = list(scripted_session(seed=3, exchanges=14))
     with following(window={"mode": mode}) as conversations:
         conversation = conversations.of("thread-1")
-        for place in calls_of(history):
-            sent = conversation.fitted(history[:place])
-            assert problems([json.dumps(one).encode() for one in sent], CHAT) == []
+        for index in calls_of(history):
+            sent = conversation.fitted(history[:index])
+            assert problems([json.dumps(message).encode() for message in sent], CHAT) == []
             assert conversation.session.count(sent) <= WINDOW
             assert sent[0] == history[0]
         conversation.store(history)
-        assert spoken(conversation.session) == history[1:]
+        assert stored_messages(conversation.session) == history[1:]
         assert conversation.session.verify().ok
         assert conversation.session.report().left_messages > 0
 
 
-def test_what_is_unchanged_comes_back_as_the_hosts_own_object():
+def test_unchanged_messages_are_returned_as_the_objects_of_the_host():
     history = list(scripted_session(seed=5, exchanges=14))
     boxes: list[Boxed] = []
     for message in history:
@@ -71,7 +71,7 @@ def test_what_is_unchanged_comes_back_as_the_hosts_own_object():
         sent = conversations.of().working_set(boxes, lambda box: box.messages, lambda made: [Boxed(tuple(made))])
     own = {id(box) for box in boxes}
     flat = [message for box in sent for message in box.messages]
-    assert problems([json.dumps(one).encode() for one in flat], CHAT) == []
+    assert problems([json.dumps(message).encode() for message in flat], CHAT) == []
     made = [box for box in sent if id(box) not in own]
     assert made
     assert len(sent) > len(made)
@@ -79,21 +79,21 @@ def test_what_is_unchanged_comes_back_as_the_hosts_own_object():
     assert sent[-1] is boxes[-1]
 
 
-def test_a_system_text_that_changes_with_every_call_makes_no_branch_and_is_written_down():
+def test_a_system_text_that_changes_on_every_call_is_logged_without_a_branch():
     history = list(scripted_session(seed=3, exchanges=3))[1:]
     with following() as conversations:
         conversation = conversations.of("thread-1")
-        for place in calls_of(history):
-            clock = {"role": "system", "content": f"It is {place} o'clock."}
-            sent = conversation.fitted([clock, *history[:place]])
+        for index in calls_of(history):
+            clock = {"role": "system", "content": f"It is {index} o'clock."}
+            sent = conversation.fitted([clock, *history[:index]])
             assert sent[0] == clock
         assert conversation.session.key == "agent:default:thread-1"
-        told = [entry for entry in conversation.session.read() if entry.kind == "system_told"]
-        assert len(told) == len(calls_of(history))
-        assert spoken(conversation.session) == history[: calls_of(history)[-1]]
+        logged = [entry for entry in conversation.session.read() if entry.kind == "system_told"]
+        assert len(logged) == len(calls_of(history))
+        assert stored_messages(conversation.session) == history[: calls_of(history)[-1]]
 
 
-def test_an_edited_history_goes_on_in_a_branch_and_the_first_stays_as_it_was():
+def test_an_edited_history_continues_in_a_branch_and_the_original_is_unchanged():
     history = list(scripted_session(seed=3, exchanges=4))[1:]
     with following() as conversations:
         conversation = conversations.of("thread-1")
@@ -102,12 +102,12 @@ def test_an_edited_history_goes_on_in_a_branch_and_the_first_stays_as_it_was():
         edited = [*history[:3], {"role": "user", "content": "No, the other file."}]
         conversation.fitted(edited)
         assert conversation.session.key != first
-        assert spoken(conversation.session) == edited
+        assert stored_messages(conversation.session) == edited
         with recto.open(conversation.session.store, session=first) as before:
-            assert spoken(before) == history
+            assert stored_messages(before) == history
 
 
-def test_an_edit_is_seen_also_where_the_beginning_was_said_again_at_the_end():
+def test_an_edit_is_detected_even_if_the_beginning_is_repeated_at_the_end():
     greeted = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     edited = [*greeted, {"role": "user", "content": "Where is my order?"}]
     with following() as conversations:
@@ -115,10 +115,10 @@ def test_an_edit_is_seen_also_where_the_beginning_was_said_again_at_the_end():
         conversation.fitted([*greeted, *greeted])
         conversation.fitted(edited)
         assert conversation.session.key != "agent:default:thread-1"
-        assert spoken(conversation.session) == edited
+        assert stored_messages(conversation.session) == edited
 
 
-def test_an_answer_that_is_asked_for_again_is_told_in_a_branch():
+def test_a_regenerated_answer_is_stored_in_a_branch():
     question = [{"role": "user", "content": "What is 6 x 7?"}]
     with following() as conversations:
         conversation = conversations.of("thread-1")
@@ -126,22 +126,22 @@ def test_an_answer_that_is_asked_for_again_is_told_in_a_branch():
         conversation.heard({"role": "assistant", "content": "41"})
         conversation.fitted(question)
         conversation.heard({"role": "assistant", "content": "42"})
-        assert [one["content"] for one in spoken(conversation.session)] == ["What is 6 x 7?", "42"]
+        assert [message["content"] for message in stored_messages(conversation.session)] == ["What is 6 x 7?", "42"]
 
 
-def test_the_same_call_again_stores_nothing_and_an_answer_that_was_heard_is_not_stored_twice():
+def test_a_repeated_call_stores_nothing_and_an_answer_is_stored_only_once():
     question = {"role": "user", "content": "What is 6 x 7?"}
     with following() as conversations:
         conversation = conversations.of()
         assert conversation.fitted([question]) == conversation.fitted([question]) == [question]
         conversation.heard({"role": "assistant", "content": "42"}, usage={"prompt_tokens": 12, "completion_tokens": 1})
-        told_again = {"role": "assistant", "content": [{"type": "text", "text": "42"}], "annotations": []}
-        conversation.fitted([question, told_again, {"role": "user", "content": "And 7 x 7?"}])
-        assert [one["role"] for one in spoken(conversation.session)] == ["user", "assistant", "user"]
+        resent = {"role": "assistant", "content": [{"type": "text", "text": "42"}], "annotations": []}
+        conversation.fitted([question, resent, {"role": "user", "content": "And 7 x 7?"}])
+        assert [message["role"] for message in stored_messages(conversation.session)] == ["user", "assistant", "user"]
         assert conversation.session.usage.calibration.apply(100) >= 100
 
 
-def test_another_process_goes_on_where_the_first_one_was_in_its_branch_too(tmp_path):
+def test_another_process_continues_in_the_branch_of_the_first(tmp_path):
     history = list(scripted_session(seed=3, exchanges=4))[1:]
     edited = [*history[:3], {"role": "user", "content": "No, the other file."}]
     with following(tmp_path / "a.db") as conversations:
@@ -153,28 +153,28 @@ def test_another_process_goes_on_where_the_first_one_was_in_its_branch_too(tmp_p
         conversation = conversations.of("thread-1")
         conversation.fitted(later)
         assert conversation.session.key == branch
-        assert spoken(conversation.session) == later
+        assert stored_messages(conversation.session) == later
 
 
-def test_a_host_that_let_go_of_the_beginning_goes_on_in_the_same_session():
+def test_a_host_that_drops_the_beginning_stays_in_the_same_session():
     history = list(scripted_session(seed=3, exchanges=6))[1:]
     with following() as conversations:
         conversation = conversations.of("thread-1")
         conversation.fitted(history[:-4])
         conversation.fitted(history[5:])
         assert conversation.session.key == "agent:default:thread-1"
-        assert spoken(conversation.session) == history
+        assert stored_messages(conversation.session) == history
 
 
-def test_many_conversations_at_once_and_two_processes_in_turn_lose_and_double_nothing(tmp_path):
+def test_concurrent_conversations_in_two_processes_lose_and_duplicate_nothing(tmp_path):
     names = [f"thread-{number}" for number in range(4)]
     histories = {name: list(scripted_session(seed=at, exchanges=4))[1:] for at, name in enumerate(names)}
-    with following(tmp_path / "a.db") as one, following(tmp_path / "a.db") as other:
+    with following(tmp_path / "a.db") as first, following(tmp_path / "a.db") as second:
 
         def work(name: str) -> None:
             for turn, place in enumerate(calls_of(histories[name])):
-                (one, other)[turn % 2].of(name).fitted(histories[name][:place])
-            one.of(name).store(histories[name])
+                (first, second)[turn % 2].of(name).fitted(histories[name][:place])
+            first.of(name).store(histories[name])
 
         threads = [threading.Thread(target=work, args=(name,)) for name in names]
         for thread in threads:
@@ -183,10 +183,10 @@ def test_many_conversations_at_once_and_two_processes_in_turn_lose_and_double_no
             thread.join()
     for name in names:
         with recto.open(tmp_path / "a.db", session=f"agent:default:{name}") as session:
-            assert spoken(session) == histories[name]
+            assert stored_messages(session) == histories[name]
 
 
-def test_what_is_pinned_by_the_hosts_own_rule_never_leaves():
+def test_messages_pinned_by_a_rule_of_the_host_are_never_evicted():
     history = list(scripted_session(seed=3, exchanges=14))[1:]
     rule = {"role": "user", "content": "RULE: amounts are in cents, always."}
     with following(pin=lambda message: str(message.get("content", "")).startswith("RULE")) as conversations:
@@ -194,7 +194,7 @@ def test_what_is_pinned_by_the_hosts_own_rule_never_leaves():
         assert rule in sent
 
 
-def test_answers_to_questions_that_were_asked_at_once_are_stored_behind_their_questions():
+def test_answers_to_concurrent_questions_are_stored_after_their_questions():
     questions = [[{"role": "user", "content": f"What is {number} x 7?"}] for number in (1, 2)]
     with following() as conversations:
         conversation = conversations.of("thread-1")
@@ -202,16 +202,19 @@ def test_answers_to_questions_that_were_asked_at_once_are_stored_behind_their_qu
             conversation.fitted(question)
         for number, question in enumerate(questions, 1):
             conversation.heard({"role": "assistant", "content": f"{number * 7}"}, after=question)
-            assert [one["content"] for one in spoken(conversation.session)] == [question[0]["content"], f"{number * 7}"]
+            assert [message["content"] for message in stored_messages(conversation.session)] == [
+                question[0]["content"],
+                f"{number * 7}",
+            ]
 
 
-def test_a_trigger_alone_is_enough_and_relief_goes_some_way_below_it():
+def test_a_trigger_alone_sets_the_ceiling_and_a_lower_floor():
     with following(trigger=("fraction", 0.5), keep=("messages", 6)) as known:
         window = known.settings.window
         assert (window.ceiling_percent, window.floor_percent, window.min_recent_messages) == (50.0, 37.5, 6)
 
 
-def test_names_that_people_know_are_settings_of_the_window():
+def test_familiar_parameter_names_map_to_window_settings():
     with following(
         trigger=("fraction", 0.5), keep=("tokens", 1_000), preserve_recent=4, exclude_tools=["read_file"]
     ) as known:
@@ -226,22 +229,38 @@ def test_names_that_people_know_are_settings_of_the_window():
         following(trigger=("messages", 20))
 
 
-def test_a_placeholder_of_ones_own_still_says_where_the_result_is():
+@pytest.mark.parametrize(
+    "size", [0.8, 4_000, "tokens", ("tokens",), ("tokens", "4000"), ("fraction", 80), ("words", 9)]
+)
+@pytest.mark.parametrize("option", ["trigger", "keep"])
+def test_a_wrong_size_is_refused_with_how_one_is_written(option, size):
+    with pytest.raises(SettingsError, match=rf"'{option}': is \(\"tokens\", 4000\) or \(\"fraction\", 0\.8\)"):
+        following(**{option: size})
+
+
+def test_an_id_of_a_conversation_that_is_no_text_is_refused():
+    with following() as conversations, pytest.raises(InputError, match=r"not 4711; pass str\(id\)"):
+        conversations.of(4711)
+
+
+def test_a_custom_placeholder_still_points_to_the_result():
     history = list(scripted_session(seed=5, exchanges=14))
     own = {"placeholder": "[cleared]", "clear_at_least": 1, "preserve_recent": 4}
     with following(**own, compress={"result_tokens": 100_000}) as conversations:
-        sent = [one for place in calls_of(history) for one in conversations.of("t").fitted(history[:place])]
-    cleared = [one["content"] for one in sent if one["role"] == "tool" and "[cleared]" in str(one["content"])]
+        sent = [message for place in calls_of(history) for message in conversations.of("t").fitted(history[:place])]
+    cleared = [
+        message["content"] for message in sent if message["role"] == "tool" and "[cleared]" in str(message["content"])
+    ]
     assert cleared
     assert all("recto://agent:default:t/" in text for text in cleared)
 
 
-def test_a_function_can_count_and_a_function_can_write_the_summary():
+def test_functions_can_serve_as_token_counter_and_summarizer():
     history = list(scripted_session(seed=3, exchanges=14))
-    asked: list[str] = []
+    requests: list[str] = []
 
     def write(text: str) -> str:
-        asked.append(text)
+        requests.append(text)
         raise RuntimeError("no model today")
 
     def by_letters(text: str) -> int:
@@ -251,12 +270,12 @@ def test_a_function_can_count_and_a_function_can_write_the_summary():
         sent = conversations.of().fitted(history)
         assert conversations.settings.window.mode == "auto_compact"
         assert conversations.of().session.meter.name == "own/by_letters"
-    assert asked
+    assert requests
     assert len(sent) < len(history)
 
 
 @pytest.mark.parametrize("name", ["a/b c", "~", " x", "ü" * 300, "line\nbreak", "agent:default:mine"])
-def test_any_id_of_a_host_names_a_session_and_the_same_one_again(name):
+def test_any_host_id_always_maps_to_the_same_session(name):
     with following() as conversations:
         conversation = conversations.of(name)
         conversation.fitted([{"role": "user", "content": "hi"}])
@@ -264,7 +283,7 @@ def test_any_id_of_a_host_names_a_session_and_the_same_one_again(name):
         assert conversation.session.key.startswith("agent:default:")
 
 
-def test_an_answer_that_is_asked_for_again_and_again_is_found_in_its_own_branch(tmp_path):
+def test_an_answer_regenerated_many_times_is_found_in_its_own_branch(tmp_path):
     question = [{"role": "user", "content": "What is 6 x 7?"}]
     with following(tmp_path / "a.db") as conversations:
         for answer in range(12):
@@ -275,10 +294,10 @@ def test_an_answer_that_is_asked_for_again_and_again_is_found_in_its_own_branch(
     with following(tmp_path / "a.db") as conversations:
         conversations.of("thread-1").fitted(later)
         assert conversations.of("thread-1").session.key == last
-        assert spoken(conversations.of("thread-1").session) == later
+        assert stored_messages(conversations.of("thread-1").session) == later
 
 
-def test_what_is_new_in_a_list_is_told_without_storing_it_and_a_list_that_parts_is_told_apart():
+def test_new_messages_are_returned_without_storing_them_and_a_diverging_list_is_detected():
     history = list(scripted_session(seed=3, exchanges=3))
     with following() as conversations:
         conversation = conversations.of("thread-1")
@@ -286,14 +305,14 @@ def test_what_is_new_in_a_list_is_told_without_storing_it_and_a_list_that_parts_
         assert conversation.new_in(history) == history[-2:]
         assert conversation.new_in(history[:-2]) == []
         assert conversation.new_in([*history[:3], {"role": "user", "content": "No."}]) is None
-        assert spoken(conversation.session) == history[1:-2]
+        assert stored_messages(conversation.session) == history[1:-2]
 
 
-def test_a_conversation_that_somebody_holds_is_not_let_go_for_others(monkeypatch):
+def test_a_conversation_in_use_is_not_evicted_from_the_cache(monkeypatch):
     monkeypatch.setattr("recto.adapters.conversations._OPEN", 2)
     with following() as conversations:
-        held = conversations.of("held")
+        in_use = conversations.of("held")
         others = [weakref.ref(conversations.of(f"other{number}")) for number in range(5)]
         gc.collect()
-        assert [one() is None for one in others] == [True, True, True, False, False]
-        assert conversations.of("held") is held
+        assert [reference() is None for reference in others] == [True, True, True, False, False]
+        assert conversations.of("held") is in_use

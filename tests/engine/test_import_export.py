@@ -1,4 +1,4 @@
-"""Files go in and come out: everything people already have, losslessly, and nothing by halves."""
+"""Import and export: existing files are imported losslessly or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def recto_file(store, path: Path) -> Path:
 
 
 def real_files(data: Path) -> list[Path]:
-    """Every file of the real data that holds conversations."""
+    """Returns every file of the real data that contains conversations."""
     return [
         *sorted(data.glob("agent_sessions/*/*.jsonl")),
         *sorted(data.glob("beam_100K/*/chat.json")),
@@ -84,7 +84,7 @@ def test_all_real_data_imports_verifies_and_exports_identically(data, tmp_path, 
         assert recto_file(second, tmp_path / "copy.jsonl").read_bytes() == copy.read_bytes()
 
 
-def test_a_message_array_comes_back_as_messages_and_as_the_file(store, chat):
+def test_a_message_array_is_exported_as_messages_and_as_the_original_file(store, chat):
     [session] = importer(store).import_file(chat).sessions
     assert json.loads(b"".join(export_messages(store, session))) == json.loads(chat.read_bytes())
     assert original(store, session) == chat.read_bytes()
@@ -113,7 +113,7 @@ def test_a_file_that_grew_adds_only_what_is_new(store, tmp_path):
     assert original(store, session) == file.read_bytes()
 
 
-def test_a_file_that_changed_in_the_middle_is_refused_its_original_form(store, tmp_path):
+def test_a_file_that_changed_in_the_middle_has_no_original_form(store, tmp_path):
     file = tmp_path / "edited.json"
     messages = list(scripted_session(exchanges=3))
     file.write_text(json.dumps(messages))
@@ -139,7 +139,7 @@ def test_a_malformed_line_is_named_and_nothing_is_imported(store, tmp_path):
     assert store.sessions() == []
 
 
-def test_keep_going_keeps_the_line_and_reports_it(store, tmp_path):
+def test_keep_going_stores_a_malformed_line_and_reports_it(store, tmp_path):
     file = tmp_path / "bad.jsonl"
     raw = b'{"role":"user","content":"a"}\n\xff\xfe not json\n{"role":"user","content":"b"}\n'
     file.write_bytes(raw)
@@ -150,7 +150,7 @@ def test_keep_going_keeps_the_line_and_reports_it(store, tmp_path):
     assert original(store, done.sessions[0]) == raw
 
 
-def test_a_named_session_takes_the_file(store, chat):
+def test_a_file_can_be_imported_into_a_named_session(store, chat):
     assert importer(store).import_file(chat, session="agent:mine:main").sessions == ("agent:mine:main",)
     assert original(store, "agent:mine:main") == chat.read_bytes()
 
@@ -201,7 +201,7 @@ def test_a_recto_file_never_mixes_with_another_history(store, chat, tmp_path):
     assert second.head("agent:x:y").seq == head.seq
 
 
-def test_a_recto_file_that_was_edited_is_refused_whole(store, chat, tmp_path):
+def test_an_edited_recto_file_is_refused_as_a_whole(store, chat, tmp_path):
     importer(store).import_file(chat)
     file = recto_file(store, tmp_path / "out.jsonl")
     edited = file.read_bytes().replace(b'"role": "user"', b'"role": "system"', 1)
@@ -213,7 +213,7 @@ def test_a_recto_file_that_was_edited_is_refused_whole(store, chat, tmp_path):
     assert second.sessions() == []
 
 
-def test_the_model_a_file_names_counts_it(store, tmp_path):
+def test_tokens_are_counted_for_the_model_named_in_the_file(store, tmp_path):
     file = tmp_path / "lines.jsonl"
     file.write_text(
         '{"type":"meta","session_id":"s-1"}\n'
@@ -226,13 +226,13 @@ def test_the_model_a_file_names_counts_it(store, tmp_path):
     assert entry.ts == 1_767_225_600_000_000
 
 
-def test_progress_tells_every_byte_twice(store, chat):
+def test_progress_reports_every_byte_twice(store, chat):
     seen = []
     importer(store).import_file(chat, advance=seen.append)
     assert sum(seen) == 2 * chat.stat().st_size
 
 
-def test_verify_names_a_cut_tail_by_a_head_kept_elsewhere(store, chat):
+def test_verify_detects_a_cut_tail_by_a_head_stored_elsewhere(store, chat):
     session = importer(store).import_file(chat).sessions[0]
     head = store.head(session)
     shorter = MemoryStore()

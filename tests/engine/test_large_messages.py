@@ -33,7 +33,7 @@ def test_a_user_message_that_can_never_fit_is_refused_before_it_is_stored():
         assert [message["content"] for message in session.prompt().messages] == ["hello", "hi", "shorter"]
 
 
-def test_only_as_much_of_it_is_counted_as_shows_that():
+def test_an_oversized_message_is_counted_only_until_it_exceeds_the_budget():
     counted = []
     with opened() as session:
         exact = session.meter.count
@@ -43,7 +43,7 @@ def test_only_as_much_of_it_is_counted_as_shows_that():
         assert 0 < sum(counted) <= session.window.budget.input_budget * 8
 
 
-def test_a_large_result_or_an_old_large_message_is_stored_and_leaves_or_is_shortened():
+def test_a_large_result_or_an_old_large_message_is_stored_and_evicted_or_shortened():
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     with opened() as session:
         session.append({"role": "user", "content": "Read it."})
@@ -55,7 +55,7 @@ def test_a_large_result_or_an_old_large_message_is_stored_and_leaves_or_is_short
         assert session.prompt().tokens <= session.window.budget.input_budget
 
 
-def test_without_the_check_it_would_be_stored_and_refused_afterwards(monkeypatch):
+def test_without_the_check_an_oversized_message_is_stored_and_refused_afterwards(monkeypatch):
     monkeypatch.setattr(session_module, "_LARGE_MESSAGE", 10**12)
     with opened() as session:
         session.append({"role": "user", "content": TEXT})
@@ -78,7 +78,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments"
 
 
 def session_with_result(text: str):
-    """A session whose last message is a result with this text, and the lengths of what is counted from then on."""
+    """Returns a session that ends with a result of this text, and a list of the lengths counted from then on."""
     session, counted = opened(), []
     session.append_all(
         [{"role": "user", "content": "Read it."}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
@@ -128,7 +128,7 @@ def test_words_at_both_ends_of_a_long_text_are_found():
 
 
 @pytest.mark.parametrize("kind", ["words", "cjk", "json"])
-def test_a_long_text_takes_a_few_times_its_size_and_gives_it_back(kind):
+def test_a_long_text_uses_memory_in_proportion_to_its_size_and_releases_it(kind):
     """Peak and remaining memory of a turn with a text of 3 MB, as multiples of the text."""
     session_with_result("warm up")[0].close()
     text = KINDS[kind](3_000_000 if kind != "cjk" else 1_000_000)
@@ -146,11 +146,11 @@ def test_a_long_text_takes_a_few_times_its_size_and_gives_it_back(kind):
             session.append(raw)
             session.prompt()
             gc.collect()
-            kept, peak = tracemalloc.get_traced_memory()
+            remaining, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
     assert peak < 8 * size
-    assert kept < 3 * size
+    assert remaining < 3 * size
 
 
 def recto_json(message: dict) -> bytes:

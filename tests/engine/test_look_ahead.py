@@ -1,4 +1,4 @@
-"""Relief comes before the turn that would pass the ceiling, and relief that is put off says why."""
+"""Look-ahead: relief comes before the turn that would pass the ceiling, and postponed relief gives its reason."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def opened(**window):
 
 
 def run_turn(session, turn, steps=4, lines=40):
-    """One turn of a tool loop. Returns how many calls to the model came before the first decision, or None."""
+    """Runs one turn of a tool loop; returns the number of model calls before the first decision, or None."""
     session.append({"role": "user", "content": f"Look at part {turn} of the ledger."})
-    decided = None
+    first_step = None
     for step in range(steps):
         prompt = session.prompt()
-        if prompt.decisions and decided is None:
-            decided = step
+        if prompt.decisions and first_step is None:
+            first_step = step
         call = {"id": f"c{turn}-{step}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         session.append({"role": "assistant", "content": None, "tool_calls": [call]})
         text = "\n".join(f"line {line} of page {turn}.{step} of the ledger" for line in range(lines))
         session.append({"role": "tool", "tool_call_id": call["id"], "content": text})
     session.append({"role": "assistant", "content": f"Part {turn} is in order."})
-    return decided
+    return first_step
 
 
 def decided_at(turns=16, **window):
-    """For each turn with a decision: how many calls to the model of that turn came before it."""
+    """Returns, for each turn with a decision, the number of model calls before it, and all reasons."""
     with opened(**window) as session:
         steps = [run_turn(session, turn) for turn in range(turns)]
         reasons = [json.loads(entry.content)["reason"] for entry in session.read() if entry.kind in DECISIONS]
@@ -44,7 +44,7 @@ def decided_at(turns=16, **window):
 
 
 @pytest.mark.requirement("pressure.ahead")
-def test_turns_that_grow_alike_are_never_cut_in_the_middle_and_the_decision_says_that_it_comes_before():
+def test_relief_comes_before_a_turn_of_predictable_growth_and_gives_that_reason():
     ahead, reasons = decided_at()
     without, _ = decided_at(look_ahead=False)
     assert ahead
@@ -64,7 +64,7 @@ def test_a_prompt_far_below_the_ceiling_is_left_alone_however_fast_it_grows():
             session.append({"role": "assistant", "content": "word " * 2_500})
 
 
-def test_what_a_turn_may_add_is_the_high_end_of_recent_turns():
+def test_expected_growth_is_the_high_end_of_recent_turns():
     growth = Growth(level=0)
     assert growth.high_gain == 0
     for level in (100, 200, 1_200, 1_300):
@@ -79,7 +79,7 @@ def postponed(session):
 
 
 @pytest.mark.requirement("window.postponed")
-def test_relief_that_is_put_off_is_an_event_with_its_reason_once_in_a_turn():
+def test_postponed_relief_is_logged_once_per_turn_with_its_reason():
     with opened(min_recent_messages=1_000, look_ahead=False) as session:
         while session.window.measure().utilization < 0.92:
             session.append({"role": "user", "content": "word " * 300})
@@ -88,14 +88,14 @@ def test_relief_that_is_put_off_is_an_event_with_its_reason_once_in_a_turn():
         session.append({"role": "user", "content": "And now?"})
         assert not session.prompt().decisions
         assert not session.prompt().decisions
-        noted = postponed(session)
-        assert noted
-        assert "too few for an edit" in noted[-1]["reason"]
-        assert noted[-1]["tokens"] > 0.9 * noted[-1]["room"]
-        assert len(noted) == len({entry["tokens"] for entry in noted})
+        reports = postponed(session)
+        assert reports
+        assert "too few for an edit" in reports[-1]["reason"]
+        assert reports[-1]["tokens"] > 0.9 * reports[-1]["room"]
+        assert len(reports) == len({entry["tokens"] for entry in reports})
 
 
-def test_below_the_ceiling_nothing_is_put_off():
+def test_nothing_is_postponed_below_the_ceiling():
     with opened() as session:
         for turn in range(3):
             run_turn(session, turn)

@@ -1,4 +1,4 @@
-"""A prompt in a notebook: everything it holds in one picture, and hostile text as text."""
+"""A prompt in a notebook: one picture shows all its messages, and hostile text is escaped."""
 
 from __future__ import annotations
 

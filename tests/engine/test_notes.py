@@ -1,4 +1,4 @@
-"""Notes: in the prompt from the next question on, by level, in a new session of the agent, and as a file."""
+"""Notes: in the prompt from the next question on, ordered by level, shared with new sessions, and written to a file."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def shown(prompt):
 
 @pytest.mark.requirement("notes.prompt")
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_note_is_in_every_prompt_before_and_after_evictions_and_when_opened_again(name, tmp_path):
-    says = FORMATS[name]
+def test_a_note_is_in_every_prompt_across_evictions_and_restarts(name, tmp_path):
+    messages = FORMATS[name]
     with opened(tmp_path / "a.db") as session:
-        session.append(says["user"]("Find the slow module."))
+        session.append(messages["user"]("Find the slow module."))
         session.note("constraints", "Never touch migrations", level="critical")
         prompt = session.prompt()
         assert "critical: Never touch migrations (2)" in shown(prompt)
         assert prompt.tokens == sum(piece.tokens for piece in session.window.last.composition.pieces)
         for number in range(40):
-            session.append(says["assistant"](f"Module {number} waits. " * 60))
-            session.append(says["user"](f"And module {number}? " * 10))
+            session.append(messages["assistant"](f"Module {number} waits. " * 60))
+            session.append(messages["user"](f"And module {number}? " * 10))
             prompt = session.prompt()
             assert "Never touch migrations" in shown(prompt)
             assert problems(prompt.raw, prompt.built.wire) == []
@@ -68,7 +68,7 @@ def test_a_note_is_in_every_prompt_before_and_after_evictions_and_when_opened_ag
 
 
 @pytest.mark.requirement("notes.prompt")
-def test_a_new_note_changes_nothing_that_was_sent_before_it():
+def test_a_new_note_changes_no_message_sent_before_it():
     with opened() as session:
         session.append(CHAT["user"]("Find the slow module."))
         before = session.prompt().raw
@@ -97,17 +97,17 @@ def test_notes_of_a_higher_level_come_first_and_stay_longest():
         assert text.index("critical: Above all") < text.index("high: Worth knowing") < text.index("An aside")
         for number in range(20):
             session.note("misc", f"{number} " + "x" * 900)
-        kept = [note.text for note in session.notes]
-        assert "Above all" in kept
-        assert "Worth knowing" in kept
-        assert not any(text.startswith("0 ") for text in kept)
+        texts = [note.text for note in session.notes]
+        assert "Above all" in texts
+        assert "Worth knowing" in texts
+        assert not any(text.startswith("0 ") for text in texts)
         assert [note.level for note in session.notes][1:3] == ["high", "critical"]
         with pytest.raises(InputError, match="critical, high, normal"):
             session.note("misc", "What?", level="urgent")
 
 
 @pytest.mark.requirement("notes.agent")
-def test_a_new_session_of_the_agent_begins_with_its_notes_where_that_is_set(tmp_path):
+def test_a_new_session_begins_with_the_notes_of_its_agent_if_configured(tmp_path):
     store = tmp_path / "a.db"
     for notes in ("session", "agent"):
         with opened(store, session=f"agent:books:{notes}", continuity={"notes": notes}) as session:
@@ -126,7 +126,7 @@ def test_a_new_session_of_the_agent_begins_with_its_notes_where_that_is_set(tmp_
 
 
 @pytest.mark.requirement("notes.file")
-def test_notes_are_a_file_in_the_folder_of_the_session_and_are_never_read_from_it(tmp_path):
+def test_notes_are_written_to_a_file_and_never_read_from_it(tmp_path):
     settings = {"continuity": {"folder": str(tmp_path / "state"), "notes_file": "notes.md"}}
     with opened(tmp_path / "a.db", **settings) as session:
         session.append(CHAT["user"]("Begin."))
@@ -155,6 +155,6 @@ def test_a_notes_file_that_cannot_be_written_loses_no_note(tmp_path):
 @pytest.mark.parametrize(
     "continuity", [{"notes": "everyone"}, {"notes_file": "../notes.md"}, {"notes_file": "handoff.md"}]
 )
-def test_settings_of_notes_that_cannot_be_are_refused(continuity):
+def test_invalid_note_settings_are_refused(continuity):
     with pytest.raises(SettingsError):
         opened(continuity=continuity)

@@ -1,4 +1,4 @@
-"""Prompts of the past are those that were sent, and two of them side by side say exactly what differs."""
+"""Prompt comparison: past prompts equal those that were sent, and a diff of two shows exactly what changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(store="memory:", recall=False, **window):
 
 
 def work(session, exchanges=40, seed=7):
-    """Lets a scripted agent work; gives every prompt with the entry it stood behind."""
+    """Runs a scripted agent; returns every prompt with the number of the entry before it."""
     sent = []
     for message in scripted_session(seed=seed, exchanges=exchanges):
         if message["role"] == "assistant":
@@ -44,34 +44,34 @@ def sides(shown, what="entry"):
     return {line.seq: line.side for line in shown.lines if line.what == what}
 
 
-def decided(session):
-    return sorted(one.seq for one in session.report().decisions)
+def decision_seqs(session):
+    return sorted(decision.seq for decision in session.report().decisions)
 
 
 @pytest.fixture(scope="module")
 def sliding():
-    """A session in which an agent has worked, and its prompts; only to be read."""
+    """A session of a scripted agent and its prompts; read only."""
     with opened() as session:
         yield session, work(session)
 
 
 @pytest.fixture(scope="module")
 def pruned():
-    """The same where whole steps leave at once, without shorter outputs before."""
+    """The same session, where whole steps are evicted without shortening outputs first."""
     with opened(shorten_outputs=False) as session:
         yield session, work(session)
 
 
 @pytest.fixture(scope="module")
 def in_zones():
-    """The same in the other mode."""
+    """The same session in mode "zones"."""
     with opened(mode="zones") as session:
         yield session, work(session)
 
 
 @pytest.mark.parametrize("worked", ["sliding", "in_zones"])
 @pytest.mark.requirement("report.past")
-def test_a_past_prompt_is_byte_for_byte_the_one_that_was_sent(worked, request):
+def test_a_past_prompt_equals_the_sent_prompt_byte_for_byte(worked, request):
     session, sent = request.getfixturevalue(worked)
     assert any(entry.kind == SNAPSHOT for entry in session.read())
     for seq, prompt in sent[::5]:
@@ -79,7 +79,7 @@ def test_a_past_prompt_is_byte_for_byte_the_one_that_was_sent(worked, request):
         assert (past.messages, past.tokens) == (prompt.raw, prompt.tokens)
 
 
-def test_looking_back_leaves_the_live_window_as_it_is():
+def test_viewing_past_prompts_does_not_change_the_live_window():
     with opened() as session:
         work(session, exchanges=12)
         head, before = session.head, session.window.state.snapshot()
@@ -90,22 +90,22 @@ def test_looking_back_leaves_the_live_window_as_it_is():
 
 
 @pytest.mark.requirement("window.marker")
-def test_around_a_prune_what_left_stands_on_one_side_only_and_the_marker_on_the_other(pruned):
+def test_a_prune_shows_evicted_entries_on_the_first_side_and_the_marker_on_the_second(pruned):
     session, _ = pruned
-    decision = next(one for one in session.read(decided(session)[0]))
-    left = {seq for first, last in json.loads(decision.content)["left"] for seq in range(first, last + 1)}
+    decision = next(entry for entry in session.read(decision_seqs(session)[0]))
+    evicted = {seq for first, last in json.loads(decision.content)["left"] for seq in range(first, last + 1)}
     shown = compare(session.window, decision.seq - 1, decision.seq)
     adds_up(shown)
-    assert {seq for seq, side in sides(shown).items() if side == "first"} == left
+    assert {seq for seq, side in sides(shown).items() if side == "first"} == evicted
     assert set(sides(shown).values()) == {"first", "both"}
     assert [(line.what, line.side) for line in shown.lines if line.what == "marker"] == [("marker", "second")]
     assert shown.second_tokens < shown.first_tokens
     assert not shown.more
 
 
-def test_lines_stand_in_the_order_in_which_a_prompt_holds_them(sliding):
+def test_lines_are_in_the_order_of_the_prompt(sliding):
     session, _ = sliding
-    decision = decided(session)[0]
+    decision = decision_seqs(session)[0]
     shown = compare(session.window, decision - 1, decision)
     seqs = [line.seq for line in shown.lines if line.seq is not None]
     assert seqs == sorted(seqs)
@@ -113,16 +113,16 @@ def test_lines_stand_in_the_order_in_which_a_prompt_holds_them(sliding):
     assert shown.lines[1].what == "system"
 
 
-def test_a_prompt_beside_itself_differs_in_nothing():
+def test_a_prompt_compared_with_itself_has_no_differences():
     with opened() as session:
         work(session, exchanges=10)
         seq = session.head.seq
         assert {line.side for line in compare(session.window, seq, seq).lines} == {"both"}
 
 
-def test_the_other_way_round_the_sides_change_places(sliding):
+def test_comparing_in_reverse_swaps_the_sides(sliding):
     session, _ = sliding
-    decision = decided(session)[0]
+    decision = decision_seqs(session)[0]
     there, back = (compare(session.window, *pair) for pair in ((decision - 1, decision), (decision, decision - 1)))
     turned = {"first": "second", "second": "first", "both": "both", "changed": "changed"}
     assert sides(back) == {seq: turned[side] for seq, side in sides(there).items()}
@@ -130,7 +130,7 @@ def test_the_other_way_round_the_sides_change_places(sliding):
 
 def test_a_trimmed_result_is_changed_and_not_gone(in_zones):
     session, _ = in_zones
-    trimmed = next(one for one in session.read() if one.kind == "tool_results_trimmed")
+    trimmed = next(entry for entry in session.read() if entry.kind == "tool_results_trimmed")
     shown = compare(session.window, trimmed.seq - 1, trimmed.seq)
     adds_up(shown)
     changed = {line.seq: line for line in shown.lines if line.side == "changed" and line.what == "entry"}
@@ -138,10 +138,10 @@ def test_a_trimmed_result_is_changed_and_not_gone(in_zones):
     assert all(line.second_tokens < line.first_tokens for line in changed.values())
 
 
-def test_a_restore_brings_back_on_the_second_side_what_had_left():
+def test_a_restore_shows_returned_entries_on_the_second_side():
     with opened(shorten_outputs=False) as session:
         work(session)
-        decision = decided(session)[-1]
+        decision = decision_seqs(session)[-1]
         before = session.head.seq
         restored = session.restore(decision)
         shown = compare(session.window, before, restored.seq)
@@ -163,7 +163,7 @@ def test_a_compaction_shows_its_summary_as_a_line_of_its_own():
         assert summary.cut
 
 
-def test_what_came_back_for_a_question_stands_in_its_prompt_at_the_cost_that_was_told():
+def test_recalled_messages_are_in_their_prompt_at_the_logged_cost():
     with opened(recall=True) as session:
         session.append({"role": "user", "content": "Let us go through the open things."})
         session.append({"role": "assistant", "content": "Gladly."})
@@ -184,15 +184,15 @@ def test_what_came_back_for_a_question_stands_in_its_prompt_at_the_cost_that_was
         adds_up(shown)
         recalled = next(line for line in shown.lines if line.what == "recalled")
         assert recalled.side == "second"
-        told = next(one for one in session.tail(10) if one.kind == "recall_injected")
-        assert recalled.second_tokens == json.loads(told.content)["tokens"]
+        logged = next(entry for entry in session.tail(10) if entry.kind == "recall_injected")
+        assert recalled.second_tokens == json.loads(logged.content)["tokens"]
 
 
-def test_a_quotation_costs_what_was_told_and_not_what_its_new_cut_would():
+def test_a_quotation_costs_the_logged_tokens_even_if_it_would_be_cut_differently_now():
     with opened() as session:
         session.append({"role": "user", "content": "hello"})
-        told = {"question": 1, "tokens": 300, "hits": [{"pointer": session.window.pointer(1)}]}
-        session.store.append(session.key, [event(SystemClock(), "recall_injected", told)])
+        payload = {"question": 1, "tokens": 300, "hits": [{"pointer": session.window.pointer(1)}]}
+        session.store.append(session.key, [event(SystemClock(), "recall_injected", payload)])
         session.append({"role": "assistant", "content": "hello"})
         before, after = (prompt_after(session.window, seq) for seq in (1, 2))
         assert after.tokens == before.tokens + 300
@@ -215,19 +215,19 @@ def test_a_pointer_into_another_tenant_is_not_followed():
 
 
 @pytest.mark.parametrize(
-    "about", [{}, {"tokens": "x", "hits": []}, {"tokens": 5, "hits": 7}, {"tokens": 5, "hits": [1]}]
+    "payload", [{}, {"tokens": "x", "hits": []}, {"tokens": 5, "hits": 7}, {"tokens": 5, "hits": [1]}]
 )
-def test_an_event_that_only_has_the_name_of_ours_is_passed_over(about):
+def test_a_foreign_event_with_a_known_name_is_ignored(payload):
     with opened() as session:
         session.append({"role": "user", "content": "hello"})
-        session.store.append(session.key, [event(SystemClock(), "recall_injected", about)])
+        session.store.append(session.key, [event(SystemClock(), "recall_injected", payload)])
         assert len(prompt_after(session.window, 2).messages) == 1
 
 
-def test_a_session_that_was_never_measured_is_looked_at_in_as_much_as_its_room_holds():
+def test_a_past_prompt_of_an_unmeasured_session_is_bounded_by_the_input_budget():
     with opened() as session:
-        said = ({"role": "user", "content": f"message {number} " + "word " * 50} for number in range(3_000))
-        session.append_all(said)
+        messages = ({"role": "user", "content": f"message {number} " + "word " * 50} for number in range(3_000))
+        session.append_all(messages)
         past = prompt_after(session.window, 2_900)
         assert past.tokens <= session.window.budget.input_budget
         assert json.loads(past.messages[-1])["content"].startswith("message 2899 ")
@@ -235,7 +235,7 @@ def test_a_session_that_was_never_measured_is_looked_at_in_as_much_as_its_room_h
         adds_up(compare(session.window, 1_500, 2_900))
 
 
-def test_a_comparison_is_bounded_and_leaves_out_first_what_is_the_same():
+def test_a_comparison_is_bounded_and_omits_equal_lines_first():
     models = {"gpt-4o": {"window": 400_000, "max_input": 400_000}}
     with recto.open("memory:", model="gpt-4o", models=models, recall={"inject": False}) as session:
         session.append_all({"role": "user", "content": f"message {number}"} for number in range(1_020))
@@ -245,7 +245,7 @@ def test_a_comparison_is_bounded_and_leaves_out_first_what_is_the_same():
         assert len(compare(session.window, 1, 1_020).lines) == MAX_LINES
 
 
-def test_the_prompt_after_the_last_entry_costs_what_the_report_says():
+def test_the_prompt_after_the_last_entry_costs_the_reported_tokens():
     with opened() as session:
         work(session)
         session.prompt()

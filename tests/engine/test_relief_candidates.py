@@ -33,7 +33,7 @@ def entries(report) -> set[int]:
 
 @pytest.mark.requirement("pressure.candidates")
 @pytest.mark.parametrize("policy", ["prune", "lru", "priority"])
-def test_what_is_listed_is_what_the_next_relief_evicts_first(policy, tmp_path):
+def test_the_listed_candidates_are_evicted_first_by_the_next_relief(policy, tmp_path):
     with opened(tmp_path / "a.db", policy=policy, floor_percent=70) as session:
         talk(session, 3)
         assert session.report().reading.zone == "green"
@@ -41,7 +41,7 @@ def test_what_is_listed_is_what_the_next_relief_evicts_first(policy, tmp_path):
         while session.report().reading.zone == "green":
             talk(session, 1)
         assert entries(session.report())
-        assert not any(entry.kind in DECISIONS for entry in session.read())  # to look changes nothing
+        assert not any(entry.kind in DECISIONS for entry in session.read())  # the report changes nothing
         while not session.window.state.evicted_messages:
             listed = entries(session.report())
             talk(session, 1)
@@ -49,7 +49,7 @@ def test_what_is_listed_is_what_the_next_relief_evicts_first(policy, tmp_path):
         assert listed & set(seqs_in(decision["left"]))
 
 
-def test_the_command_prints_them(tmp_path, monkeypatch):
+def test_the_command_prints_the_candidates(tmp_path, monkeypatch):
     store = str(tmp_path / "a.db")
     monkeypatch.setenv("RECTO_MODEL", "gpt-4o")
     monkeypatch.setenv("RECTO_MODELS", json.dumps(MODELS))
@@ -63,8 +63,8 @@ def test_the_command_prints_them(tmp_path, monkeypatch):
     assert f"entries {first}" in done.stdout
 
 
-def test_units_that_were_divided_before_are_those_of_the_state():
-    """The cache of units must follow every change that divides a state differently, and a shortened result is none."""
+def test_cached_units_equal_those_split_from_the_state():
+    """The cache of units follows every change that splits a state differently; a shortened result does not."""
     with recto.open("memory:", model="gpt-4o") as session:
         session.append_all(scripted_session(exchanges=12))
         window = session.window

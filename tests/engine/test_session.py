@@ -1,4 +1,4 @@
-"""The library's first face: what goes in comes back, is counted once, and is durable."""
+"""The session API: messages are stored exactly, counted once, and durable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def session(request, tmp_path):
 
 
 @pytest.mark.requirement("transcript.exact")
-def test_a_message_comes_back_as_it_went_in(session):
+def test_a_message_is_stored_byte_for_byte(session):
     raw = b'{ "content" : "caf\\u00e9",\n "role":"user", "x_vendor": [1e2, 1.0, -0] }'
     entry = session.append(raw)
     assert entry.content == raw
@@ -55,12 +55,12 @@ def test_a_dict_is_stored_as_the_json_it_is(session):
     assert entry.content == '{"role":"user","content":"日本"}'.encode()
 
 
-def test_a_lone_surrogate_in_a_dict_is_kept(session):
+def test_a_lone_surrogate_in_a_dict_is_stored(session):
     entry = session.append({"role": "user", "content": "\ud800"})
     assert json.loads(entry.content) == {"role": "user", "content": "\ud800"}
 
 
-def test_every_entry_says_what_counted_its_tokens(session):
+def test_every_entry_names_the_counter_of_its_tokens(session):
     entry = session.append(USER)
     assert (entry.counter, entry.tokens) == ("o200k", session.count(USER))
     assert entry.tokens > session.count("hi") > 0
@@ -120,7 +120,7 @@ def test_a_retry_under_its_key_stores_nothing(session):
     assert len(session) == 2
 
 
-def test_a_key_cannot_come_back_with_another_message(session):
+def test_a_key_cannot_be_reused_for_another_message(session):
     session.append(USER, key="k")
     with pytest.raises(KeyReused):
         session.append(ASSISTANT, key="k")
@@ -137,7 +137,7 @@ def test_expect_refuses_to_write_past_what_the_caller_knows(session):
 @pytest.mark.parametrize(
     "bad", [b"", b"{", b"[]", b'"text"', b"{}", b'{"role":7}', b'{"role":"user","content":NaN}', b"\xff"]
 )
-def test_what_is_not_a_message_is_refused_and_not_stored(session, bad):
+def test_an_invalid_message_is_refused_and_not_stored(session, bad):
     with pytest.raises(InputError):
         session.append(bad)
     assert len(session) == 0
@@ -187,8 +187,32 @@ def test_a_message_that_is_complete_without_text_is_stored(session, message):
     assert len(session) == 1
 
 
+@pytest.mark.parametrize("content", [3, True, {"text": "hi"}, [3], ["hi"]], ids=repr)
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+def test_content_that_no_provider_accepts_is_refused_and_not_stored(session, role, content):
+    with pytest.raises(MalformedMessage, match=r"neither a text nor a list of parts\. Nothing was stored"):
+        session.append({"role": role, "content": content})
+    assert len(session) == 0
+
+
+def test_half_of_a_surrogate_pair_is_stored_and_replaced_in_the_prompt(session):
+    raw = b'{"role":"user","content":"a \\ud83d b \\ud83d\\ude00 c \\\\ud83d \\uDE00"}'
+    assert session.append(raw).content == raw
+    (message,) = session.prompt().messages
+    assert message["content"] == "a \ufffd b 😀 c \\ud83d \ufffd"
+    assert json.dumps(message, ensure_ascii=False).encode()
+
+
+def test_orphaned_results_alone_do_not_make_a_prompt(session):
+    session.append({"role": "tool", "tool_call_id": "c1", "content": "x"})
+    with pytest.raises(InputError, match=r"entry 1 for call 'c1'.*They are stored"):
+        session.prompt()
+    session.append(USER)
+    assert session.prompt().messages == [USER]
+
+
 @pytest.mark.parametrize("bad", [{"role": "user", "content": object()}, {"role": "user", "content": float("nan")}])
-def test_a_dict_that_is_no_json_is_refused(session, bad):
+def test_a_dict_that_is_not_json_is_refused(session, bad):
     with pytest.raises(MalformedMessage):
         session.append(bad)
 
@@ -200,7 +224,7 @@ def test_a_message_over_the_limit_is_refused():
         assert len(session) == 0
 
 
-def test_a_message_of_a_hundred_megabytes_is_a_faithful_record(tmp_path):
+def test_a_message_of_a_hundred_megabytes_is_stored_exactly(tmp_path):
     raw = b'{"role":"tool","tool_call_id":"c","content":"' + b"0123456789" * 10_000_000 + b'"}'
     with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
         session.append(raw)
@@ -223,12 +247,12 @@ def test_the_alias_and_the_key_name_the_same_session(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a\x00b", "x" * 300, "\ud800", "a\u202eb"])
-def test_a_session_key_that_cannot_be_told_apart_is_refused(name):
+def test_an_ambiguous_session_key_is_refused(name):
     with pytest.raises(InputError):
         recto.open("memory:", session=name, model="gpt-4o")
 
 
-def test_a_store_that_was_handed_in_stays_open(tmp_path):
+def test_a_store_passed_by_the_caller_stays_open(tmp_path):
     with recto.open(tmp_path / "a.db", model="gpt-4o") as first:
         with recto.open(first.store, session="agent:other:main", model="gpt-4o") as second:
             second.append(USER)
@@ -236,7 +260,7 @@ def test_a_store_that_was_handed_in_stays_open(tmp_path):
         assert {summary.session for summary in first.store.sessions()} == {"agent:default:main", "agent:other:main"}
 
 
-def test_a_closed_store_says_so(tmp_path):
+def test_a_closed_store_is_reported_as_unavailable(tmp_path):
     session = recto.open(tmp_path / "a.db", model="gpt-4o")
     session.close()
     with pytest.raises(StoreUnavailable):
@@ -249,7 +273,7 @@ def test_unknown_settings_are_refused_by_open():
 
 
 @pytest.mark.requirement("transcript.reopen")
-def test_opening_again_finds_everything(tmp_path):
+def test_a_reopened_session_has_every_entry(tmp_path):
     messages = list(scripted_session(exchanges=10))
     with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
         head = session.append_all(messages)[-1]
@@ -266,7 +290,7 @@ def test_ids_sort_by_time_and_never_repeat():
 
 
 @pytest.mark.parametrize("time", [-(10**18), 0, 2**63 - 10**7])
-def test_a_clock_that_lies_makes_no_trouble(time):
+def test_a_wrong_clock_does_no_harm(time):
     with recto.open("memory:", model="gpt-4o") as opened:
         session = Session(
             opened.store, "agent:t:m", meter=opened.meter, clock=FakeClock(time=time, step=-1), max_message_bytes=1000
@@ -287,7 +311,7 @@ def test_any_text_and_any_unknown_field_survive(text, extra):
         assert session.verify().ok
 
 
-def test_the_async_face_does_the_same(tmp_path):
+def test_the_async_api_does_the_same(tmp_path):
     async def work() -> None:
         async with await recto.open_async(tmp_path / "a.db", session="agent:a:b", model="gpt-4o") as session:
             first = await session.append(USER, key="one")
@@ -339,7 +363,7 @@ MESSAGES_TURN = [USER, {"role": "assistant", "content": BLOCKS}, RESULT]
 
 
 @pytest.mark.parametrize("turn", [CHAT_TURN, MESSAGES_TURN], ids=["openai", "anthropic"])
-def test_messages_of_a_client_are_taken_as_they_are(turn, session):
+def test_message_objects_of_sdk_clients_are_accepted(turn, session):
     stored = session.append_all(turn)
     assert [entry.role for entry in stored] == ["user", "assistant", "tool"]
     assert len(session.prompt().messages) == 3
@@ -349,23 +373,43 @@ def test_messages_of_a_client_are_taken_as_they_are(turn, session):
         assert conversations.of("a").fitted(CHAT_TURN) == CHAT_TURN
 
 
-def test_of_a_whole_response_of_a_client_the_message_is_sent(session):
-    about = {"id": "m", "type": "message", "model": "claude", "usage": {"input_tokens": 1, "output_tokens": 1}}
-    response = about | {"role": "assistant", "content": BLOCKS, "stop_reason": "tool_use"}
+def test_only_the_message_of_a_whole_sdk_response_is_sent(session):
+    envelope = {"id": "m", "type": "message", "model": "claude", "usage": {"input_tokens": 1, "output_tokens": 1}}
+    response = envelope | {"role": "assistant", "content": BLOCKS, "stop_reason": "tool_use"}
     session.append(USER)
     session.append_all([AnthropicMessage.model_validate(response), RESULT])
     assert set(session.prompt().messages[1]) == {"role", "content"}
 
 
+@pytest.mark.parametrize("bad", [3, None, ["agent:a:b"]], ids=repr)
+def test_a_pointer_or_a_session_that_is_no_text_is_refused(session, bad):
+    session.append(USER)
+    with pytest.raises(InputError, match="is not a pointer"):
+        session.window.read(bad)
+    with pytest.raises(InputError, match="a key is 1 to 256 printable characters"):
+        session.fork(bad)
+
+
 @pytest.mark.parametrize("bad", ["hi", None, [USER], 3, object(), {"role": "user", "content": object()}, {}])
-def test_what_is_no_message_is_refused_with_what_to_do(session, bad):
+def test_a_non_message_is_refused_with_an_example(session, bad):
     with pytest.raises(MalformedMessage, match=r"Nothing was stored\.$") as refused:
         session.append(bad)
     assert bad == {} or '{"role": "user", "content": "Hello"}' in str(refused.value)
     assert len(session) == 0
 
 
-@pytest.mark.parametrize("entries", [(), (0,), (9,), (2,)], ids=["none", "zero", "missing", "event"])
+WRONG_ENTRIES = {
+    "none": (),
+    "zero": (0,),
+    "missing": (9,),
+    "event": (2,),
+    "list": ([1],),
+    "true": (True,),
+    "None": (None,),
+}
+
+
+@pytest.mark.parametrize("entries", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
 def test_only_messages_of_the_session_can_be_pinned(session, entries):
     session.append(USER)
     session.record("note_of_mine", {})
@@ -374,14 +418,27 @@ def test_only_messages_of_the_session_can_be_pinned(session, entries):
     assert len(session) == 2
 
 
-def test_a_folder_is_no_store_and_the_error_says_so(tmp_path):
+def test_a_folder_is_not_accepted_as_a_store(tmp_path):
     with pytest.raises(StoreUnavailable, match="this is a folder; name a file in it"):
         recto.open(tmp_path, model="gpt-4o")
 
 
-def test_undo_and_redo_of_what_is_no_decision_say_what_they_take(session):
+def test_undo_and_redo_of_other_entries_explain_what_they_accept(session):
     session.append(USER)
-    with pytest.raises(InputError, match=r"entry 1 is not a decision \(message\).*Nothing was changed"):
+    with pytest.raises(InputError, match=r"entry 1 is not a decision \(message\): 'recto context detail'"):
         session.restore(1)
-    with pytest.raises(InputError, match=r"there is no entry 9: .*'restore' returns the entry that 'redo' takes"):
+    with pytest.raises(InputError, match=r"there is no entry 9: .*'restore' returned the entry that 'redo' takes"):
         session.redo(9)
+
+
+def test_a_decision_is_undone_once():
+    with recto.open("memory:", model="gpt-4o", window={"max_tokens": 2_000}) as session:
+        for number in range(80):
+            session.append_all([{"role": "user", "content": f"{number} " + "word " * 20}, ASSISTANT])
+        decision = session.prompt().decisions[0]
+        before = len(session)
+        undone = session.restore(decision.seq)
+        assert session.restore(decision.seq) == undone == session.restore(decision.id)
+        assert len(session) == before + 1
+        session.redo(undone.seq)
+        assert session.restore(decision.seq).seq > undone.seq

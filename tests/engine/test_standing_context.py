@@ -1,4 +1,4 @@
-"""Standing context: before everything else, in every format, read again when it changes, thin or told."""
+"""Standing context: placed first in every format, read again when a file changes, bounded in size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def changes(session):
 
 
 @pytest.mark.requirement("protect.standing")
-def test_it_stands_first_and_is_counted_in_every_prompt(files):
+def test_standing_context_comes_first_and_is_counted_in_every_prompt(files):
     with opened(files) as session:
         for message in scripted_session(exchanges=30):
             if message["role"] == "assistant":
@@ -46,7 +46,7 @@ def test_it_stands_first_and_is_counted_in_every_prompt(files):
         assert len(changes(session)) == 1
 
 
-def test_in_the_format_of_anthropic_it_stands_beside_the_messages(files):
+def test_in_the_anthropic_format_it_goes_into_the_system_field(files):
     with recto.open(
         "memory:", model="claude-sonnet-4-5", standing={"files": files}, recall={"inject": False}
     ) as session:
@@ -58,7 +58,7 @@ def test_in_the_format_of_anthropic_it_stands_beside_the_messages(files):
         assert all(message["role"] != "system" for message in prompt.messages)
 
 
-def test_a_change_is_read_and_told_once(files, tmp_path):
+def test_a_changed_file_is_read_and_logged_once(files, tmp_path):
     with opened(files) as session:
         session.append({"role": "user", "content": "Hello"})
         before = session.prompt()
@@ -69,16 +69,16 @@ def test_a_change_is_read_and_told_once(files, tmp_path):
         assert [change["tokens"] > 0 for change in changes(session)] == [True, True]
 
 
-def test_opened_again_nothing_is_told_that_was_told_before(files, tmp_path):
+def test_a_reopened_session_does_not_log_unchanged_files_again(files, tmp_path):
     with opened(files, tmp_path / "a.db") as session:
         session.append({"role": "user", "content": "Hello"})
         expected = session.prompt().raw
-    with opened(files, tmp_path / "a.db") as again:
-        assert again.prompt().raw == expected
-        assert len(changes(again)) == 1
+    with opened(files, tmp_path / "a.db") as session:
+        assert session.prompt().raw == expected
+        assert len(changes(session)) == 1
 
 
-def test_a_missing_file_is_told_and_the_others_stand(files, tmp_path):
+def test_a_missing_file_is_reported_and_the_others_are_used(files, tmp_path):
     with opened([*files, str(tmp_path / "AGENTS.md")]) as session:
         session.append({"role": "user", "content": "Hello"})
         assert "Ada" in session.prompt().messages[0]["content"]
@@ -86,7 +86,7 @@ def test_a_missing_file_is_told_and_the_others_stand(files, tmp_path):
 
 
 @pytest.mark.requirement("protect.standing")
-def test_too_much_of_it_is_a_warning_and_far_too_much_is_cut(files, tmp_path):
+def test_large_standing_context_warns_and_oversized_context_is_cut(files, tmp_path):
     (tmp_path / "USER.md").write_text("The user likes long texts. " * 300)
     with opened(files) as session:
         session.append({"role": "user", "content": "Hello"})
@@ -100,7 +100,7 @@ def test_too_much_of_it_is_a_warning_and_far_too_much_is_cut(files, tmp_path):
         assert system.used >= changes(session)[1]["tokens"]
 
 
-def test_secrets_are_not_remembered(files, tmp_path):
+def test_secrets_are_not_stored(files, tmp_path):
     (tmp_path / "USER.md").write_text("The key is AKIAIOSFODNN7EXAMPLE.")
     with opened(files) as session:
         session.append({"role": "user", "content": "Hello"})
@@ -108,6 +108,6 @@ def test_secrets_are_not_remembered(files, tmp_path):
         assert not any(b"AKIAIOSFODNN7EXAMPLE" in entry.content for entry in session.read())
 
 
-def test_shares_that_make_no_sense_are_refused(files):
+def test_inconsistent_shares_are_refused(files):
     with pytest.raises(SettingsError):
         opened(files, warning_percent=30.0, most_percent=20.0)

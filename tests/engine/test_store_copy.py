@@ -1,4 +1,4 @@
-"""A store can be moved to another kind of store and back, and is the same to the last hash."""
+"""Store copies: a store can be moved to another kind of store and back, identical to the last hash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def drafts(first: int, last: int) -> list[Draft]:
     ]
 
 
-def filled(store: TranscriptStore) -> None:
+def fill(store: TranscriptStore) -> None:
     for number, session in enumerate(SESSIONS, 1):
         store.append(session, drafts(1, 300 * number))
 
@@ -59,19 +59,19 @@ def everything(store: TranscriptStore) -> dict[str, list]:
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(("sqlite", "postgres"), 2)))
-def test_a_copy_in_another_kind_of_store_is_the_same_to_the_last_hash(tmp_path, source, target):
-    with opened(source, tmp_path) as one, opened(target, tmp_path) as other:
-        filled(one)
-        told: list[int] = []
-        done = list(copy_store(one, other, advance=told.append))
-        assert sum(told) == count_entries(one) == sum(copied.new for copied in done) == 3000
-        assert everything(other) == everything(one)
-        assert other.kept_heads() == one.kept_heads()
-        assert verify(other).ok
+def test_a_copy_in_another_kind_of_store_is_identical_to_the_last_hash(tmp_path, source, target):
+    with opened(source, tmp_path) as original, opened(target, tmp_path) as copy:
+        fill(original)
+        progress: list[int] = []
+        done = list(copy_store(original, copy, advance=progress.append))
+        assert sum(progress) == count_entries(original) == sum(copied.new for copied in done) == 3000
+        assert everything(copy) == everything(original)
+        assert copy.kept_heads() == original.kept_heads()
+        assert verify(copy).ok
 
 
 class Broken(MemoryStore):
-    """Goes away after so many batches."""
+    """A store that becomes unavailable after a number of batches."""
 
     left = 3
 
@@ -82,9 +82,9 @@ class Broken(MemoryStore):
         return super().append(session, drafts, expect=expect, also=also)
 
 
-def test_a_copy_that_was_cut_off_goes_on_where_it_ended():
+def test_an_interrupted_copy_resumes_where_it_stopped():
     source, target = MemoryStore(), Broken()
-    filled(source)
+    fill(source)
     with pytest.raises(ConnectionError):
         list(copy_store(source, target))
     before = count_entries(target)
@@ -97,9 +97,9 @@ def test_a_copy_that_was_cut_off_goes_on_where_it_ended():
     ]
 
 
-def test_another_history_is_never_put_behind_one_that_is_there():
+def test_a_different_history_is_never_appended_to_an_existing_one():
     source, target = MemoryStore(), MemoryStore()
-    filled(source)
+    fill(source)
     target.append(SESSIONS[0], [Draft(id="other", ts=1, role="user", content=b"other")])
     with pytest.raises(AppendConflict, match="another history"):
         list(copy_store(source, target))

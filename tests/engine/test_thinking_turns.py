@@ -1,4 +1,4 @@
-"""The thinking of older turns is left out of the prompt when relief is due, in each format, and never in between."""
+"""Thinking of older turns is cleared from the prompt when relief is due, in each format, and at no other time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ each_format = pytest.mark.parametrize("wire", MODELS)
 
 
 def turn(wire: str, number: int, *, steps: int = 1, ids: bool = False) -> list[dict]:
-    """A question, so many calls with thinking before each, and an answer with thinking."""
+    """Returns a question, `steps` calls with thinking before each, and an answer with thinking."""
     thought, call = f"{MUSING} ({number})", f"c{number}"
     named = {"id": f"item_{number}"} if ids else {}
     match wire:
@@ -122,7 +122,7 @@ def opened(wire: str, store=None, *, size: int = 3_200, **window):
 
 
 def play(session, wire: str, turns: int, **how):
-    """Lets an agent work through turns; returns the prompts that it was given."""
+    """Runs an agent for a number of turns; returns the prompts built for it."""
     prompts = []
     for number in range(turns):
         for message in turn(wire, number, **how):
@@ -133,7 +133,7 @@ def play(session, wire: str, turns: int, **how):
 
 
 def thoughts(prompt) -> list[int]:
-    """The turns whose thinking a prompt contains."""
+    """Returns the turns whose thinking is in a prompt."""
     text = [json.dumps(message) for message in prompt.messages]
     return [number for number in range(60) if any(f"{MUSING} ({number})" in line for line in text)]
 
@@ -143,7 +143,7 @@ def cleared(session) -> list[dict]:
 
 
 def until_relief(session, wire: str):
-    """Works until something is decided; returns the prompts before and after, and how many turns were answered."""
+    """Runs turns until the first decision; returns the prompts before and after it and the number of answered turns."""
     before = None
     for number in range(40):
         for message in turn(wire, number):
@@ -170,13 +170,13 @@ def test_older_thinking_is_cleared_before_anything_is_evicted(wire):
         if wire == "google.gemini":
             assert text.count('"thoughtSignature"') == text.count('"functionCall"') > answered
         if wire == "anthropic.messages":
-            kept = [block for m in last.messages for block in m["content"] if isinstance(block, dict)]
-            assert all(block["signature"] for block in kept if block["type"] == "thinking")
+            blocks = [block for m in last.messages for block in m["content"] if isinstance(block, dict)]
+            assert all(block["signature"] for block in blocks if block["type"] == "thinking")
 
 
 @each_format
 @pytest.mark.requirement("evict.thinking")
-def test_thinking_of_the_current_turn_and_the_one_before_stays(wire):
+def test_thinking_of_the_current_and_the_previous_turn_stays(wire):
     with opened(wire) as session:
         for number in range(12):
             prompts = []
@@ -204,7 +204,7 @@ def test_between_reliefs_the_prefix_is_not_rewritten(wire):
 
 @each_format
 @pytest.mark.requirement("evict.thinking")
-def test_clearing_is_undone_and_survives_a_restart_and_changes_no_transcript(wire):
+def test_clearing_can_be_undone_survives_a_restart_and_changes_no_stored_entry(wire):
     store = MemoryStore()
     with opened(wire, store) as session:
         _, prompt, _ = until_relief(session, wire)
@@ -233,7 +233,7 @@ def test_the_audit_and_the_report_name_the_messages_without_their_thinking():
 
 @each_format
 @pytest.mark.requirement("evict.thinking")
-def test_it_can_be_switched_off_and_set(wire):
+def test_clearing_can_be_switched_off_and_configured(wire):
     with opened(wire, thinking_turns=0) as session:
         play(session, wire, 20)
         assert not cleared(session)
@@ -247,14 +247,14 @@ def test_it_can_be_switched_off_and_set(wire):
 
 
 @pytest.mark.requirement("evict.thinking")
-def test_reasoning_stays_with_an_item_that_the_provider_knows_by_its_id():
+def test_reasoning_of_items_with_provider_ids_is_not_cleared():
     with opened("openai.responses") as session:
         play(session, "openai.responses", 20, ids=True)
         assert not cleared(session)
 
 
 @pytest.mark.requirement("evict.thinking")
-def test_chat_messages_with_reasoning_details_stay_as_they_are():
+def test_chat_messages_with_reasoning_details_are_not_changed():
     from recto.formats import format_named
 
     edits = format_named("openai.chat").edits

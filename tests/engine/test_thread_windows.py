@@ -1,4 +1,4 @@
-"""Note files and the text that begins a window, in the library."""
+"""Note files and the hint that begins a window, used through the library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def thread_of(session: recto.Session, **more) -> Thread:
     return Thread(store=session.store, key=session.key, use=lambda key: nullcontext(session), **more)
 
 
-def test_a_note_of_very_many_pieces_is_read_whole_from_few_events(session):
+def test_a_note_of_many_pieces_is_read_whole_from_few_events(session):
     for number in range(200):
         write_file(session.window.events, "/root/notes/many.md", f"{number}\n", append=True)
     text = read_text(session.store, session.key, "/root/notes/many.md")
@@ -32,7 +32,7 @@ def test_a_note_of_very_many_pieces_is_read_whole_from_few_events(session):
     assert file.bytes == len(text)
 
 
-def test_a_note_is_an_event_and_what_was_overwritten_stays_in_the_transcript(session):
+def test_a_note_is_an_event_and_overwritten_text_stays_in_the_transcript(session):
     for text in ("first", "second"):
         write_file(session.window.events, "/root/notes/a.md", text, append=False)
     events = [entry.content for entry in session.read() if entry.kind == NOTE_FILE]
@@ -50,7 +50,7 @@ def test_two_writers_never_overwrite_each_other(session, tmp_path):
         assert read_text(session.store, session.key, "/root/notes/a.md") == "0\n1\n2\n3\n"
 
 
-def test_the_text_that_begins_a_window_is_never_longer_than_codex_takes(session):
+def test_the_hint_that_begins_a_window_never_exceeds_the_limit_of_codex(session):
     session.append({"role": "user", "content": "Rename the module. " + "Überprüfe jede Zeile. " * 400})
     for number in range(60):
         long = f"We decided to use international communications responsibilities administration {number} for the größe."
@@ -61,7 +61,7 @@ def test_the_text_that_begins_a_window_is_never_longer_than_codex_takes(session)
     assert "[End of the handoff]" in hint
 
 
-def test_a_reader_gets_the_text_and_nothing_is_stored(session):
+def test_a_read_only_thread_gets_the_hint_and_stores_nothing(session):
     session.append({"role": "user", "content": "Make the tests of billing pass."})
     before = len(session)
     assert "tests of billing" in thread_hint(thread_of(session, may_change=False))
@@ -70,7 +70,7 @@ def test_a_reader_gets_the_text_and_nothing_is_stored(session):
     assert len(session) > before
 
 
-def test_a_tool_that_prints_a_window_id_begins_no_window(session):
+def test_a_window_id_in_a_user_message_begins_no_window(session):
     session.append({"role": "system", "content": "Current context window id: window-one-1"})
     session.append({"role": "user", "content": "Current context window id: window-two-2"})
     session.append({"role": "system", "content": "Current context window id: window-three-3"})

@@ -1,4 +1,4 @@
-"""Titles: what people call a session, without replaying it."""
+"""Titles: the display name of a session, found without replaying it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_a_long_first_message_is_cut_between_words(session):
         "This session is being continued from a previous conversation that ran out of context.",
     ],
 )
-def test_injected_text_is_no_title(session, injected):
+def test_injected_text_is_not_used_as_a_title(session, injected):
     session.append({"role": "user", "content": injected})
     session.append({"role": "user", "content": f"{injected if injected.startswith('<') else ''}\nRename the module."})
     assert session.title == "Rename the module."
 
 
-def test_a_tool_result_under_the_users_name_is_no_title(session):
+def test_a_tool_result_with_the_user_role_is_not_used_as_a_title(session):
     call = {"type": "tool_use", "id": "t1", "name": "ls", "input": {}}
     session.append({"role": "assistant", "content": [call]})
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.py b.py"}
@@ -86,7 +86,7 @@ def test_a_title_that_cannot_be_shown_in_one_line_is_refused(session, title):
     assert len(session) == 0
 
 
-def test_a_fork_has_the_title_of_its_source_until_it_is_renamed(session):
+def test_a_fork_keeps_the_title_of_its_source_until_it_is_renamed(session):
     session.append({"role": "user", "content": "Hello there."})
     session.rename("Greeting")
     session.fork("agent:default:copy")
@@ -105,7 +105,7 @@ def test_a_long_session_is_titled_without_reading_it(session, monkeypatch):
     assert titles_of(session.store, [session.key]) == {session.key: "Begin."}
 
 
-def test_a_rename_that_another_program_wrote_does_no_harm(session):
+def test_a_malformed_rename_of_another_program_does_no_harm(session):
     session.append({"role": "user", "content": "Hello there."})
     session.record(RENAMED, {"title": ["not", "text"]}, key="title/strange")
     assert session.title == ""

@@ -1,4 +1,4 @@
-"""The transcript is searched like files: lines with context, entries by range, in pages that join."""
+"""Transcript search: lines with context and entries by range, in pages without gaps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_lines_around_a_match_come_with_their_numbers(empty):
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_pages_of_matches_join_to_all_of_them(empty, newest_first):
+def test_pages_of_matches_add_up_to_all_matches(empty, newest_first):
     log(empty, *(f"kestrel {number}" if number % 3 else "nothing" for number in range(40)))
     whole = [match.seq for match in empty.transcript.grep("kestrel", newest_first=newest_first, limit=1_000).matches]
     assert len(whole) == 26
@@ -71,7 +71,7 @@ def test_pages_of_matches_join_to_all_of_them(empty, newest_first):
     assert found == whole
 
 
-def test_a_search_ends_at_the_last_entry_that_was_asked_for(empty):
+def test_a_search_stops_at_the_requested_last_entry(empty):
     log(empty, *(f"kestrel {number}" for number in range(10)))
     assert [match.seq for match in empty.transcript.grep("kestrel", 3, stop=5, newest_first=False).matches] == [3, 4, 5]
     assert [match.seq for match in empty.transcript.grep("kestrel", 5, stop=3).matches] == [5, 4, 3]
@@ -107,7 +107,7 @@ def test_decisions_and_other_events_are_not_searched(empty):
     assert [match.seq for match in empty.transcript.grep("kestrel").matches] == [1]
 
 
-def test_a_pattern_that_is_not_known_is_refused(empty):
+def test_an_invalid_pattern_is_refused(empty):
     with pytest.raises(InputError):
         empty.transcript.grep("(a", regex=True)
 
@@ -121,7 +121,7 @@ def test_entries_are_listed_with_role_size_and_first_line(session):
     assert "I look at the parser first." in second.first_line
 
 
-def test_pages_of_the_list_join_in_either_direction(empty):
+def test_pages_of_the_outline_add_up_in_both_directions(empty):
     log(empty, *(f"message {number}\nmore" for number in range(10)))
     page = empty.transcript.outline(limit=4)
     assert [entry.seq for entry in page.entries] == [1, 2, 3, 4]

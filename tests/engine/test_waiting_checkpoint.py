@@ -1,4 +1,4 @@
-"""Work that waits: a checkpoint is announced where a session is opened, and missing tools are named on resume."""
+"""Waiting checkpoints: they are announced when a session is opened, and missing tools are named on resume."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prompt_text(prompt):
 
 
 @pytest.mark.requirement("checkpoint.announced")
-def test_a_checkpoint_that_waits_is_logged_once_where_a_session_is_opened_without_a_manager(tmp_path, caplog):
+def test_a_waiting_checkpoint_is_logged_once_in_a_session_without_a_manager(tmp_path, caplog):
     with opened(tmp_path / "a.db") as session:
         work(session)
         session.checkpoint(doing="rename the helper")
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_waits_is_logged_once_where_a_session_is_opened_withou
 
 
 @pytest.mark.requirement("checkpoint.announced")
-def test_nothing_waits_where_there_is_no_checkpoint_where_it_is_complete_or_where_work_went_on(tmp_path):
+def test_no_checkpoint_waits_if_none_exists_or_the_task_is_complete_or_work_continued(tmp_path):
     with opened(tmp_path / "a.db") as session:
         work(session)
         assert session.checkpoints.waiting() is None
@@ -81,7 +81,7 @@ def test_nothing_waits_where_there_is_no_checkpoint_where_it_is_complete_or_wher
 
 
 @pytest.mark.requirement("checkpoint.announced")
-def test_a_manager_takes_a_checkpoint_up_and_logs_nothing(tmp_path, caplog):
+def test_a_manager_resumes_a_checkpoint_and_logs_nothing(tmp_path, caplog):
     caplog.set_level(logging.INFO, "recto.session")
     for _ in range(2):
         with recto.manager(tmp_path / "b.db", model="gpt-4o", goal="Rename the helper") as manager:
@@ -91,7 +91,7 @@ def test_a_manager_takes_a_checkpoint_up_and_logs_nothing(tmp_path, caplog):
 
 
 @pytest.mark.requirement("checkpoint.announced")
-def test_the_command_line_mentions_it_and_async_sessions_have_it(tmp_path):
+def test_the_command_line_and_async_sessions_show_a_waiting_checkpoint(tmp_path):
     store = tmp_path / "a.db"
     with opened(store) as session:
         work(session)
@@ -108,7 +108,7 @@ def test_the_command_line_mentions_it_and_async_sessions_have_it(tmp_path):
 
 
 @pytest.mark.requirement("checkpoint.tools")
-def test_tools_that_the_work_used_and_the_next_prompt_lacks_are_named_in_its_page_and_in_an_event():
+def test_missing_tools_are_named_in_the_handoff_page_and_in_an_event():
     with opened() as session:
         work(session, "read_file", "write_file", "read_file")
         session.checkpoint(doing="rename the helper")
@@ -124,7 +124,7 @@ def test_tools_that_the_work_used_and_the_next_prompt_lacks_are_named_in_its_pag
 
 @pytest.mark.requirement("checkpoint.tools")
 @pytest.mark.parametrize("tools", [(), (READ, WRITE)], ids=["unknown tools", "the same tools"])
-def test_nothing_is_named_where_all_tools_are_there_or_none_were_passed(tools):
+def test_no_tools_are_named_if_all_are_present_or_none_were_passed(tools):
     with opened() as session:
         work(session, "read_file", "write_file")
         session.resume()
@@ -134,7 +134,7 @@ def test_nothing_is_named_where_all_tools_are_there_or_none_were_passed(tools):
 
 
 @pytest.mark.requirement("checkpoint.tools")
-def test_a_manager_that_takes_work_up_names_missing_tools_too(tmp_path):
+def test_a_manager_that_resumes_work_names_missing_tools_too(tmp_path):
     with recto.manager(tmp_path / "b.db", model="gpt-4o", goal="Rename", tools=[READ, WRITE]) as manager:
         manager.on_turn_start("Go")
         manager.on_turn_end(call("write_file", 1))
@@ -158,7 +158,7 @@ def test_tools_are_known_after_their_calls_were_evicted():
         assert session.checkpoints.newest().tools == ("read_file",)
 
 
-def test_a_page_names_missing_tools_once_and_of_many_only_some():
+def test_a_page_names_missing_tools_once_and_only_some_of_many():
     page = with_missing_tools(f"[Handoff]\n{FOOTER}", [f"t{number}" for number in range(20)])
     assert "t11 and 8 more" in page
     assert page.endswith(f"\n{FOOTER}")

@@ -1,4 +1,4 @@
-"""The window: bounded, valid, protected, stable, and every change of it told and undoable."""
+"""The window: bounded, valid, protected and stable; every change is logged and can be undone."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"
 
 
 def opened(store="memory:", **window):
-    # What comes back by itself has tests of its own; here it would only take time.
+    # Automatic recall has its own tests; here it would only take time.
     return recto.open(store, model="gpt-4o", models=SMALL, window=window, recall={"inject": False})
 
 
-def work(session, exchanges=40, seed=7, **given):
-    """Lets a scripted agent work; returns every prompt it was given."""
+def work(session, exchanges=40, seed=7, **options):
+    """Runs a scripted agent; returns every prompt built for it."""
     prompts = []
     for message in scripted_session(seed=seed, exchanges=exchanges):
         if message["role"] == "assistant":
-            prompts.append(session.prompt(**given))
+            prompts.append(session.prompt(**options))
         session.append(message)
     return prompts
 
@@ -66,10 +66,10 @@ def test_between_decisions_the_prompt_only_grows_at_its_tail():
     with opened() as session:
         before = ()
         for prompt in work(session):
-            said = tuple(raw for raw in prompt.raw if HEADER.encode() not in raw)  # a quotation is there for one turn
+            lasting = tuple(raw for raw in prompt.raw if HEADER.encode() not in raw)  # a quotation lasts one turn
             if not prompt.decisions:
-                assert said[: len(before)] == before
-            before = said
+                assert lasting[: len(before)] == before
+            before = lasting
 
 
 def test_messages_of_a_prompt_may_be_changed_without_breaking_them_for_others():
@@ -91,25 +91,25 @@ def test_messages_of_a_prompt_may_be_changed_without_breaking_them_for_others():
         assert session.prompt().messages[: len(expected)] == expected
 
 
-def test_one_prompt_looks_at_the_head_once_and_reads_nothing_that_it_appended(tmp_path):
+def test_a_prompt_reads_the_head_once_and_never_what_it_appended(tmp_path):
     with opened(tmp_path / "a.db") as session:
         work(session, exchanges=2)
         session.prompt()
-        asked = _Asked(session.store)
+        recording_store = _RecordingStore(session.store)
         for part in (session.window._projection, session.window, session.window.events):
             for name in ("store", "_store"):
                 if hasattr(part, name):
-                    setattr(part, name, asked)
-        session.store = asked
+                    setattr(part, name, recording_store)
+        session.store = recording_store
         for number in range(3):
             session.append({"role": "user", "content": f"Question {number}"})
             session.prompt()
             session.append({"role": "assistant", "content": f"Answer {number}"})
-        assert asked.calls == ["append", "head", "append"] * 3
+        assert recording_store.calls == ["append", "head", "append"] * 3
 
 
-class _Asked:
-    """A store that remembers what it was asked for."""
+class _RecordingStore:
+    """A store that records the names of its calls."""
 
     def __init__(self, store):
         self._store = store
@@ -120,7 +120,7 @@ class _Asked:
         return getattr(self._store, name)
 
 
-def test_what_others_write_is_in_the_next_prompt_between_what_we_wrote(tmp_path):
+def test_entries_of_another_writer_are_in_the_next_prompt_in_order(tmp_path):
     with opened(tmp_path / "a.db") as session, opened(tmp_path / "a.db") as other:
         session.append({"role": "user", "content": "one"})
         session.prompt()
@@ -133,7 +133,7 @@ def test_what_others_write_is_in_the_next_prompt_between_what_we_wrote(tmp_path)
         assert session.window.state == other.window.state
 
 
-def test_a_session_opens_whole_where_a_decision_after_its_snapshot_cannot_be_applied(tmp_path):
+def test_a_session_opens_in_full_if_a_decision_after_its_snapshot_cannot_be_applied(tmp_path):
     with opened(tmp_path / "a.db") as session:
         for number in range(3):
             session.append({"role": "user", "content": f"Question {number}"})
@@ -165,7 +165,7 @@ def test_a_session_opens_with_the_same_state_after_evictions_pins_and_restores(t
 
 
 @pytest.mark.requirement("window.undo")
-def test_a_restore_never_brings_back_a_result_without_its_call():
+def test_a_restore_never_returns_a_result_without_its_call():
     with opened(min_recent_messages=4) as session:
         work(session, exchanges=60)
         decisions = [entry for entry in session.read() if entry.kind in DECISIONS]
@@ -174,7 +174,7 @@ def test_a_restore_never_brings_back_a_result_without_its_call():
             for entry in decisions
             if any(int(seq) not in session.window.state.messages for seq in json.loads(entry.content)["shrunk"])
         ]
-        assert trims, "a result that was trimmed and then evicted is what this is about"
+        assert trims, "the test needs a result that was trimmed and then evicted"
         for decision in decisions[-8:] + trims[-4:]:
             before = set(session.window.state.messages)
             undone = session.restore(decision.seq)
@@ -186,10 +186,10 @@ def test_a_restore_never_brings_back_a_result_without_its_call():
             assert window.builder.build(window.state).arrangement.omitted == ()
 
 
-def test_a_restore_that_does_not_complete_steps_is_caught(monkeypatch):
+def test_the_restore_test_detects_incomplete_steps(monkeypatch):
     monkeypatch.setattr(projection.WindowProjection, "rest_of_steps", lambda self, seqs: [])
     with pytest.raises(AssertionError, match="Omitted"):
-        test_a_restore_never_brings_back_a_result_without_its_call()
+        test_a_restore_never_returns_a_result_without_its_call()
 
 
 def test_a_pinned_result_returns_with_its_call_and_unpinned_both_may_be_evicted():
@@ -218,7 +218,7 @@ def test_an_entry_is_shown_as_in_the_prompt_only_if_the_built_prompt_contains_it
 
 
 def status_events(session):
-    """What a prompt of a session that grows fast records: the zone, budgets, a spike."""
+    """Grows a session so fast that its next prompt logs a zone change, budgets and a spike."""
     session.append({"role": "user", "content": "Start."})
     session.prompt()
     for number in range(5):
@@ -229,7 +229,7 @@ def status_events(session):
 
 
 @pytest.mark.parametrize("count", [1_000, 1_030, 2_000])
-def test_of_a_long_session_that_fits_nothing_is_evicted(count):
+def test_nothing_is_evicted_from_a_long_session_that_fits(count):
     large = {"gpt-4o": {"window": 900_000, "max_input": 900_000, "max_output": 1_000}}
     with recto.open("memory:", model="gpt-4o", models=large, recall={"inject": False}) as session:
         session.append_all([{"role": ("user", "assistant")[n % 2], "content": f"{n}."} for n in range(count)])
@@ -237,7 +237,7 @@ def test_of_a_long_session_that_fits_nothing_is_evicted(count):
         assert not session.report().left_messages
 
 
-def test_the_definitions_of_tools_are_no_growth():
+def test_tool_definitions_do_not_count_as_growth():
     described = {"name": "look", "description": "word " * 4_000, "parameters": {"type": "object", "properties": {}}}
     with opened() as session:
         for number in range(8):
@@ -252,29 +252,29 @@ def test_all_status_events_of_a_prompt_are_stored_in_one_commit(tmp_path):
     with opened(tmp_path / "a.db") as session:
         status_events(session)
         commits, store = [], session.window.events.store
-        session.window.events.store = _Asked(store)
+        session.window.events.store = _RecordingStore(store)
         session.prompt()
         commits = [name for name in session.window.events.store.calls if name == "append"]
-        told = [entry.kind for entry in session.tail(4)]
-        assert len(told[told.index("message") + 1 :]) >= 2
+        kinds_logged = [entry.kind for entry in session.tail(4)]
+        assert len(kinds_logged[kinds_logged.index("message") + 1 :]) >= 2
         assert len(commits) == 1
 
 
-def test_deferred_events_are_stored_with_the_answer_in_the_order_they_have_otherwise(tmp_path):
+def test_deferred_events_are_stored_with_the_answer_in_the_usual_order(tmp_path):
     stored = []
     for defer in (False, True):
-        heard = []
+        events = []
         with opened(tmp_path / f"{defer}.db") as session:
             status_events(session)
-            session.window.listen(lambda entry, heard=heard: heard.append(entry.kind))
+            session.window.listen(lambda entry, events=events: events.append(entry.kind))
             before = len(session)
             session.prompt(defer_events=defer)
             assert (len(session) == before) is defer
-            assert bool(heard) is not defer
+            assert bool(events) is not defer
             answer = session.append({"role": "assistant", "content": "Done."})
             assert answer.seq == len(session)
             assert session.verify().ok
-            stored.append(([(entry.kind, entry.content) for entry in session.read()], heard))
+            stored.append(([(entry.kind, entry.content) for entry in session.read()], events))
     assert stored[0] == stored[1]
     assert len(stored[0][1]) >= 2
 
@@ -284,8 +284,8 @@ def test_deferred_events_are_not_lost_on_close_on_a_refused_append_or_before_a_d
         status_events(session)
         session.prompt(defer_events=True)
     with opened(tmp_path / "a.db") as session:
-        told = kinds(session)
-        assert "zone_changed" in told
+        logged = kinds(session)
+        assert "zone_changed" in logged
         first = session.append({"role": "assistant", "content": "Kept."}, key="answer")
         session.append({"role": "user", "content": "word " * 1_000})
         session.prompt(defer_events=True)
@@ -295,37 +295,37 @@ def test_deferred_events_are_not_lost_on_close_on_a_refused_append_or_before_a_d
         assert again.seq == first.seq
         session.pin(first.seq)
         assert session.window.events._waiting == []
-        assert kinds(session)[len(told) :][-2] == "pinned"
+        assert kinds(session)[len(logged) :][-2] == "pinned"
 
 
 @pytest.mark.requirement("window.ceiling-floor")
-def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
+def test_relief_is_rare_and_reaches_the_floor_in_one_step():
     with opened(floor_percent=70, look_ahead=False) as session:
         prompts = work(session, exchanges=80)
         room = session.window.budget.input_budget
         decided = [prompt for prompt in prompts if prompt.decisions]
         assert len(decided) < len(prompts) / 5
         for prompt in decided:
-            about = json.loads(prompt.decisions[-1].content)
-            assert about["tokens_before"] > 0.92 * room
-            assert about["tokens_after"] <= 0.81 * room
+            payload = json.loads(prompt.decisions[-1].content)
+            assert payload["tokens_before"] > 0.92 * room
+            assert payload["tokens_after"] <= 0.81 * room
 
 
 @pytest.mark.requirement("window.marker", "window.decisions")
-def test_a_decision_names_what_left_what_stayed_and_why():
+def test_a_decision_names_evicted_and_remaining_entries_and_its_reason():
     with opened(shorten_outputs=False) as session:
         prompt = next(prompt for prompt in work(session) if prompt.decisions)
-        about = json.loads(prompt.decisions[0].content)
-        assert about["policy"] == "prune"
-        assert about["left"]
-        assert about["kept"]
-        assert about["reason"]
-        assert about["tokens_before"] > about["tokens_after"]
+        payload = json.loads(prompt.decisions[0].content)
+        assert payload["policy"] == "prune"
+        assert payload["left"]
+        assert payload["kept"]
+        assert payload["reason"]
+        assert payload["tokens_before"] > payload["tokens_after"]
         assert any(b"earlier messages" in raw for raw in prompt.raw)
 
 
 @pytest.mark.requirement("transcript.reopen")
-def test_the_same_transcript_gives_the_same_prompt_in_another_process(tmp_path):
+def test_a_reopened_transcript_builds_the_same_prompt(tmp_path):
     with opened(tmp_path / "a.db") as session:
         work(session, exchanges=80)
         prompt = session.prompt()
@@ -339,7 +339,7 @@ def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
         assert kinds(session).count("window_snapshot") >= 3
         entries = len(session)
         state = session.window.state
-        assert set(session.window.messages.raws) == set(state.messages)  # what left is let go of
+        assert set(session.window.messages.raws) == set(state.messages)  # evicted messages are dropped from the cache
     with opened(tmp_path / "a.db") as again:
         assert again.window.state == state
     with opened(tmp_path / "a.db") as again:
@@ -351,13 +351,13 @@ def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
                 read.append(entry.seq)
                 yield entry
 
-        again.window._projection._store = _Reading(again.store, counted)
+        again.window._projection._store = _CountingStore(again.store, counted)
         again.prompt()
         assert len(read) < entries / 2
 
 
-class _Reading:
-    """A store that tells what is read from it."""
+class _CountingStore:
+    """A store whose reads are counted."""
 
     def __init__(self, store, read):
         self._store, self.read = store, read
@@ -366,7 +366,7 @@ class _Reading:
         return getattr(self._store, name)
 
 
-def test_a_long_session_that_never_had_a_window_is_entered_near_its_end():
+def test_a_long_session_without_snapshots_is_read_only_near_its_end():
     with opened() as session:
         for message in scripted_session(exchanges=300):
             session.append(message)
@@ -379,7 +379,7 @@ def test_a_long_session_that_never_had_a_window_is_entered_near_its_end():
 
 
 @pytest.mark.requirement("protect.pins-marks")
-def test_what_is_pinned_stays_and_what_had_left_comes_back():
+def test_a_pinned_entry_returns_after_eviction_and_stays():
     with opened() as session:
         work(session, exchanges=5)
         early = next(
@@ -396,19 +396,19 @@ def test_what_is_pinned_stays_and_what_had_left_comes_back():
 
 
 @pytest.mark.requirement("protect.pins-marks")
-def test_marks_and_tool_rules_protect_too():
+def test_marks_and_tool_rules_protect_entries_too():
     with opened(keep_tools=["ask_human"]) as session:
         marked = session.append({"role": "user", "content": "DO_NOT_EVICT: prices are in cents"})
         call = {"id": "h", "type": "function", "function": {"name": "ask_human", "arguments": "{}"}}
-        asked = session.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        answered = session.append({"role": "tool", "tool_call_id": "h", "content": "yes, ship it"})
+        question = session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        answer = session.append({"role": "tool", "tool_call_id": "h", "content": "yes, ship it"})
         work(session, exchanges=60)
         raw = session.prompt().raw
-        assert {marked.content, asked.content, answered.content} <= set(raw)
+        assert {marked.content, question.content, answer.content} <= set(raw)
 
 
 @pytest.mark.requirement("window.undo")
-def test_a_decision_can_be_undone_and_done_again():
+def test_a_decision_can_be_undone_and_redone():
     with opened(shorten_outputs=False) as session:
         decision = next(prompt for prompt in work(session) if prompt.decisions).decisions[0]
         gone = json.loads(decision.content)["left"][0][0]
@@ -443,8 +443,50 @@ def test_a_huge_result_in_flight_is_cut_to_head_and_tail_with_a_pointer():
         assert next(iter(session.read(entry.seq, entry.seq))).content == entry.content
 
 
+def step_in_chat(number, output):
+    call = {"id": "call_0", "type": "function", "function": {"name": "run", "arguments": json.dumps({"n": number})}}
+    yield {"role": "assistant", "content": None, "tool_calls": [call]}
+    yield {"role": "tool", "tool_call_id": "call_0", "content": output}
+
+
+def step_in_gemini(number, output):
+    yield {"role": "model", "parts": [{"functionCall": {"name": "run", "args": {"n": number}}}]}
+    yield {"role": "user", "parts": [{"functionResponse": {"name": "run", "response": {"output": output}}}]}
+
+
+@pytest.mark.parametrize("step", [step_in_chat, step_in_gemini])
+def test_a_trimmed_result_names_its_own_call_also_where_every_step_has_the_same_call_id(step):
+    with recto.open("memory:", model="gpt-4o", models={"gpt-4o": {"window": 3_000, "max_input": 3_000}}) as session:
+        session.append({"role": "user", "parts": [{"text": "Run them all."}]})
+        for number in range(10):
+            session.append_all(list(step(number, f"result {number} " * 100)))
+        shown = b"".join(session.prompt().raw).decode()
+        placed = [number for number in range(10) if f'[run {number}: \\"result {number} ' in shown]
+        assert len(placed) > 4
+        assert shown.count("[run ") == len(placed)
+
+
+@pytest.mark.requirement("window.in-flight")
+@pytest.mark.parametrize("model", ["gpt-4o", "llama3"], ids=["plain", "quoting"])
+@pytest.mark.parametrize("results", [1, 12])
+@pytest.mark.parametrize("line", ["日本語の行 🚀", 'def f(x):\n\treturn "x"'], ids=["unicode", "code"])
+def test_huge_results_are_cut_until_they_fit_whatever_the_template_writes_around_them(model, results, line):
+    # Llama's template quotes results as JSON strings, so that they cost more than their text alone.
+    calls = [{"type": "tool_use", "id": f"c{number}", "name": "read_log", "input": {}} for number in range(results)]
+    huge = f"{line}\n" * 3_000
+    outputs = [{"type": "tool_result", "tool_use_id": call["id"], "content": huge} for call in calls]
+    with recto.open("memory:", model=model, models={model: {"window": 4_000, "max_input": 4_000}}) as session:
+        session.append({"role": "user", "content": "What does the log say?"})
+        session.append({"role": "assistant", "content": calls})
+        session.append({"role": "user", "content": outputs})
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.input_budget
+        assert problems(prompt.raw, prompt.built.wire) == []
+        assert line.split("\n")[0] in prompt.messages[-1]["content"][0]["content"]
+
+
 @pytest.mark.requirement("window.bounded")
-def test_what_cannot_fit_is_a_typed_overflow_that_names_the_holders():
+def test_an_overflow_is_a_typed_error_that_names_the_largest_holders():
     with opened() as session:
         session.append({"role": "user", "content": "word " * 20_000})
         with pytest.raises(WindowOverflow) as caught:
@@ -455,7 +497,7 @@ def test_what_cannot_fit_is_a_typed_overflow_that_names_the_holders():
 
 
 @pytest.mark.requirement("tokens.tools")
-def test_tool_schemas_count():
+def test_tool_schemas_are_counted():
     with opened() as session:
         session.append({"role": "user", "content": "hi"})
         many = [
@@ -475,20 +517,42 @@ def test_every_policy_keeps_every_prompt_bounded_and_valid(mode, policy):
 
 
 @pytest.mark.requirement("compress.cascade")
-def test_zones_shrink_old_results_before_anything_leaves():
+def test_zones_shorten_old_results_before_anything_is_evicted():
     with opened(mode="zones") as session:
         work(session)
         decisions = [entry for entry in session.read() if entry.kind in DECISIONS]
         assert json.loads(decisions[0].content)["policy"] == "summarise_results"
 
 
-def test_a_policy_that_nobody_knows_is_refused():
+def test_short_results_stay_beside_a_shortened_one_in_the_same_message():
+    model = "claude-sonnet-4-5"
+    with recto.open("memory:", model=model, models={model: {"window": 8_000, "max_output": 500}}) as session:
+        session.append({"role": "user", "content": "Find the fault."})
+        for step in range(8):
+            calls = [("run", "1 failed"), ("read_file", f"line {step} " * 400), ("log", f"entry {step} " * 100)]
+            used = [{"type": "tool_use", "id": f"{name}{step}", "name": name, "input": {}} for name, _ in calls]
+            session.append({"role": "assistant", "content": used})
+            results = [{"type": "tool_result", "tool_use_id": f"{name}{step}", "content": out} for name, out in calls]
+            session.append({"role": "user", "content": results})
+        prompt = session.prompt()
+        assert prompt.tokens == session.count(list(prompt.raw))
+        assert prompt.tokens <= session.window.budget.input_budget
+    answers = [message["content"] for message in prompt.messages if "tool_result" in str(message)]
+    shortened = [[block["content"] for block in blocks] for blocks in answers if "recto://" in str(blocks)]
+    assert len(shortened) > 3
+    for short, largest, other in shortened:
+        assert short == "1 failed"
+        assert largest.startswith('[read_file: "line ')
+        assert other == "[Left out as well: the entry that the other result names has it, too.]"
+
+
+def test_an_unknown_policy_is_refused():
     with pytest.raises(SettingsError):
         opened(policy="lrru")
 
 
 @pytest.mark.requirement("window.valid")
-def test_missing_late_doubled_and_orphaned_results_never_break_a_prompt():
+def test_missing_late_duplicate_and_orphaned_results_never_break_a_prompt():
     def call(name):
         return {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
@@ -511,7 +575,7 @@ def test_missing_late_doubled_and_orphaned_results_never_break_a_prompt():
         assert len(session.report().omitted) == 2
 
 
-def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
+def test_thinking_bound_to_an_edited_prompt_is_not_sent():
     def step(number):
         use = {"type": "tool_use", "id": f"t{number}", "name": "f", "input": {}}
         thought = {"type": "thinking", "thinking": f"thought {number}", "signature": "c2ln"}
@@ -530,10 +594,10 @@ def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
                 prompt = session.prompt()
                 assert problems(prompt.raw, prompt.built.wire) == []
                 assert prompt.tokens <= session.window.budget.input_budget
-                assert b"thought %d" % number in prompt.raw[-2]  # the open step keeps its own
+                assert b"thought %d" % number in prompt.raw[-2]  # the open step keeps its thinking
                 if before and not prompt.decisions:
                     assert prompt.raw[: len(before)] == before
-                # The step in flight while an edit was made loses its thinking one prompt later, when it may be touched.
+                # The step in flight during an edit loses its thinking one prompt later, once it may be changed.
                 before = () if binds and prompt.decisions else prompt.raw
                 thoughts = [raw for raw in prompt.raw[2:-2] if b'"thinking"' in raw]
                 if prompt.decisions:
@@ -541,27 +605,27 @@ def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
             assert session.report().decisions
 
 
-def test_system_text_goes_beside_the_messages_where_the_model_wants_it_there():
+def test_system_text_is_separate_from_the_messages_if_the_model_expects_it():
     script = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
-    for model, beside in (("claude-sonnet-4-5", "Be brief."), ("gpt-4o", "")):
+    for model, expected in (("claude-sonnet-4-5", "Be brief."), ("gpt-4o", "")):
         with recto.open("memory:", model=model) as session:
             session.append_all(script)
             prompt = session.prompt()
-            assert prompt.system == beside
-            assert [message["role"] for message in prompt.messages] == (["user"] if beside else ["system", "user"])
+            assert prompt.system == expected
+            assert [message["role"] for message in prompt.messages] == (["user"] if expected else ["system", "user"])
 
 
 def test_two_writers_share_one_window(tmp_path):
-    with opened(tmp_path / "a.db") as one, opened(tmp_path / "a.db") as two:
+    with opened(tmp_path / "a.db") as first, opened(tmp_path / "a.db") as second:
         for number, message in enumerate(scripted_session(exchanges=60)):
-            writer, other = (one, two) if number % 2 else (two, one)
+            writer, other = (first, second) if number % 2 else (second, first)
             writer.append(message)
             if message["role"] == "user":
                 assert writer.prompt().raw == other.prompt().raw
-        assert one.verify().ok
+        assert first.verify().ok
 
 
-def test_a_decision_never_misses_what_another_writer_stored_meanwhile(tmp_path):
+def test_a_decision_never_misses_a_concurrent_write(tmp_path):
     with opened(tmp_path / "a.db") as session, opened(tmp_path / "a.db") as other:
         meddled = []
 
@@ -586,7 +650,7 @@ def test_the_report_shows_what_would_be_sent():
         assert "context_window_pruned" not in kinds(session)
 
 
-def test_a_session_that_had_no_prompt_yet_reads_as_its_next_prompt():
+def test_the_report_of_a_session_without_prompts_describes_its_next_prompt():
     with opened() as session:
         session.append_all(list(scripted_session(exchanges=40)))
         reading, room = session.report().reading, session.window.budget.input_budget
@@ -595,10 +659,41 @@ def test_a_session_that_had_no_prompt_yet_reads_as_its_next_prompt():
 
 
 @pytest.mark.requirement("pressure.listeners")
-def test_zone_changes_and_decisions_are_told_to_listeners():
-    heard = []
+@pytest.mark.parametrize("defer_events", [False, True])
+def test_a_failing_listener_is_logged_and_fails_no_call(caplog, defer_events):
+    heard, changes = [], []
+
+    def fails(*about):
+        (heard if len(about) == 1 else changes).append(about)
+        raise ValueError("the listener's own fault")
+
     with opened() as session:
-        manager = ContextWindowManager(session, tools=TOOLS, on_event=heard.append)
+        session.window.listen(fails)
+        work(session, defer_events=defer_events)
+        stored = [entry.content for entry in session.read() if entry.kind == "message"]
+        events = kinds(session)
+    assert len(stored) == len(list(scripted_session(seed=7, exchanges=40)))
+    assert [about[0].kind for about in heard][: len(events)] == events
+    assert "the listener's own fault" in caplog.text
+    with recto.manager("memory:", model="gpt-4o", models=SMALL, on_status_change=fails) as manager:
+        manager.on_turn_start("word " * 9_000)
+        assert manager.on_turn_end("Read.").text == "Read."
+    assert changes
+
+
+def test_a_listener_that_cannot_be_called_is_refused():
+    with opened() as session:
+        with pytest.raises(InputError, match="a listener is a function, not None"):
+            session.window.listen(None)
+        with pytest.raises(InputError, match="a listener is a function"):
+            ContextWindowManager(session).on_status_change("print")
+
+
+@pytest.mark.requirement("pressure.listeners")
+def test_listeners_receive_zone_changes_and_decisions():
+    events = []
+    with opened() as session:
+        manager = ContextWindowManager(session, tools=TOOLS, on_event=events.append)
         for message in scripted_session(exchanges=40):
             match message["role"]:
                 case "system":
@@ -610,7 +705,7 @@ def test_zone_changes_and_decisions_are_told_to_listeners():
                 case _:
                     assert manager.on_turn_start().tokens <= session.window.budget.input_budget
                     manager.on_turn_end(message)
-        assert {"zone_changed", "context_window_pruned"} <= {entry.kind for entry in heard}
+        assert {"zone_changed", "context_window_pruned"} <= {entry.kind for entry in events}
         trail = manager.get_audit_trail()
         assert {decided.policy for decided in trail} == {"trim", "prune"}
         assert sum(used.used for used in manager.get_status_report().report.components) > 0
@@ -623,7 +718,7 @@ def test_zone_changes_and_decisions_are_told_to_listeners():
 
 
 @pytest.mark.requirement("window.provider-overflow")
-def test_an_overflow_error_of_the_provider_is_believed():
+def test_an_overflow_error_of_the_provider_lowers_the_budget():
     with opened() as session:
         manager = ContextWindowManager(session)
         work(session)
@@ -647,17 +742,17 @@ def test_usage_at_the_end_of_a_turn_calibrates():
 
 
 @pytest.mark.requirement("budget.enforced")
-def test_budgets_are_told_and_bind_components_where_asked():
+def test_budget_violations_are_logged_and_component_budgets_are_enforced_if_configured():
     with opened() as session:
         work(session)
-        told = [json.loads(entry.content) for entry in session.read() if entry.kind == "budget_violation"]
-        assert {about["component"] for about in told} >= {"results"}
+        violations = [json.loads(entry.content) for entry in session.read() if entry.kind == "budget_violation"]
+        assert {violation["component"] for violation in violations} >= {"results"}
     with opened(enforced="per_component") as session:
         for prompt in work(session):
             assert prompt.tokens <= session.window.budget.input_budget
             assert problems(prompt.raw, prompt.built.wire) == []
         used = {usage.component: usage for usage in session.report().components}
-        assert used["results"].used <= used["results"].hard + 6_000  # what is in flight or recent stays
+        assert used["results"].used <= used["results"].hard + 6_000  # results in flight and recent results stay
         assert "tool_results_trimmed" in kinds(session)
 
 
@@ -683,7 +778,7 @@ def test_a_provider_report_is_preferred_for_estimates_until_the_prompt_is_edited
 
 
 @pytest.mark.requirement("pressure.zones")
-def test_zones_can_be_set(tmp_path):
+def test_zone_thresholds_can_be_set(tmp_path):
     with opened(yellow_percent=1, orange_percent=2, red_percent=3) as session:
         session.append({"role": "user", "content": "word " * 2_000})
         assert session.prompt().reading.zone == "red"
@@ -691,7 +786,7 @@ def test_zones_can_be_set(tmp_path):
         opened(yellow_percent=99)
 
 
-def test_hybrid_takes_its_weights_from_the_settings():
+def test_the_hybrid_policy_takes_its_weights_from_the_settings():
     with opened(policy="hybrid", scorer={"weights": {"fifo": 1.0}}) as session:
         work(session)
         assert "units_evicted" in kinds(session)
@@ -699,7 +794,7 @@ def test_hybrid_takes_its_weights_from_the_settings():
         opened(policy="hybrid", scorer={"weihgts": {}})
 
 
-def test_cache_marks_are_kept_four_at_most_and_move_to_the_marker_when_their_message_leaves():
+def test_at_most_four_cache_marks_are_sent_and_move_to_the_marker_on_eviction():
     models = {"claude-sonnet-4-5": {"window": 16_000, "max_input": 16_000}}
     with recto.open("memory:", model="claude-sonnet-4-5", models=models) as session:
         for number in range(60):
@@ -736,7 +831,7 @@ def test_the_report_adds_up():
         assert len(session) == before
 
 
-def test_the_async_face_has_the_window_too(tmp_path):
+def test_the_async_api_has_the_window_too(tmp_path):
     async def run() -> None:
         async with await recto.open_async(tmp_path / "a.db", model="gpt-4o", models=SMALL) as session:
             for message in scripted_session(exchanges=40):
@@ -757,11 +852,11 @@ def test_the_async_face_has_the_window_too(tmp_path):
 
 
 class TestFit:
-    def test_a_short_list_comes_back_as_it_is(self):
+    def test_a_short_list_is_returned_unchanged(self):
         messages = list(scripted_session(exchanges=2))
         assert recto.fit(messages, 100_000, model="gpt-4o") == messages
 
-    def test_a_long_list_fits_keeps_the_task_and_says_how_many_left(self):
+    def test_a_long_list_fits_keeps_the_task_and_counts_evicted_messages(self):
         messages = list(scripted_session(exchanges=60))
         fitted = recto.fit(messages, 8_000, model="gpt-4o")
         assert fitted[0] is messages[0]
@@ -771,20 +866,20 @@ class TestFit:
         raw = [json.dumps(message).encode() for message in fitted]
         assert problems(raw, "openai.chat") == []
 
-    def test_bytes_come_back_as_bytes(self):
+    def test_bytes_are_returned_as_bytes(self):
         messages = [json.dumps(message).encode() for message in scripted_session(exchanges=60)]
         fitted = recto.fit(messages, 8_000, model="gpt-4o")
         assert all(isinstance(raw, bytes) for raw in fitted)
         assert set(fitted) - set(messages) == {fitted[2]}
 
-    def test_nothing_is_nothing(self):
+    def test_an_empty_list_stays_empty(self):
         assert recto.fit([], 1_000, model="gpt-4o") == []
 
-    def test_what_cannot_fit_is_an_overflow(self):
+    def test_an_oversized_message_raises_an_overflow(self):
         with pytest.raises(WindowOverflow):
             recto.fit([{"role": "user", "content": "word " * 5_000}], 1_000, model="gpt-4o")
 
-    def test_odd_arguments_are_refused(self):
+    def test_invalid_arguments_are_refused(self):
         with pytest.raises(SettingsError):
             recto.fit([], 0)
 
@@ -812,7 +907,7 @@ FORGED = (
     "kind",
     sorted(projection.DECISIONS | projection._STATUS | {projection.PINNED, projection.UNPINNED, projection.RESTORED}),
 )
-def test_an_event_that_only_has_the_name_of_one_of_ours_changes_nothing(kind):
+def test_a_foreign_event_with_a_known_name_changes_nothing(kind):
     store = MemoryStore()
     with recto.open(store, model="gpt-4o") as session:
         for text in ("one", "two", "three"):
@@ -825,7 +920,7 @@ def test_an_event_that_only_has_the_name_of_one_of_ours_changes_nothing(kind):
         assert session.prompt().messages == before
 
 
-def test_a_snapshot_that_is_none_of_ours_is_not_gone_by():
+def test_a_foreign_snapshot_is_ignored():
     store = MemoryStore()
     with recto.open(store, model="gpt-4o") as session:
         session.append({"role": "user", "content": "one"})
@@ -839,13 +934,13 @@ def test_a_snapshot_that_is_none_of_ours_is_not_gone_by():
 
 
 def cut_after_a_pause(pause, ttl, window):
-    """The share of the input budget that the first cut goes down to, after a pause of so many seconds."""
+    """Returns the share of the input budget left by the first cut, with `pause` seconds between steps."""
     limits = {"window": window, "max_input": window}
-    given = {"store": "memory:", "model": "claude-sonnet-4-5", "models": {"claude-sonnet-4-5": limits}}
+    arguments = {"store": "memory:", "model": "claude-sonnet-4-5", "models": {"claude-sonnet-4-5": limits}}
     clock = FakeClock(step=1)
     mark = {"type": "ephemeral"} | ({"ttl": ttl} if ttl else {})
     task = {"type": "text", "text": "Read the files one by one.", "cache_control": mark}
-    with open_session(load(environ={}, arguments=given), clock=clock) as session:
+    with open_session(load(environ={}, arguments=arguments), clock=clock) as session:
         session.append({"role": "user", "content": [task]})
         for step in range(120):
             prompt = session.prompt()
@@ -864,14 +959,14 @@ def cut_after_a_pause(pause, ttl, window):
     ("pause", "ttl", "is_deep"),
     [(10, None, False), (250, None, True), (250, "5m", True), (250, "1h", False), (3_000, "1h", True)],
 )
-def test_a_cut_is_deep_where_the_cache_is_cold_or_about_to_expire_by_the_clients_own_ttl(pause, ttl, is_deep):
+def test_a_cut_is_deep_if_the_cache_is_cold_or_expires_soon_by_the_ttl_of_the_client(pause, ttl, is_deep):
     for window, floor in ((32_000, 0.7), (16_000, 0.95)):
         share = cut_after_a_pause(pause, ttl, window)
         assert (share <= floor - 0.2) == is_deep
         assert share <= floor
 
 
-def test_what_the_question_answers_is_evicted_before_the_question_is_refused():
+def test_the_answered_message_is_evicted_before_the_question_is_refused():
     with opened() as session:
         session.append({"role": "user", "content": "Which of the two plans is better?"})
         session.append({"role": "assistant", "content": "The second one. " + "Its steps are shorter. " * 500})
@@ -887,7 +982,7 @@ def test_what_the_question_answers_is_evicted_before_the_question_is_refused():
 
 def test_a_provider_that_counts_more_than_we_do_gets_a_shorter_prompt():
     def filled(ratio):
-        """The largest prompt of a session, in the provider's tokens."""
+        """Returns the largest prompt of a session, in the provider's tokens, and the budget."""
         largest = 0
         with opened() as session:
             for message in scripted_session(seed=7, exchanges=14):

@@ -1,4 +1,4 @@
-"""The window after any entry: its blocks are the prompt, its spans are the transcript, and each says why."""
+"""The window after any entry: its blocks cover the prompt, its spans cover the transcript, and each has a reason."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_history_of_an_entry_names_the_decisions_that_trimmed_and_evicted_it
             entry_history(session.window, 999_999)
 
 
-def test_of_a_very_long_prompt_the_oldest_messages_are_left_out():
+def test_the_oldest_messages_of_a_very_long_prompt_are_left_out():
     with opened(models={"gpt-4o": {"window": 900_000, "max_input": 900_000, "max_output": 1_000}}) as session:
         for place in range(MAX_BLOCKS // 2 + 15):
             session.append({"role": "user", "content": f"Message {place}."})

@@ -1,4 +1,4 @@
-"""What the agent needs stays in its prompt: the record, the task, what a message answers, and every step's command."""
+"""The working record: rules, task, questions and commands stay in the prompt after their messages are evicted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chat(session, turns: int, first: str = "Let us plan the release of the parse
 
 
 def text_agent(session, steps: int, lines: int = 120) -> None:
-    """An agent that writes commands as text; outputs come back as user messages."""
+    """Simulates an agent that writes commands as text and gets their outputs as user messages."""
     session.append({"role": "system", "content": "Answer with one bash block."})
     session.append({"role": "user", "content": "Make the tests of the billing module pass."})
     for number in range(steps):
@@ -61,7 +61,7 @@ def test_a_rule_of_the_user_is_in_the_prompt_after_it_was_evicted():
         assert RULE in shown(prompt)
 
 
-def test_without_a_record_it_is_gone():
+def test_without_a_record_an_evicted_rule_is_gone():
     with opened(record_percent=0) as session:
         session.append({"role": "user", "content": "Help me release the parser."})
         session.append({"role": "assistant", "content": "Gladly."})
@@ -80,7 +80,7 @@ def test_a_record_stays_within_its_share_of_the_input_budget():
 
 
 @pytest.mark.parametrize("length", [28, 36])
-def test_where_the_newest_messages_fill_the_prompt_the_record_gets_what_they_leave(length):
+def test_the_record_gets_the_tokens_that_the_newest_messages_leave_free(length):
     with opened(floor_percent=85, ceiling_percent=96) as session:
         session.append({"role": "user", "content": "Let us plan."})
         for turn in range(50):
@@ -95,7 +95,7 @@ def test_where_the_newest_messages_fill_the_prompt_the_record_gets_what_they_lea
         assert last["tokens_after"] <= 0.91 * budget
 
 
-def test_outputs_become_one_line_before_any_step_is_evicted():
+def test_outputs_are_reduced_to_one_line_before_any_step_is_evicted():
     with opened() as session:
         text_agent(session, 8)
         prompt = session.prompt()
@@ -109,7 +109,7 @@ def test_outputs_become_one_line_before_any_step_is_evicted():
         assert problems(prompt.raw, prompt.built.wire) == []
 
 
-def test_an_output_is_no_question_and_the_task_stays_the_question():
+def test_a_tool_output_is_not_a_question_and_the_task_stays_the_question():
     with opened() as session:
         text_agent(session, 12)
         session.prompt()
@@ -119,7 +119,7 @@ def test_an_output_is_no_question_and_the_task_stays_the_question():
         assert 2 in state.messages
 
 
-def test_what_the_user_says_next_is_a_question_again():
+def test_the_next_user_message_is_a_question_again():
     with opened() as session:
         text_agent(session, 3, lines=5)
         session.append({"role": "user", "content": "Stop and explain what you found."})
@@ -149,7 +149,7 @@ def test_restoring_a_decision_restores_the_record_before_it():
         assert state.record.text == json.loads(before.content)["record"]["text"]
 
 
-def test_instruction_files_and_notes_of_the_environment_are_not_the_task():
+def test_an_environment_note_is_not_the_task():
     with opened() as session:
         session.append({"role": "user", "content": "<environment_context>\n  <cwd>/repo</cwd>\n</environment_context>"})
         session.append({"role": "user", "content": "Rename the module billing to invoices."})
@@ -157,7 +157,7 @@ def test_instruction_files_and_notes_of_the_environment_are_not_the_task():
         assert session.window.state.task_seq == 2
 
 
-def test_a_note_of_the_environment_with_metadata_of_its_agent_is_not_the_task():
+def test_an_environment_note_with_agent_metadata_is_not_the_task():
     environment = "<environment_context>\n  <cwd>/repo</cwd>\n</environment_context>"
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": environment}]}
     with opened() as session:
@@ -166,7 +166,7 @@ def test_a_note_of_the_environment_with_metadata_of_its_agent_is_not_the_task():
         assert session.window.state.task_seq == 2
 
 
-def test_what_a_short_answer_answers_stays_with_it():
+def test_a_short_answer_keeps_the_question_it_answers():
     with opened() as session:
         chat(session, 60)
         session.append({"role": "assistant", "content": "Shall I (1) merge, (2) tag, or (3) wait? " + "because " * 300})
@@ -175,7 +175,7 @@ def test_what_a_short_answer_answers_stays_with_it():
 
 
 @pytest.mark.parametrize("role", ["system", "user"])
-def test_a_text_that_alone_does_not_fit_is_cut_and_never_refused(role):
+def test_a_text_that_exceeds_the_window_alone_is_cut_and_not_refused(role):
     with opened() as session:
         session.append({"role": role, "content": "Keep to these rules. " + "A long rule follows. " * 3_000})
         session.append({"role": "user", "content": "What is rule one?"})
@@ -200,7 +200,7 @@ def test_a_quotation_is_never_the_last_message():
         assert prompt.messages[-1]["content"] == "Which invoice number does Acme have?"
 
 
-def test_a_long_task_is_cut_once_the_model_has_seen_it_and_the_run_goes_on():
+def test_a_long_task_is_cut_once_the_model_has_seen_it_and_the_run_continues():
     with opened() as session:
         session.append({"role": "user", "content": "Fix this bug. " + "A long description of it follows. " * 700})
         for number in range(12):

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own, which can be killed."""
+"""Runs a gateway in a separate process that can be killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recto.gateway.api_keys import Key, Keys
 from recto.stores.sqlite import SqliteStore
 
 STARTING = 60
-"""Seconds for a gateway to come up on a machine that is busy."""
+"""Seconds for a gateway to start on a busy machine."""
 
 GATEWAY = """
 import sys
@@ -31,7 +31,7 @@ main()
 
 @dataclass
 class Process:
-    """A gateway of its own."""
+    """A gateway process."""
 
     running: asyncio.subprocess.Process
     port: int
@@ -61,9 +61,13 @@ async def place(folder: Path, provider: Provider, **gateway: Any) -> AsyncIterat
     with SqliteStore(path) as store:
         _, secret = Keys(store, SystemClock()).add(Key(id="", name="test"))
     async with provider.listening():
-        about = {"url": f"{provider.url}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
-        given = {**gateway, "upstreams": {"main": about}}
-        settings = {"store": str(path), "recall": {"embedder": {"use": "none"}}, "gateway": given}
+        upstream_settings = {
+            "url": f"{provider.url}/v1",
+            "speaks": ["chat", "responses", "messages"],
+            "key": "sk-upstream",
+        }
+        gateway_settings = {**gateway, "upstreams": {"main": upstream_settings}}
+        settings = {"store": str(path), "recall": {"embedder": {"use": "none"}}, "gateway": gateway_settings}
         config = folder / "settings.yaml"
         config.write_text(json.dumps(settings))
         yield path, config, secret

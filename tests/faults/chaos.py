@@ -1,8 +1,9 @@
-"""A provider behind a bad line, and clients of a gateway that cost next to nothing.
+"""A scripted provider behind a faulty connection, and in-process clients of a gateway.
 
-The line is a TCP server of its own in front of the scripted provider. It hands each request to the provider whole and
-sends the answer back as a seed says: cut, garbled, doubled, in drops, packed, late, or as something else altogether.
-Clients call the gateway's application directly, with its guard around it: everything from there on is real.
+The connection is a TCP server in front of the scripted provider. It forwards each request to the provider unchanged and
+returns the response as a seed determines: truncated, corrupted, duplicated, in small pieces, compressed, delayed, or
+replaced by something else. Clients call the gateway's ASGI application directly, including its guard; everything behind
+it is real.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ TOOLS = {
 
 @dataclass
 class Reply:
-    """An HTTP answer of the provider, before the line has its way with it."""
+    """An HTTP response of the provider, before a fault is applied to it."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     def wired(self) -> bytes:
-        """As it goes over a connection that stays."""
+        """The raw response with a content length, for a connection that stays open."""
         head = {**self.headers, "content-length": str(len(self.body))}
         lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
         return f"HTTP/1.1 {self.status} Said\r\n{lines}\r\n".encode() + self.body
 
     def chunked(self, rng: random.Random) -> bytes:
-        """The same in chunks of any size."""
+        """The raw response with chunked transfer encoding, in chunks of random size."""
         head = {name: value for name, value in self.headers.items() if name != "content-length"}
         lines = "".join(f"{name}: {value}\r\n" for name, value in {**head, "transfer-encoding": "chunked"}.items())
         made = [f"HTTP/1.1 {self.status} Said\r\n{lines}\r\n".encode()]
@@ -67,7 +68,7 @@ class Reply:
 
 @dataclass
 class Line:
-    """One connection's other end, as a fault meets it."""
+    """The server side of one connection, as passed to a fault."""
 
     rng: random.Random
     reader: asyncio.StreamReader
@@ -85,7 +86,7 @@ class Line:
         await self.writer.drain()
 
     def cut(self) -> None:
-        """Ends the connection: some say goodbye, some are just gone."""
+        """Ends the connection, at random with a reset instead of a close."""
         self.stays = False
         if self.rng.random() < 0.5:
             self.writer.transport.abort()
@@ -94,34 +95,34 @@ class Line:
 Fault = Callable[[Line, Reply, Asked], Awaitable[None]]
 
 
-async def clean(line: Line, reply: Reply, asked: Asked) -> None:
+async def clean(line: Line, reply: Reply, request: Asked) -> None:
     await line.send(reply.chunked(line.rng) if line.rng.random() < 0.7 else reply.wired())
 
 
-async def cut(line: Line, reply: Reply, asked: Asked) -> None:
+async def cut(line: Line, reply: Reply, request: Asked) -> None:
     raw = reply.chunked(line.rng)
     await line.send(raw[: line.rng.randrange(len(raw))])
     line.cut()
 
 
-async def cut_between_events(line: Line, reply: Reply, asked: Asked) -> None:
-    """A stream that ends well as far as HTTP goes, and says too little."""
+async def cut_between_events(line: Line, reply: Reply, request: Asked) -> None:
+    """Sends a stream that is complete as HTTP, but lacks its last events."""
     events = reply.body.split(b"\n\n")
-    kept = b"".join(event + b"\n\n" for event in events[: line.rng.randrange(len(events))])
-    await line.send(Reply(reply.status, reply.headers, kept).chunked(line.rng))
+    partial = b"".join(event + b"\n\n" for event in events[: line.rng.randrange(len(events))])
+    await line.send(Reply(reply.status, reply.headers, partial).chunked(line.rng))
 
 
-async def headers_alone(line: Line, reply: Reply, asked: Asked) -> None:
+async def headers_alone(line: Line, reply: Reply, request: Asked) -> None:
     raw = reply.wired()
     await line.send(raw[: raw.index(b"\r\n\r\n") + 4])
     line.cut()
 
 
-async def nothing(line: Line, reply: Reply, asked: Asked) -> None:
+async def nothing(line: Line, reply: Reply, request: Asked) -> None:
     line.cut()
 
 
-async def garbage_in_the_stream(line: Line, reply: Reply, asked: Asked) -> None:
+async def garbage_in_the_stream(line: Line, reply: Reply, request: Asked) -> None:
     body = bytearray(reply.body)
     for _ in range(line.rng.randint(1, 4)):
         at = line.rng.randrange(len(body) + 1)
@@ -129,7 +130,7 @@ async def garbage_in_the_stream(line: Line, reply: Reply, asked: Asked) -> None:
     await line.send(Reply(reply.status, reply.headers, bytes(body)).chunked(line.rng))
 
 
-async def garbage_on_the_line(line: Line, reply: Reply, asked: Asked) -> None:
+async def garbage_on_the_line(line: Line, reply: Reply, request: Asked) -> None:
     raw = bytearray(reply.chunked(line.rng))
     at = line.rng.randrange(len(raw))
     raw[at:at] = line.rng.randbytes(line.rng.randint(1, 40))
@@ -137,8 +138,8 @@ async def garbage_on_the_line(line: Line, reply: Reply, asked: Asked) -> None:
     line.cut()
 
 
-async def doubled(line: Line, reply: Reply, asked: Asked) -> None:
-    """Events that come twice: next to each other, later, or all of them."""
+async def doubled(line: Line, reply: Reply, request: Asked) -> None:
+    """Repeats events: some of them in place, one of them later, or all of them."""
     events = [event + b"\n\n" for event in reply.body.split(b"\n\n") if event]
     match line.rng.randrange(3):
         case 0:
@@ -150,66 +151,66 @@ async def doubled(line: Line, reply: Reply, asked: Asked) -> None:
     await line.send(Reply(reply.status, reply.headers, b"".join(events)).chunked(line.rng))
 
 
-async def in_drops(line: Line, reply: Reply, asked: Asked) -> None:
+async def in_drops(line: Line, reply: Reply, request: Asked) -> None:
     await line.drip(reply.chunked(line.rng), line.rng.randint(7, 60))
 
 
-async def one_long_event(line: Line, reply: Reply, asked: Asked) -> None:
+async def one_long_event(line: Line, reply: Reply, request: Asked) -> None:
     long = b"data: " + b"x" * line.rng.choice((70_000, 300_000))
     body = long + (b"\n\n" if line.rng.random() < 0.5 else b"") + reply.body
     await line.send(Reply(reply.status, reply.headers, body).chunked(line.rng))
 
 
-async def refused(line: Line, reply: Reply, asked: Asked) -> None:
+async def refused(line: Line, reply: Reply, request: Asked) -> None:
     status = line.rng.choice((429, 500, 502, 503, 529))
     headers = {"content-type": "application/json"}
     if line.rng.random() < 0.5:
         headers["retry-after"] = line.rng.choice(("1", "soon", "-1"))
-    await line.send(Reply(status, headers, _error(asked.wire)).wired())
+    await line.send(Reply(status, headers, _error(request.wire)).wired())
 
 
-async def refused_by_somebody_else(line: Line, reply: Reply, asked: Asked) -> None:
-    """An error page of whatever stands before the provider."""
+async def refused_by_a_proxy(line: Line, reply: Reply, request: Asked) -> None:
+    """Sends an error page of a proxy in front of the provider."""
     bodies = (b"", b"<html>Bad gateway</html>", b"[]", b"null", b'"no"', b"\xff\xfe", b'{"error": {"mess')
     status = line.rng.choice((400, 401, 403, 404, 413, 418, 429, 500, 502, 503, 599))
     await line.send(Reply(status, {"content-type": "text/html"}, line.rng.choice(bodies)).wired())
 
 
-async def bomb(line: Line, reply: Reply, asked: Asked) -> None:
+async def bomb(line: Line, reply: Reply, request: Asked) -> None:
     headers = {**reply.headers, "content-encoding": line.rng.choice(("gzip", "deflate", "br", "zstd", "nonsense"))}
     await line.send(Reply(line.rng.choice((200, 200, 500)), headers, _BOMB).wired())
 
 
-async def of_another_type(line: Line, reply: Reply, asked: Asked) -> None:
+async def of_another_type(line: Line, reply: Reply, request: Asked) -> None:
     kind = line.rng.choice(("text/html", "application/json", "", "text/event-stream", "text/event-stream; charset=x"))
     headers = {**reply.headers, "content-type": kind}
     await line.send(Reply(line.rng.choice((200, 200, 201, 204, 206)), headers, reply.body).wired())
 
 
-async def an_error_that_says_all_is_well(line: Line, reply: Reply, asked: Asked) -> None:
-    await line.send(Reply(200, {"content-type": "application/json"}, _error(asked.wire)).wired())
+async def an_error_with_status_200(line: Line, reply: Reply, request: Asked) -> None:
+    await line.send(Reply(200, {"content-type": "application/json"}, _error(request.wire)).wired())
 
 
-async def an_error_in_the_stream(line: Line, reply: Reply, asked: Asked) -> None:
+async def an_error_in_the_stream(line: Line, reply: Reply, request: Asked) -> None:
     events = reply.body.split(b"\n\n")
     at = line.rng.randrange(len(events))
-    error = b"event: error\ndata: " + _error(ANTHROPIC if asked.wire == RESPONSES else asked.wire)
+    error = b"event: error\ndata: " + _error(ANTHROPIC if request.wire == RESPONSES else request.wire)
     body = b"\n\n".join([*events[:at], error]) + b"\n\n"
     await line.send(Reply(reply.status, reply.headers, body).chunked(line.rng))
 
 
-async def elsewhere(line: Line, reply: Reply, asked: Asked) -> None:
+async def elsewhere(line: Line, reply: Reply, request: Asked) -> None:
     headers = {**reply.headers, "location": "http://169.254.169.254/latest/meta-data/"}
     await line.send(Reply(line.rng.choice((301, 302, 303, 307, 308, 304)), headers, reply.body).wired())
 
 
-async def odd_headers(line: Line, reply: Reply, asked: Asked) -> None:
+async def odd_headers(line: Line, reply: Reply, request: Asked) -> None:
     odd = line.rng.choice(("\u2603 snow", "a\tb", "\u00e9", "x" * 60_000, ""))
     headers = {**reply.headers, "x-odd": odd, "set-cookie": "a=b", "x-recto-session-id": "forged"}
     await line.send(Reply(reply.status, headers, reply.body).wired())
 
 
-async def no_http(line: Line, reply: Reply, asked: Asked) -> None:
+async def no_http(line: Line, reply: Reply, request: Asked) -> None:
     ways = (b"HTTP/9.9 200\r\n\r\n", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n")
     await line.send(line.rng.choice((*ways, line.rng.randbytes(200))))
     line.cut()
@@ -217,8 +218,8 @@ async def no_http(line: Line, reply: Reply, asked: Asked) -> None:
 
 FAULTS: tuple[Fault, ...] = (
     *(clean, cut, cut, cut_between_events, headers_alone, nothing, garbage_in_the_stream, garbage_on_the_line),
-    *(doubled, in_drops, one_long_event, refused, refused_by_somebody_else, bomb, of_another_type),
-    *(an_error_that_says_all_is_well, an_error_in_the_stream, elsewhere, odd_headers, no_http),
+    *(doubled, in_drops, one_long_event, refused, refused_by_a_proxy, bomb, of_another_type),
+    *(an_error_with_status_200, an_error_in_the_stream, elsewhere, odd_headers, no_http),
 )
 _BOMB = gzip.compress(bytes(1 << 20))
 
@@ -230,15 +231,15 @@ def _error(wire: str) -> bytes:
 
 @dataclass
 class Provider:
-    """The scripted provider behind the line."""
+    """The scripted provider behind the faulty connection."""
 
     scripted: ScriptedUpstream
-    fault: Callable[[Asked], Fault] = lambda asked: clean
+    fault: Callable[[Asked], Fault] = lambda request: clean
     seed: int = 0
     url: str = ""
     calls: int = 0
     closed: int = 0
-    """Connections that the gateway ended."""
+    """Connections that the gateway closed."""
     _app: Any = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -264,17 +265,19 @@ class Provider:
             while line.stays:
                 head = await reader.readuntil(b"\r\n\r\n")
                 first, *lines = head.decode("latin-1").split("\r\n")
-                headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)}
+                headers = {
+                    name.lower(): value.strip() for name, _, value in (header.partition(":") for header in lines)
+                }
                 body = await reader.readexactly(int(headers.get("content-length") or 0))
                 method, path, _ = first.split(" ")
-                reply = await self._asked(method, path, headers, body)
+                reply = await self._respond(method, path, headers, body)
                 self.calls += 1
                 line.rng = random.Random(f"{self.seed}/{self.calls}")
-                asked = next((one for one in reversed(self.scripted.asked) if one.raw == body), None)
-                if asked is None:  # models and vectors come over a good line
+                request = next((entry for entry in reversed(self.scripted.asked) if entry.raw == body), None)
+                if request is None:  # models and vectors are sent without faults
                     await line.send(reply.wired())
                 else:
-                    await self.fault(asked)(line, reply, asked)
+                    await self.fault(request)(line, reply, request)
         except (asyncio.IncompleteReadError, ConnectionError):
             self.closed += 1
         except asyncio.CancelledError:
@@ -284,26 +287,26 @@ class Provider:
                 writer.close()
             self._tasks.discard(task)
 
-    async def _asked(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Reply:
+    async def _respond(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Reply:
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items() if name]
         try:
-            status, given, said = await call(self._app, method, path.partition("?")[0], pairs, body)
-        except (AttributeError, KeyError, TypeError, ValueError):  # members that a provider would not take
+            status, response_headers, content = await call(self._app, method, path.partition("?")[0], pairs, body)
+        except (AttributeError, KeyError, TypeError, ValueError):  # fields that a provider would reject
             wire = ANTHROPIC if "messages" in path else CHAT
             return Reply(400, {"content-type": "application/json"}, _error(wire))
-        kept = {name: value for name, value in given if name in ("content-type",)}
-        return Reply(status, kept, said)
+        forwarded = {name: value for name, value in response_headers if name in ("content-type",)}
+        return Reply(status, forwarded, content)
 
 
-def is_refusal(wire: str, answer: Answered) -> bool:
-    """Whether an answer is an error in the shape that clients of the format know."""
+def is_refusal(wire: str, answer: GatewayResponse) -> bool:
+    """Returns whether a response is an error in the shape of its wire format."""
     try:
-        told = answer.json
-        error = told["error"]
+        payload = answer.json
+        error = payload["error"]
         shaped = isinstance(error["message"], str) and isinstance(error["type"], str)
     except (ValueError, KeyError, TypeError):
         return False
-    return shaped and (wire != ANTHROPIC or told["type"] == "error")
+    return shaped and (wire != ANTHROPIC or payload["type"] == "error")
 
 
 async def call(
@@ -316,7 +319,7 @@ async def call(
     query: bytes = b"",
     leave_after: int | None = None,
 ) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Calls an application. The client leaves after so many pieces of the answer, where it says so."""
+    """Calls an ASGI application. With `leave_after`, the client disconnects after that many body chunks."""
     got: list[bytes] = []
     start: dict[str, Any] = {"status": 0, "headers": []}
     ended, gone = False, asyncio.Event()
@@ -352,14 +355,14 @@ async def call(
         "root_path": "",
     }
     await app(scope, receive, send)
-    assert ended or gone.is_set(), "the answer has no end"
-    named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start["headers"]]
-    return start["status"], named, b"".join(got)
+    assert ended or gone.is_set(), "the response never ended"
+    response_headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start["headers"]]
+    return start["status"], response_headers, b"".join(got)
 
 
 @dataclass
-class Answered:
-    """What a client of the gateway got."""
+class GatewayResponse:
+    """A response of the gateway to a client."""
 
     status: int
     headers: dict[str, str]
@@ -372,7 +375,7 @@ class Answered:
 
 @dataclass
 class Direct:
-    """A gateway that is asked in this process, behind its guard."""
+    """A gateway that is called in this process, through its guard."""
 
     gateway: Gateway
     secret: str
@@ -381,10 +384,10 @@ class Direct:
     def store(self) -> Any:
         return self.gateway.store
 
-    def key(self, **about: Any) -> str:
-        return self.gateway.keys.add(Key(id="", name="test", **about))[1]
+    def key(self, **fields: Any) -> str:
+        return self.gateway.keys.add(Key(id="", name="test", **fields))[1]
 
-    async def post(self, path: str, body: Any, secret: str | None = None, **headers: str) -> Answered:
+    async def post(self, path: str, body: Any, secret: str | None = None, **headers: str) -> GatewayResponse:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.ask("POST", path, raw, secret, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
@@ -398,26 +401,30 @@ class Direct:
         query: str = "",
         headers: dict[str, str] | None = None,
         leave_after: int | None = None,
-    ) -> Answered:
-        given = {"host": f"127.0.0.1:{PORT}", "authorization": f"Bearer {secret or self.secret}", **(headers or {})}
+    ) -> GatewayResponse:
+        request_headers = {
+            "host": f"127.0.0.1:{PORT}",
+            "authorization": f"Bearer {secret or self.secret}",
+            **(headers or {}),
+        }
         if body:
-            given |= {"content-type": "application/json", "content-length": str(len(body))}
-        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given.items()]
-        status, named, said = await call(
+            request_headers |= {"content-type": "application/json", "content-length": str(len(body))}
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request_headers.items()]
+        status, response_headers, content = await call(
             self.gateway.asgi, method, path, pairs, body, query=query.encode(), leave_after=leave_after
         )
-        return Answered(status, dict(named), said)
+        return GatewayResponse(status, dict(response_headers), content)
 
 
 @asynccontextmanager
 async def direct(folder: Path, upstream: str, **more: Any) -> AsyncIterator[Direct]:
-    """A gateway over a store in the folder, in front of a provider."""
-    about = {"url": f"{upstream}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
-    given = {"upstreams": {"main": about}, **more.pop("gateway", {})}
+    """Opens a gateway over a store in the folder, in front of a provider."""
+    upstream_settings = {"url": f"{upstream}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
+    gateway_settings = {"upstreams": {"main": upstream_settings}, **more.pop("gateway", {})}
     arguments = {
         "store": str(folder / "transcript.db"),
         "recall": {"embedder": {"use": "none"}, "background": False},
-        "gateway": given,
+        "gateway": gateway_settings,
         **more,
     }
     settings = load(environ={}, arguments=arguments)

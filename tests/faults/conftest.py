@@ -1,4 +1,4 @@
-"""A folder where sync costs nothing, for tests that open thousands of stores and are not about the real disk."""
+"""Provides a folder in memory, for tests that open thousands of stores and do not need a real disk."""
 
 from __future__ import annotations
 

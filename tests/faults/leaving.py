@@ -1,4 +1,4 @@
-"""What the tests of recall share: a session whose every message has a word of its own, and a look at what left it."""
+"""Helpers of the recall tests: sessions in which every message has a unique word, and their evicted entries."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SMALL = {"gpt-4o": {"window": 3_000, "max_input": 3_000}}
 
 
 def settings(**recall: object) -> Settings:
-    given = {"embedder": {"use": "none"}, "background": False, "index_seconds": 5.0} | recall
-    return load(environ={}, arguments={"model": "gpt-4o", "models": SMALL, "recall": given})
+    recall_settings = {"embedder": {"use": "none"}, "background": False, "index_seconds": 5.0} | recall
+    return load(environ={}, arguments={"model": "gpt-4o", "models": SMALL, "recall": recall_settings})
 
 
 def entered(
     store: TranscriptStore, index: Path, embedder=None, *, name: str = "agent:default:main", **recall: object
 ) -> tuple[Session, Indexer]:
-    """A session over an index of its own file, with an embedder of the test's own."""
+    """Opens a session over an index in its own file, with the embedder of the test."""
     indexer = Indexer(
         store, SqliteIndex(index, lock_timeout=5.0), lexicon=PorterLexicon(), embedder=embedder, in_background=False
     )
@@ -41,12 +41,12 @@ def entered(
 
 
 def word(number: int) -> str:
-    """A word that only one message has."""
+    """Returns a word that only one message contains."""
     return f"kestrel{number}q"
 
 
 def speak(session: Session, number: int, *, filler: int = 60) -> None:
-    """One exchange, each message with its own word."""
+    """Appends one exchange, each message with its own word."""
     session.append({"role": "user", "content": f"Tell me about {word(2 * number)}, please."})
     session.append({"role": "assistant", "content": f"{word(2 * number + 1)}: " + "it flies " * filler})
 
@@ -59,16 +59,16 @@ def events(session: Session, kind: str) -> list[dict]:
     return [json.loads(entry.content) for entry in session.read() if entry.kind == kind]
 
 
-def left(session: Session) -> set[int]:
+def evicted(session: Session) -> set[int]:
     return {seq for decision in decisions(session) for seq in seqs_in(decision["left"])}
 
 
 def unfindable(session: Session, *, catches_up: bool = True) -> list[int]:
-    """Entries that left the prompt and that a search for their own words does not find."""
+    """Returns the evicted entries that a search for their own words does not find."""
     if catches_up:
         session.recall("anything")
     searcher = session.window._recall.recall.searcher
-    gone = left(session)
+    gone = evicted(session)
     own = {
         entry.seq: found[0]
         for entry in session.read()
@@ -76,8 +76,8 @@ def unfindable(session: Session, *, catches_up: bool = True) -> list[int]:
     }
     missing = []
     for some in batched(sorted(own), 32):
-        asked = Query(text=" ".join(own[seq] for seq in some), now=2**50)
-        found = {one.seq for one in searcher.find(asked, [session.key]).best() if one.bm25}
+        query = Query(text=" ".join(own[seq] for seq in some), now=2**50)
+        found = {hit.seq for hit in searcher.find(query, [session.key]).best() if hit.bm25}
         missing += [seq for seq in some if seq not in found]
     return missing
 
@@ -87,14 +87,14 @@ def batched(values: list[int], size: int) -> list[list[int]]:
 
 
 class Moody:
-    """An embedder that works, fails, hangs or answers nonsense, as it is told."""
+    """An embedder that works, fails, hangs or returns invalid vectors, depending on `mood`."""
 
     name, dims, weight = "moody/1", 8, 0.5
 
     def __init__(self) -> None:
         self.mood = "works"
         self.gate = threading.Event()
-        """Lets calls that hang come back."""
+        """Releases calls that hang."""
 
     def documents(self, texts):
         match self.mood:

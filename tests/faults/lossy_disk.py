@@ -1,7 +1,7 @@
-"""A disk that can lose power: records every write and sync of SQLite, then builds what a power cut may leave behind.
+"""A disk that can lose power: records every write and sync of SQLite, then builds the states after a power cut.
 
-What was synced is kept. Each write since the last sync of its file is kept, dropped, or torn: of its 512-byte sectors
-some arrive and some do not.
+Synced data survives. Each write since the last sync of its file survives, is dropped, or is torn: only some of its
+512-byte sectors arrive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECTOR = 512
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that happened, in order."""
+    """One recorded operation."""
 
     kind: str
     name: str = ""
@@ -29,11 +29,11 @@ class Operation:
 
 @dataclass
 class Trace:
-    """Everything that happened to the files of one folder."""
+    """All operations on the files of one folder, in order."""
 
     folder: Path
     observe: Callable[[], object]
-    """Called at every operation; what it returns is noted beside it."""
+    """Called at every operation; its result is stored as the note of the operation."""
     operations: list[Operation] = field(default_factory=list)
 
     def add(self, kind: str, name: str = "", offset: int = 0, data: bytes = b"") -> None:
@@ -44,7 +44,7 @@ class Trace:
 
 
 class TracingDisk(apsw.VFS):
-    """Passes everything on to the real disk and notes it."""
+    """Forwards everything to the real disk and records it."""
 
     def __init__(self, name: str, trace: Trace) -> None:
         self.trace = trace
@@ -79,7 +79,7 @@ class TracingFile(apsw.VFSFile):
 
 @dataclass
 class Disk:
-    """The files as a power cut would find them."""
+    """The files as a power cut would find them: synced content and pending writes."""
 
     synced: dict[str, bytearray] = field(default_factory=dict)
     waiting: dict[str, list[Operation]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Disk:
                 self.waiting.pop(operation.name, None)
 
     def after_power_cut(self, rng: random.Random) -> Iterator[tuple[str, bytes]]:
-        """One of the many states the files may be in."""
+        """Yields one of the possible states of the files."""
         for name in self.synced.keys() | self.waiting.keys():
             content = bytearray(self.synced.get(name, b""))
             for operation in self.waiting.get(name, []):

@@ -1,4 +1,4 @@
-"""Gateways in processes of their own that begin quickly: forked from one process that has everything loaded already."""
+"""Starts gateway processes quickly, by forking them from one process that has loaded everything already."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 STARTING = 120
-"""Seconds for a gateway to come up on a machine that is busy, while its database is being restarted."""
+"""Seconds for a gateway to start on a busy machine while its database is restarted."""
 LISTENS = re.compile(r"^Recto listens on \S+:(\d+)$", re.MULTILINE)
 
 PARENT = """
@@ -22,8 +22,8 @@ import recto.cli.main, recto.cli.serve, recto.gateway.app, recto.gateway.server,
 BEFORE
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
-    config, said = line.strip().split("\\t")
-    own = os.open(said, os.O_CREAT | os.O_WRONLY, 0o600)
+    config, output = line.strip().split("\\t")
+    own = os.open(output, os.O_CREAT | os.O_WRONLY, 0o600)
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -43,7 +43,7 @@ for line in sys.stdin:
 
 @dataclass
 class Born:
-    """A gateway that listens."""
+    """A gateway process that listens."""
 
     pid: int
     port: int
@@ -55,44 +55,44 @@ class Born:
 
 @dataclass
 class Nursery:
-    """Where gateways begin."""
+    """Forks gateways from one preloaded process."""
 
     parent: asyncio.subprocess.Process
     log: Path
-    """What the process says that gateways are forked from."""
+    """Standard error of the process that gateways are forked from."""
     born: list[Born] = field(default_factory=list)
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def start(self, config: Path) -> Born:
-        """One more gateway. One that does not come up is a failure, which shows what it said."""
+        """Starts another gateway. If it does not come up, the test fails with its output."""
         assert self.parent.stdin is not None
         assert self.parent.stdout is not None
-        async with self._one:
-            said = config.parent / f"said-{len(self.born)}.txt"
-            self.parent.stdin.write(f"{config}\t{said}\n".encode())
+        async with self._lock:
+            output = config.parent / f"output-{len(self.born)}.txt"
+            self.parent.stdin.write(f"{config}\t{output}\n".encode())
             async with asyncio.timeout(STARTING):
                 line = await self.parent.stdout.readline()
             assert line, self.log.read_text()
             pid = int(line.split()[1])
-            self.born.append(Born(pid, await _port(pid, said)))
+            self.born.append(Born(pid, await _port(pid, output)))
             return self.born[-1]
 
 
-async def _port(pid: int, said: Path) -> int:
-    """Where a gateway listens, by what it has written."""
+async def _port(pid: int, output: Path) -> int:
+    """Returns the port that a gateway listens on, read from its output."""
     with suppress(TimeoutError, ProcessLookupError):
         async with asyncio.timeout(STARTING):
             while True:
-                if found := LISTENS.search(said.read_text()):
+                if found := LISTENS.search(output.read_text()):
                     return int(found[1])
-                os.kill(pid, 0)  # nobody listens any more where there is nobody
+                os.kill(pid, 0)  # raises ProcessLookupError if the gateway has died
                 await asyncio.sleep(0.02)
-    raise AssertionError(f"no gateway came up; it said:\n{said.read_text()}")
+    raise AssertionError(f"no gateway came up; its output:\n{output.read_text()}")
 
 
 @asynccontextmanager
 async def nursery(log: Path, before: str = "") -> AsyncIterator[Nursery]:
-    """Gateways whose process runs `before` first; all of them are ended at the end."""
+    """Starts gateways whose process runs `before` first; kills all of them at the end."""
     with log.open("wb") as errors:
         parent = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -107,5 +107,5 @@ async def nursery(log: Path, before: str = "") -> AsyncIterator[Nursery]:
         try:
             yield made
         finally:
-            os.killpg(parent.pid, signal.SIGKILL)  # with gateways that were just being born
+            os.killpg(parent.pid, signal.SIGKILL)  # including gateways that are just starting
             await parent.wait()

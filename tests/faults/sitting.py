@@ -1,4 +1,4 @@
-"""The program in a real terminal, with somebody sitting before it: every byte that it draws is kept as it came."""
+"""Runs the program in a pseudo-terminal and records every byte that it draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEADLINE = 60
 
 
 class Terminal:
-    """The program with somebody at a terminal before it."""
+    """The program in a pseudo-terminal that a test types into."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
         program = [sys.executable, "-c", "from recto.cli.main import main; main()", *arguments]
@@ -32,7 +32,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def until(self, words: str = "") -> str:
-        """All that is drawn from here on, up to these words; without words, up to the end of the program."""
+        """Returns everything drawn from now on, up to these words or, without words, up to the end of the program."""
         begins, enough = len(self.drawn), monotonic() + DEADLINE
         while not words or words not in self.drawn[begins:]:
             if not select([self._master], [], [], max(enough - monotonic(), 0))[0]:

@@ -1,8 +1,8 @@
 """Promise 8: never over budget, never a split pair, and always an answer.
 
-Transcripts are made from a seed: hostile token runs, calls whose results come late, twice or never, results nobody
-asked for, in every wire format, under every policy and in rooms from absurd to generous. Every build fits and is
-valid, or is a typed overflow.
+Transcripts are generated from a seed: hostile token runs, calls whose results come late, twice or never, results
+without a call, in every wire format, under every policy and with budgets from absurd to generous. Every build fits and
+is valid, or is a typed overflow.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def answering(wire: str, call: str, text: str) -> bytes:
 
 
 def gathered(rng: random.Random) -> tuple[PromptBuilder, WindowState, str]:
-    """A transcript, taken in."""
+    """Loads a generated transcript into a prompt builder."""
     wire = rng.choice(list(FORMATS))
     messages = MessageCache(meter=METER, pointer_of=lambda seq: f"recto://s/{seq}")
     builder = PromptBuilder(
@@ -107,7 +107,7 @@ def gathered(rng: random.Random) -> tuple[PromptBuilder, WindowState, str]:
 
 
 def build(rng: random.Random, builder: PromptBuilder, state: WindowState, wire: str, policies=None) -> str:
-    """One build: what came of it."""
+    """Builds one prompt and returns the outcome."""
     rules = ReliefRules(
         input_budget=rng.choice((60, 200, 800, 2_000, 9_000)),
         protection=Protection(min_recent_messages=rng.choice((0, 3, 24))),
@@ -122,19 +122,19 @@ def build(rng: random.Random, builder: PromptBuilder, state: WindowState, wire: 
     if any(seq not in relief.state.messages for seq in state.pins):
         return "a pin left"
     if not built.messages:
-        orphans = {left.seq for left in built.arrangement.omitted}
+        orphans = {message.seq for message in built.arrangement.omitted}
         return "nothing to send" if orphans >= relief.state.messages.keys() else "all is gone"
     found = problems(built.messages, wire)
     return f"invalid: {found[0]}" if found else "fits"
 
 
 def builds(rng: random.Random, count: int, policies=None) -> dict[str, int]:
-    """So many builds, several from each transcript."""
+    """Runs `count` builds, several for each transcript, and counts their outcomes."""
     seen: dict[str, int] = {}
     for _ in range(count // BUILDS):
-        given = gathered(rng)
+        inputs = gathered(rng)
         for _ in range(BUILDS):
-            outcome = build(rng, *given, policies)
+            outcome = build(rng, *inputs, policies)
             seen[outcome] = seen.get(outcome, 0) + 1
     return seen
 
@@ -168,7 +168,7 @@ def test_without_repair_the_same_transcripts_are_refused():
     assert refused > 50
 
 
-def test_without_relief_the_same_transcripts_are_over():
+def test_without_relief_the_same_transcripts_exceed_the_budget():
     rng = random.Random(3)
     over = 0
     for _ in range(200):
@@ -177,7 +177,7 @@ def test_without_relief_the_same_transcripts_are_over():
     assert over > 20
 
 
-def test_the_check_sees_a_split_pair():
+def test_the_check_detects_a_split_pair():
     assert problems([answering(CHAT, "c", "x")], CHAT)
     assert problems([saying(ANTHROPIC, "user", "x"), answering(ANTHROPIC, "c", "x")], ANTHROPIC)
     assert problems([answering(RESPONSES, "c", "x")], RESPONSES)

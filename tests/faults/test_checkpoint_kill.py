@@ -36,7 +36,7 @@ def opened(folder: Path) -> recto.Session:
 
 
 def write_in_place(path: Path, content: bytes) -> None:
-    """How it must not be done."""
+    """Overwrites the file without an atomic rename: the control."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb", buffering=0) as file:
         for start in range(0, len(content), 512):
@@ -50,13 +50,13 @@ def write(folder: Path, acknowledge: Callable[[str], None], way: Callable[[Path,
         pair = window.continuity.checkpoint(Changes(learnings=(f"{number} {LONG}",)))
         acknowledge(str(json.loads(pair[0].content)["version"]))
         files = {path: path.read_bytes() for path in session_folder(folder / "files", KEY).glob("[!.]*")}
-        for _ in range(10):  # so that as many kills fall into the writing of files as into that of the store
+        for _ in range(10):  # so that as many kills hit the writing of files as that of the store
             for path, content in files.items():
                 way(path, content)
 
 
 def broken(folder: Path, acknowledged: int) -> list[str]:
-    """Everything that is wrong after a kill."""
+    """Returns everything that is wrong after a kill."""
     files = session_folder(folder / "files", KEY)
     wrong: list[str] = []
     try:
@@ -75,7 +75,7 @@ def broken(folder: Path, acknowledged: int) -> list[str]:
 
 
 def stored(folder: Path) -> int:
-    """The newest version in the transcript, which ends with a whole pair of checkpoint and handoff."""
+    """Returns the newest version in the transcript, which ends with a complete pair of checkpoint and handoff."""
     with SqliteStore(folder / "a.db") as store:
         saved, handoff = store.tail(KEY, 2)
         assert (saved.kind, handoff.kind) == ("checkpoint_saved", "handoff_written")
@@ -117,5 +117,5 @@ def test_a_checkpoint_is_whole_whenever_its_writer_dies(swift_folder, scale):
         assert b"What was learned" in session.prompt().raw[-2]
 
 
-def test_writing_in_place_would_be_seen(swift_folder):
+def test_writing_in_place_is_detected(swift_folder):
     assert run(swift_folder, 600, write_in_place) != []  # a kill has to meet a write; mostly one of the first does

@@ -1,6 +1,7 @@
-"""Promise 4: a full disk is refused loudly, loses nothing, leaves reading alone, and is over when there is room again.
+"""Promise 4: a full disk is reported, loses nothing, does not affect reads, and appends work again once there is space.
 
-A full disk shows to SQLite in two ways: as "disk full" and, where file size is limited, as an I/O error. Both here.
+SQLite reports a full disk in two ways: as "disk full" and, where file size is limited, as an I/O error. The tests cover
+both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), py
 
 
 def fill(store: SqliteStore, rng: random.Random, names: itertools.count) -> list[Entry]:
-    """Appends until there is no room; returns what was acknowledged."""
+    """Appends until the disk is full; returns the acknowledged entries."""
     acknowledged: list[Entry] = []
     while True:
         size = rng.choice((100, 3000, 40_000))
@@ -62,7 +63,7 @@ def limit_file_size(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def test_a_limit_on_file_size_loses_nothing_and_is_over_when_it_is_lifted(swift_folder, scale):
+def test_a_limit_on_file_size_loses_nothing_and_appends_work_once_it_is_lifted(swift_folder, scale):
     for run in range(scale(20, release=1_000)):
         path = swift_folder / f"{run}.db"
         SqliteStore(path).close()
@@ -87,7 +88,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(small_disk, scale):
+def test_a_full_disk_loses_nothing_and_appends_work_once_there_is_space(small_disk, scale):
     def resize(kilobytes: int) -> None:
         subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", str(small_disk)], check=True)
 
@@ -98,7 +99,7 @@ def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(small_disk, sc
             file.unlink()
 
 
-def test_a_refused_entry_that_is_taken_for_stored_would_be_seen(swift_folder):
+def test_a_refused_entry_believed_to_be_stored_is_detected(swift_folder):
     def work(acknowledge: Callable[[str], None]) -> None:
         with SqliteStore(swift_folder / "transcript.db") as store:
             stored = store.append("a", [draft("stored")])

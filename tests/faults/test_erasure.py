@@ -1,6 +1,6 @@
-"""Promise 17: what is erased on purpose is gone from every file, what was not is whole, and that it was done is known.
+"""Promise 17: erased content is gone from every file, everything else is intact, and the erasure is recorded.
 
-A word that is nowhere else is looked for in every file, before (the control: it is found) and after.
+A unique word is searched for in every file, before (the control: it is found) and after.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ OTHER = "kept-beside-it"
 ACME, GLOBEX = stored_key("agent:a:main", "acme"), stored_key("agent:a:main", "globex")
 
 
-def said(name: str, word: str, size: int = 10) -> list:
+def drafts_with(name: str, word: str, size: int = 10) -> list:
     text = f"{word} " * size
     body = json.dumps({"role": "user", "content": f"{name} {text}"}).encode()
     return [draft(f"{name}.{number}", body) for number in range(40)]
 
 
 def with_word(folder: Path, word: str) -> list[str]:
-    """The files below a folder in which a word stands, in any of the ways it is written down."""
+    """Returns the files below a folder that contain a word, in any of the encodings that are used."""
     forms = [word.encode(), word.encode("utf-16-le"), word.encode().hex().encode()]
     found = []
     for base, _, names in os.walk(folder):
@@ -61,10 +61,10 @@ def eraser(store, index, reason="asked for") -> Eraser:
 
 
 def filled(store, settings: Settings) -> None:
-    """Two tenants, one session of nobody's, small and large messages, all in the index."""
+    """Fills a store with small and large indexed messages of two tenants and of one session without a tenant."""
     for session, word in ((ACME, CANARY), ("plain", CANARY), (GLOBEX, OTHER)):
-        store.append(session, said(f"small {word}", word))
-        store.append(session, said("large", word, 4_000)[:3])
+        store.append(session, drafts_with(f"small {word}", word))
+        store.append(session, drafts_with("large", word, 4_000)[:3])
     with contextlib.closing(make_indexer(settings, store)) as indexer:
         for session in (ACME, "plain", GLOBEX):
             indexer.try_catch_up(session)
@@ -75,7 +75,7 @@ def settings(tmp_path) -> Settings:
     return load(arguments={"store": str(tmp_path / "transcript.db")})
 
 
-def test_no_byte_of_an_erased_session_stays_in_any_file(tmp_path, settings):
+def test_no_byte_of_an_erased_session_remains_in_any_file(tmp_path, settings):
     path = Path(settings.store)
     with SqliteStore(path) as store:
         filled(store, settings)
@@ -88,24 +88,24 @@ def test_no_byte_of_an_erased_session_stays_in_any_file(tmp_path, settings):
             assert with_word(tmp_path, CANARY) == []
             assert not {ACME, "plain"}.intersection(index.sessions())
             assert [len(list(store.terms(session))) for session in (ACME, "plain", GLOBEX)] == [0, 0, 43]
-        assert [one.entries for one in done] == [43, 43]
+        assert [erasure.entries for erasure in done] == [43, 43]
         assert findings(store) == []
         assert sum(1 for _ in store.read(GLOBEX)) == 43
     assert with_word(tmp_path, CANARY) == []
     assert "transcript.db" in with_word(tmp_path, OTHER)
 
 
-def test_removing_rows_alone_would_be_seen_to_leave_bytes(tmp_path):
+def test_removing_rows_alone_leaves_bytes_in_the_file(tmp_path):
     path = tmp_path / "transcript.db"
     with SqliteStore(path) as store:
-        store.append("plain", said("one", CANARY, 2_000))
+        store.append("plain", drafts_with("one", CANARY, 2_000))
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA secure_delete=OFF; DROP TRIGGER entries_stay; DELETE FROM entries")
     connection.close()
     assert with_word(tmp_path, CANARY) != []
 
 
-def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
+def test_no_byte_of_an_erased_tenant_remains_in_the_files_of_a_database():
     with own_server() as server:
         server.start("wal_recycle=off", "min_wal_size=32MB", "autovacuum=off")
         url = server.made("erased")
@@ -117,7 +117,7 @@ def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
             assert with_word(server.files / "base", CANARY) != []
             with contextlib.closing(store.index(lock_timeout=20)) as index:
                 doing = eraser(store, index)
-                assert [one.session for one in doing.erase([*erasable_sessions(store, "acme"), "plain"])] == [
+                assert [erasure.session for erasure in doing.erase([*erasable_sessions(store, "acme"), "plain"])] == [
                     ACME,
                     "plain",
                 ]
@@ -127,7 +127,7 @@ def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
                 doing.clean_up([ACME, "plain"], [], scrub=True)
                 assert not {ACME, "plain"}.intersection(index.sessions())
                 assert [len(list(store.terms(session))) for session in (ACME, "plain", GLOBEX)] == [0, 0, 43]
-            with server.admin() as connection:  # what the server does by itself in time
+            with server.admin() as connection:  # as the server does by itself in time
                 for _ in range(2):
                     connection.execute("SELECT pg_switch_wal()")
                     connection.execute("CHECKPOINT")
@@ -158,16 +158,16 @@ def pair(request, tmp_path):
         yield store, index
 
 
-def test_that_it_was_done_by_whom_and_why_and_where_the_chain_ended_is_kept(pair):
+def test_an_erasure_records_who_did_it_why_and_where_the_chain_ended(pair):
     store, index = pair
-    store.append("gone", said("one", "x"))
+    store.append("gone", drafts_with("one", "x"))
     head = store.head("gone")
     [done] = eraser(store, index, "the user asked").erase(["gone"])
     assert (done.session, done.end, done.by, done.reason) == ("gone", head, "Ada", "the user asked")
     assert read_erasures(store) == {"gone": [done]}
     assert [entry.kind for entry in store.read(ERASURE_SESSION)] == [ERASED, FINISHED]
     assert verify(store).ok
-    assert list(eraser(store, index).erase(["gone"])) == [done], "again, and nothing changes"
+    assert list(eraser(store, index).erase(["gone"])) == [done], "a second erasure changes nothing"
     assert store.head(ERASURE_SESSION).seq == 2
 
 
@@ -183,29 +183,29 @@ def test_nothing_is_erased_without_a_reason_or_a_session(pair):
     assert store.head(ERASURE_SESSION) == EMPTY_HEAD
 
 
-def test_heads_kept_elsewhere_agree_with_an_erasure_or_are_told(pair):
+def test_external_heads_agree_with_an_erasure_or_are_reported(pair):
     store, index = pair
-    store.append("gone", said("one", "x")[:5])
+    store.append("gone", drafts_with("one", "x")[:5])
     early = store.head("gone")
-    store.append("gone", said("two", "x")[:5])
+    store.append("gone", drafts_with("two", "x")[:5])
     end = store.head("gone")
     list(eraser(store, index).erase(["gone"]))
-    for kept in (early, end):
-        result = verify(store, heads={"gone": kept})
+    for head in (early, end):
+        result = verify(store, heads={"gone": head})
         assert (result.ok, result.erased) == (True, ("gone",))
-        assert verify(store, "gone", heads={"gone": kept}).ok
-    for kept in (Head(11, end.hash), Head(10, early.hash)):
-        assert not verify(store, heads={"gone": kept}).ok
+        assert verify(store, "gone", heads={"gone": head}).ok
+    for head in (Head(11, end.hash), Head(10, early.hash)):
+        assert not verify(store, heads={"gone": head}).ok
     assert not verify(store, heads={"never recorded": end}).ok
-    store.append("gone", said("three", "x")[:2])
-    assert verify(store, heads={"gone": end}).ok, "the end of the one that was erased"
+    store.append("gone", drafts_with("three", "x")[:2])
+    assert verify(store, heads={"gone": end}).ok, "the head of the erased session"
     assert not verify(store, heads={"gone": Head(1, end.hash)}).ok
 
 
-def test_who_removes_a_session_without_a_record_is_seen(tmp_path):
+def test_removing_a_session_without_a_record_is_detected(tmp_path):
     with SqliteStore(tmp_path / "a.db") as store, SqliteIndex(tmp_path / "a.db-recall") as index:
-        for _ in range(2):  # also where one of that name was erased rightly before
-            store.append("gone", said("one", "x")[:3])
+        for _ in range(2):  # also after a session of that name was erased properly
+            store.append("gone", drafts_with("one", "x")[:3])
             heads = (tmp_path / "a.db-heads").read_bytes()
             if store.head(ERASURE_SESSION) == EMPTY_HEAD:
                 list(eraser(store, index).erase(["gone"]))
@@ -216,14 +216,14 @@ def test_who_removes_a_session_without_a_record_is_seen(tmp_path):
             list(eraser(store, index).erase(["gone"]))
 
 
-def test_an_erasure_that_was_cut_off_anywhere_is_finished_when_it_is_asked_for_again(tmp_path):
+def test_an_interrupted_erasure_is_finished_when_it_is_requested_again(tmp_path):
     for steps in range(6):
         folder = tmp_path / str(steps)
         folder.mkdir()
         path = folder / "a.db"
         with SqliteStore(path) as store:
-            store.append("gone", said("one", CANARY, 300))
-            store.append("stays", said("two", OTHER))
+            store.append("gone", drafts_with("one", CANARY, 300))
+            store.append("stays", drafts_with("two", OTHER))
 
         def work(acknowledge, path=path, steps=steps) -> None:
             with SqliteStore(path) as store, SqliteIndex(f"{path}-recall") as index:
@@ -233,12 +233,12 @@ def test_an_erasure_that_was_cut_off_anywhere_is_finished_when_it_is_asked_for_a
 
         Child.running(work).end()
         with SqliteStore(path) as store, SqliteIndex(f"{path}-recall") as index:
-            assert verify(store).ok, "cut off, and no false alarm"
+            assert verify(store).ok, "interrupted, and no false alarm"
             again = eraser(store, index, "another reason")
             [done] = again.erase(["gone"])
             again.clean_up(["gone"], [], scrub=True)
             assert done.reason == ("asked for" if steps > 0 else "another reason")
-            assert [one.is_finished for one in read_erasures(store)["gone"]] == [True]
+            assert [erasure.is_finished for erasure in read_erasures(store)["gone"]] == [True]
             assert [line.session for line in store.sessions()] == [ERASURE_SESSION, "stays"]
             assert list(store.kept_heads()) == ["stays", ERASURE_SESSION]
             assert findings(store) == []
@@ -246,7 +246,7 @@ def test_an_erasure_that_was_cut_off_anywhere_is_finished_when_it_is_asked_for_a
 
 
 class _Dying:
-    """A store whose process ends before its next write, after so many; the heads of an erasure lag behind it."""
+    """A store whose process exits after a number of writes; the heads of an erasure lag behind it."""
 
     def __init__(self, store: SqliteStore, steps: int) -> None:
         self._store = store
@@ -260,9 +260,9 @@ class _Dying:
         if self._left < 0:
             os._exit(0)
 
-    def append(self, *given, **more):
+    def append(self, *args, **kwargs):
         self._step()
-        return self._store.append(*given, **more)
+        return self._store.append(*args, **kwargs)
 
     def erase(self, session, *, expect=None):
         self._step()
@@ -279,11 +279,11 @@ class _Dying:
         return self._store.scrub(sessions)
 
 
-def test_a_tenant_goes_whole_with_its_notes_and_its_memory_and_others_stay(tmp_path, settings):
+def test_erasing_a_tenant_removes_its_notes_and_memory_and_no_other_tenant(tmp_path, settings):
     with SqliteStore(settings.store) as store, SqliteIndex(f"{settings.store}-recall") as index:
         notes = ("recto:lineage/acme/0f", "recto:lineage/acmes/0f", "recto:lineage//0f")
         for session in (ACME, stored_key("b", "acme"), stored_key("b", "acmes"), GLOBEX, "plain", *notes):
-            store.append(session, said("one", "x")[:2])
+            store.append(session, drafts_with("one", "x")[:2])
         for whose in ("tenant-acme", "tenant-acmes", "own"):
             (tmp_path / "transcript.db-memory" / whose / "a").mkdir(parents=True)
         names = erasable_sessions(store, "acme")
@@ -295,14 +295,14 @@ def test_a_tenant_goes_whole_with_its_notes_and_its_memory_and_others_stay(tmp_p
         assert left == {stored_key("b", "acmes"), GLOBEX, "plain", *notes[1:]}
         left = {folder.name for folder in (tmp_path / "transcript.db-memory").iterdir()}
         assert left == {"own", "tenant-acmes"}
-        assert erasable_sessions(store, "acme") == names, "asked again, it is known that they were there"
+        assert erasable_sessions(store, "acme") == names, "a second request still lists the erased sessions"
         assert verify(store).ok
 
 
 def test_a_damaged_index_does_not_keep_a_session_alive(tmp_path):
     path = tmp_path / "a.db"
     with SqliteStore(path) as store, SqliteIndex(f"{path}-recall") as index:
-        store.append("gone", said("one", CANARY))
+        store.append("gone", drafts_with("one", CANARY))
         (tmp_path / "a.db-recall").write_bytes(b"SQLite format 3\0" + CANARY.encode() * 1000)
         with pytest.raises(IndexCorrupt):
             index.sessions()
@@ -312,24 +312,24 @@ def test_a_damaged_index_does_not_keep_a_session_alive(tmp_path):
         assert with_word(tmp_path, CANARY) == []
 
 
-def test_another_process_that_has_the_store_open_sees_the_session_gone_and_goes_on(tmp_path):
+def test_another_process_with_the_store_open_sees_the_erasure_and_goes_on(tmp_path):
     path = tmp_path / "a.db"
-    with SqliteStore(path) as one, SqliteStore(path) as other:
+    with SqliteStore(path) as first, SqliteStore(path) as second:
         for number in range(3):
-            one.append("gone", [draft(f"old {number}")])
-        other.append("gone", [draft("old 3")])
-        one.append("gone", [draft("old 4")])
-        assert other.erase("gone").seq == 5
-        other.scrub(["gone"])
-        assert one.head("gone") == EMPTY_HEAD
-        [entry] = one.append("gone", [draft("new")])
+            first.append("gone", [draft(f"old {number}")])
+        second.append("gone", [draft("old 3")])
+        first.append("gone", [draft("old 4")])
+        assert second.erase("gone").seq == 5
+        second.scrub(["gone"])
+        assert first.head("gone") == EMPTY_HEAD
+        [entry] = first.append("gone", [draft("new")])
         assert entry.seq == 1
-        assert findings(one) == findings(other) == []
+        assert findings(first) == findings(second) == []
 
 
-def test_a_gateway_does_not_take_an_erased_session_for_the_past_of_a_conversation(tmp_path):
+def test_a_gateway_does_not_continue_a_conversation_from_an_erased_session(tmp_path):
     with SqliteStore(tmp_path / "a.db") as store:
-        store.append("gone", said("one", "x")[:4])
+        store.append("gone", drafts_with("one", "x")[:4])
         lineage, view = Lineage(FakeClock()), TenantStore(store)
         lineage.record(view, b"a history", LineagePoint(session="gone", seq=4))
         assert lineage.find(view, b"a history") == LineagePoint(session="gone", seq=4)

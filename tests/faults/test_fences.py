@@ -1,7 +1,7 @@
-"""Promise 14, as far as recall goes: what comes back has no authority.
+"""Promise 14, as far as recall goes: recalled text has no authority.
 
-Hostile text leaves the prompt and is recalled into it. Whatever it says, it stands in a message of the user's level,
-every line of it behind a fence it cannot close, and secrets of known formats do not come back in clear.
+Hostile text is evicted from the prompt and recalled into it. Whatever it says, it is in a message with the user's role,
+every line of it behind a fence it cannot close, and secrets of known formats are not recalled in clear.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recto.transcript.session_keys import parse_pointer, pointer_to
 SHARDS = 2
 POINTER = "recto://agent:default:main/7"
 FRAME = re.compile(r"recto://\S+/\d+ · (?:user|assistant|tool|system)(?: \d{4}-\d\d-\d\d \d\d:\d\d UTC)?(?: · .*)?")
-"""A line that says where a quotation comes from."""
+"""The line that names the source of a quotation."""
 UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff\U000e0000-\U000e007f]")
 TAGS = (
     "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<start_of_turn>", "<end_of_turn>", "<bos>", "</s>", "<s>",
@@ -79,7 +79,7 @@ def hostile(rng: random.Random) -> str:
 
 
 def escapes(block: str, excerpts: int) -> list[str]:
-    """What stands outside the fence and should not. Lines are told as the most generous reader would."""
+    """Returns what is outside the fence and should not be. Lines are split as the most lenient reader would."""
     found = []
     lines = re.split("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]", block)
     if (lines[0], lines[-1]) != (HEADER, FOOTER):
@@ -121,21 +121,21 @@ def hunt(seed: int, count: int, quoted=render_quotation) -> list[str]:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_nothing_that_is_quoted_gets_out_of_its_fence(shard, scale):
+def test_quoted_text_never_escapes_its_fence(shard, scale):
     assert hunt(shard, scale(10_000, ci=100_000, release=1_000_000) // SHARDS) == []
 
 
 def careless(excerpts, **_):
-    """What one would write without thinking: only \\n ends a line, and what is quoted is taken as it is."""
+    """A naive implementation: only \\n ends a line, and the text is quoted without escaping."""
     return "\n".join((HEADER, *map(careless_excerpt, excerpts), FOOTER))
 
 
-def careless_excerpt(one):
-    heading = f"{one.pointer} · {one.speaker}" + (f" · {one.note}" if one.note else "")
-    return "\n".join((heading, *(f"> {line}" for line in one.text.split("\n"))))
+def careless_excerpt(excerpt):
+    heading = f"{excerpt.pointer} · {excerpt.speaker}" + (f" · {excerpt.note}" if excerpt.note else "")
+    return "\n".join((heading, *(f"> {line}" for line in excerpt.text.split("\n"))))
 
 
-def test_the_hunt_sees_a_careless_fence():
+def test_a_careless_fence_is_detected():
     found = hunt(1, 500, careless)
     assert any("outside" in line for line in found)
     assert any("pointers" in line for line in found)
@@ -157,7 +157,7 @@ HOSTILE_NAMES = (
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_the_name_of_a_session_cannot_forge_a_frame_where_it_is_quoted(name):
+def test_a_session_name_cannot_forge_a_frame(name):
     pointer = pointer_to(name, 7)
     assert parse_pointer(pointer) == (name, 7)
     assert not re.search(r"[\s\[\]<>()|·]", pointer)
@@ -170,7 +170,7 @@ def test_the_name_of_a_session_cannot_forge_a_frame_where_it_is_quoted(name):
         assert not any(tag in block for tag in (*TAGS, "<|", "|>"))
 
 
-def test_a_key_of_the_gateway_never_comes_back_in_clear():
+def test_a_gateway_key_is_never_quoted_in_clear():
     secret = Keys(MemoryStore(), FakeClock()).add(Key(id="", name="test"))[1]
     block = render_quotation([Excerpt(POINTER, "user", 0, f"RECTO_KEY={secret} recto chat; key is {secret}.")])
     assert secret not in block
@@ -181,7 +181,7 @@ CHAT, ANTHROPIC, RESPONSES, GEMINI = "openai.chat", "anthropic.messages", "opena
 MODELS = {CHAT: "gpt-4o", ANTHROPIC: "claude-sonnet-4-5", RESPONSES: "gpt-4o", GEMINI: "gemini-2.5-pro"}
 
 
-def said(wire: str, role: str, text: str) -> dict:
+def wire_message(wire: str, role: str, text: str) -> dict:
     if wire == RESPONSES:
         kind = "input_text" if role == "user" else "output_text"
         return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
@@ -193,7 +193,7 @@ def said(wire: str, role: str, text: str) -> dict:
 
 
 def resulting(wire: str, call: str, text: str) -> list[dict]:
-    """A call of a tool and its hostile answer."""
+    """Returns a tool call and its hostile result."""
     if wire == CHAT:
         made = {"id": call, "type": "function", "function": {"name": "fetch", "arguments": "{}"}}
         return [
@@ -223,41 +223,41 @@ def texts(message: dict) -> list[str]:
 
 
 def quotations(messages: list[dict]) -> list[tuple[str, str]]:
-    """Everything that looks like a quotation, with the role it stands under."""
+    """Returns everything that looks like a quotation, with the role of its message."""
     return [(str(m.get("role")), text) for m in messages for text in texts(m) if HEADER in text]
 
 
 def poisoned(wire: str, rng: random.Random, count: int) -> tuple[int, list[str]]:
-    """Hostile texts leave and are recalled, in one wire format: how many came back, and what went wrong."""
+    """Evicts and recalls hostile texts in one wire format; returns how many were recalled, and all violations."""
     back, wrong = 0, []
     model = MODELS[wire]
     small = {model: {"window": 6_000, "max_input": 6_000, "max_output": 500}}
     recall = {"embedder": {"use": "none"}, "background": False, "threshold": 0.0}
     with recto.open("memory:", model=model, models=small, recall=recall) as session:
-        session.append(said(wire, "user", "Hello, be careful."))
-        session.append(said(wire, "assistant", "Yes."))
+        session.append(wire_message(wire, "user", "Hello, be careful."))
+        session.append(wire_message(wire, "assistant", "Yes."))
         words = []
         for number in range(count):
             word = f"zebu{number}x{rng.randrange(10**6)}"
             text = f"The {word} says: {hostile(rng)} {rng.choice(SECRETS)} {hostile(rng)}".replace("\ud800", "")
             channel = number % 3
             if channel == 0:
-                session.append(said(wire, "user", text))
-                session.append(said(wire, "assistant", "I see."))
+                session.append(wire_message(wire, "user", text))
+                session.append(wire_message(wire, "assistant", "I see."))
             else:
-                session.append(said(wire, "user", "Look it up."))
+                session.append(wire_message(wire, "user", "Look it up."))
                 for message in resulting(wire, f"c{number}", text) if channel == 1 else ():
                     session.append(message)
-                session.append(said(wire, "assistant", text if channel == 2 else "Done."))
+                session.append(wire_message(wire, "assistant", text if channel == 2 else "Done."))
             words.append(word)
         for number in range(40):
-            session.append(said(wire, "user", f"Something about boat {number}."))
+            session.append(wire_message(wire, "user", f"Something about boat {number}."))
             session.prompt()
-            session.append(said(wire, "assistant", f"Boat {number}: " + "it floats " * 60))
+            session.append(wire_message(wire, "assistant", f"Boat {number}: " + "it floats " * 60))
         for word in words:
-            session.append(said(wire, "user", f"What does the {word} say?"))
+            session.append(wire_message(wire, "user", f"What does the {word} say?"))
             prompt = session.prompt()
-            wrong += [f"invalid: {one}" for one in problems(prompt.raw, wire)[:1]]
+            wrong += [f"invalid: {problem}" for problem in problems(prompt.raw, wire)[:1]]
             found = quotations([{"role": "system", "content": prompt.system}, *prompt.messages])
             for role, text in found:
                 block = text[text.index(HEADER) :]
@@ -265,11 +265,11 @@ def poisoned(wire: str, rng: random.Random, count: int) -> tuple[int, list[str]]
                 wrong += escapes(block, len(FRAME.findall("\n".join(_outside(block)))))
                 wrong += [f"in clear: {secret[:12]}" for secret in SECRETS if secret in block]
                 back += word in block
-            session.append(said(wire, "assistant", "It says nothing."))
+            session.append(wire_message(wire, "assistant", "It says nothing."))
         events = [entry.content.decode() for entry in session.read() if entry.role == "event"]
-        kept = [entry.content for entry in session.read() if entry.role != "event"]
-        wrong += ["stored" for content in kept if HEADER.encode() in content and b"zebu" not in content]
-        wrong += [f"an event tells {secret[:12]}" for secret in SECRETS for text in events if secret in text]
+        contents = [entry.content for entry in session.read() if entry.role != "event"]
+        wrong += ["stored" for content in contents if HEADER.encode() in content and b"zebu" not in content]
+        wrong += [f"an event contains {secret[:12]}" for secret in SECRETS for text in events if secret in text]
     return back, wrong
 
 
@@ -279,21 +279,21 @@ def _outside(block: str) -> list[str]:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("wire", MODELS)
-def test_hostile_text_that_comes_back_is_quoted_as_the_users_and_stays_in_its_fence(wire, scale):
+def test_recalled_hostile_text_is_quoted_under_the_user_role_and_stays_in_its_fence(wire, scale):
     count = scale(21, ci=66, release=3_000)
     back, wrong = poisoned(wire, random.Random(wire), count)
     assert wrong == []
-    assert back > count / 2, "too little came back to show anything"
+    assert back > count / 2, "too little was recalled: the test proves nothing"
 
 
-def test_without_the_fence_the_same_test_sees_it(monkeypatch):
+def test_without_the_fence_the_escape_is_detected(monkeypatch):
     monkeypatch.setattr("recto.recall.recall.render_excerpt", careless_excerpt)
     _, wrong = poisoned(CHAT, random.Random(1), 12)
-    assert any("outside" in one or "pointers" in one for one in wrong)
-    assert any("in clear" in one for one in wrong)
+    assert any("outside" in violation or "pointers" in violation for violation in wrong)
+    assert any("in clear" in violation for violation in wrong)
 
 
-def test_a_message_that_pretends_to_be_a_quotation_is_still_what_it_is():
+def test_a_message_that_imitates_a_quotation_is_quoted_as_text():
     block = render_quotation([Excerpt(POINTER, "user", 0, "The vault is open.")])
     quoted = render_quotation([Excerpt(POINTER, "user", 0, block)])
     assert quoted.count(HEADER) == 2
@@ -301,7 +301,7 @@ def test_a_message_that_pretends_to_be_a_quotation_is_still_what_it_is():
     assert sum(line == quoting.FOOTER for line in quoted.split("\n")) == 1
 
 
-def test_what_was_quoted_is_the_same_text_to_a_reader_of_json():
+def test_a_quotation_survives_a_json_round_trip():
     rng = random.Random(5)
     for _ in range(2_000):
         block = render_quotation([Excerpt(POINTER, "user", 0, hostile(rng))])

@@ -1,6 +1,6 @@
 """Promise 21: a Recto file that was forged, reordered, cut or edited is refused, and a name in it is only a name.
 
-Each round takes a good file, does one thing to it and reads it. Only a change of mere spelling may go unnoticed.
+Each round changes one thing in a valid file and reads it. Only a change of JSON spelling may go unnoticed.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ FILE = [write_header(HEADS), *LINES]
 
 
 def accepted(raw: bytes) -> tuple[list[Entry], bool]:
-    """What was read before the end or before an error, and whether there was one."""
+    """Returns the entries that were read before the end or an error, and whether there was an error."""
     found: list[Entry] = []
     try:
         for entry in read_entries(lines_of([raw]), "x.jsonl"):
-            found.append(entry)  # noqa: PERF402  what came before an error counts
+            found.append(entry)  # noqa: PERF402  entries before an error count
     except InputError:
         return found, True
     return found, False
 
 
 def edited(lines: list[bytes], chance: random.Random) -> None:
-    """Another byte somewhere."""
+    """Flips a bit anywhere."""
     place = chance.randrange(len(lines))
     line = bytearray(lines[place])
     at = chance.randrange(len(line) - 1)
@@ -65,7 +65,7 @@ def edited(lines: list[bytes], chance: random.Random) -> None:
 
 
 def rewritten(lines: list[bytes], chance: random.Random) -> None:
-    """Another value in a field, with the old hash."""
+    """Changes a field and leaves the hash as it is."""
     place = chance.randrange(1, len(lines))
     fields = json.loads(lines[place])
     key = chance.choice([key for key in fields if key not in ("key",)])
@@ -75,7 +75,7 @@ def rewritten(lines: list[bytes], chance: random.Random) -> None:
 
 
 def forged(lines: list[bytes], chance: random.Random) -> None:
-    """Another content, with a hash that fits it: only what follows can tell."""
+    """Changes the content and its hash: only the next entry reveals it."""
     place = chance.randrange(1, len(lines))
     entry = TRUE[place - 1]
     content = b'{"role":"user","content":"forged"}'
@@ -87,30 +87,30 @@ def forged(lines: list[bytes], chance: random.Random) -> None:
 
 
 def reordered(lines: list[bytes], chance: random.Random) -> None:
-    """Two entries of one session in each other's place."""
+    """Swaps two entries of one session."""
     first, second = sorted(chance.sample(range(1, len(lines), 2), 2))
     lines[first], lines[second] = lines[second], lines[first]
 
 
 def cut(lines: list[bytes], chance: random.Random) -> None:
-    """A line less, wherever."""
+    """Removes any line."""
     del lines[chance.randrange(len(lines))]
 
 
 def broken_off(lines: list[bytes], chance: random.Random) -> None:
-    """The file ends too early, in a line or between two."""
+    """Truncates the file, in a line or between two."""
     whole = b"".join(lines)
     lines[:] = [whole[: chance.randrange(len(whole) - 1)]]
 
 
 def doubled(lines: list[bytes], chance: random.Random) -> None:
-    """A line twice."""
+    """Repeats a line."""
     place = chance.randrange(1, len(lines))
     lines.insert(chance.randrange(place + 1, len(lines) + 1), lines[place])
 
 
 def moved_to_another_session(lines: list[bytes], chance: random.Random) -> None:
-    """An entry under another session's name."""
+    """Moves an entry to another session."""
     place = chance.randrange(1, len(lines))
     lines[place] = lines[place].replace(
         f'"session": "{TRUE[place - 1].session}"'.encode(), json.dumps({"session": chance.choice(PATHS)}).encode()[1:-1]
@@ -121,30 +121,30 @@ FORGERIES = [edited, rewritten, forged, reordered, cut, broken_off, doubled, mov
 
 
 def says_the_same(raw: bytes) -> bool:
-    """Whether the change only touched spaces or spelling: then it is still the same transcript."""
+    """Returns whether the change only affects whitespace or spelling: then it is still the same transcript."""
     return accepted(raw) == (TRUE, False)
 
 
 def rounds(read: Callable[[bytes], tuple[list[Entry], bool]], count: int) -> int:
-    """How many forgeries got in."""
+    """Returns how many forgeries were accepted."""
     chance = random.Random(21)
-    let_in = 0
+    accepted_forgeries = 0
     for turn in range(count):
         lines = list(FILE)
         FORGERIES[turn % len(FORGERIES)](lines, chance)
         found, refused = read(b"".join(lines))
         if not refused and found != TRUE:
-            let_in += 1
-    return let_in
+            accepted_forgeries += 1
+    return accepted_forgeries
 
 
 @pytest.mark.promise
-def test_no_forged_file_is_let_in(scale):
+def test_no_forged_file_is_accepted(scale):
     assert rounds(accepted, scale(2_000, ci=20_000, release=100_000)) == 0
 
 
 def believing(raw: bytes) -> tuple[list[Entry], bool]:
-    """A reader that reads the lines and believes them."""
+    """A reader that trusts the lines: the control."""
     found = []
     try:
         for line in lines_of([raw]):
@@ -158,11 +158,11 @@ def believing(raw: bytes) -> tuple[list[Entry], bool]:
     return found, False
 
 
-def test_the_rounds_catch_a_reader_that_believes_the_file():
+def test_a_reader_that_trusts_the_file_is_caught():
     assert rounds(believing, 800) > 100
 
 
-def test_without_heads_in_the_header_only_a_clean_cut_at_the_end_goes_unseen():
+def test_without_heads_in_the_header_only_a_clean_cut_at_the_end_is_undetected():
     lines = [write_header(), *LINES]
     for count in range(1, len(lines) + 1):
         found, refused = accepted(b"".join(lines[:count]))
@@ -185,7 +185,7 @@ def test_a_path_as_a_session_name_stays_a_name(name):
 
 
 @pytest.mark.promise
-def test_a_damaged_file_is_never_taken_for_a_whole_one_even_when_kept_going(scale):
+def test_a_damaged_file_is_never_read_as_complete_even_with_keep_going(scale):
     chance = random.Random(3)
     for turn in range(scale(400, ci=2_000, release=20_000)):
         lines = list(FILE)

@@ -1,4 +1,4 @@
-"""Two agents of one tenant: neither reads nor writes what the other has, by name or by id."""
+"""Two agents of one tenant: neither reads nor writes sessions of the other, by name or by id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECRET = "the vault opens with 4711"
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="noted"))))
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="noted"))))
         gw = stack.enter_context(gateway(tmp_path_factory.mktemp("agents"), upstream.url))
         yield gw, upstream, {agent: gw.key(agent=agent, tenant="acme") for agent in ("owner", "other")}
 
@@ -28,42 +28,42 @@ def call(gw, secret, method, path, body=None) -> httpx2.Response:
 
 
 def attempts(place, there=None) -> list[tuple[str, httpx2.Response, httpx2.Response]]:
-    """What another agent gets for each id of the owner's, and for an id that nobody has; `there` is whom it asks."""
+    """Returns the responses to another agent for each id of the owner and for an unknown id; `there` is its gateway."""
     gw, _, keys = place
     there = there or gw
     opening = {"items": [{"type": "message", "role": "user", "content": SECRET}]}
     conversation = call(gw, keys["owner"], "POST", "conversations", opening).json()["id"]
-    said = {"model": "gpt-4o", "input": [{"role": "user", "content": SECRET}]}
-    response = call(gw, keys["owner"], "POST", "responses", said).json()["id"]
-    compacted = call(gw, keys["owner"], "POST", "responses/compact", said).json()["output"][-1]
-    ask = {"model": "gpt-4o", "input": [{"role": "user", "content": "what was said?"}]}
+    body = {"model": "gpt-4o", "input": [{"role": "user", "content": SECRET}]}
+    response = call(gw, keys["owner"], "POST", "responses", body).json()["id"]
+    compacted = call(gw, keys["owner"], "POST", "responses/compact", body).json()["output"][-1]
+    question = {"model": "gpt-4o", "input": [{"role": "user", "content": "what was said?"}]}
 
     def forms(conversation: str, response: str, item: dict) -> list[tuple[str, str, dict | None]]:
         return [
             ("GET", f"conversations/{conversation}", None),
             ("GET", f"conversations/{conversation}/items", None),
-            ("POST", "responses", {**ask, "conversation": conversation}),
-            ("POST", "responses", {**ask, "conversation": {"id": conversation}}),
-            ("POST", "responses", {**ask, "previous_response_id": response}),
-            ("POST", "responses", {**ask, "input": [item, *ask["input"]]}),
-            ("POST", "responses/compact", {**ask, "previous_response_id": response}),
-            ("POST", "responses/input_tokens", {**ask, "previous_response_id": response}),
+            ("POST", "responses", {**question, "conversation": conversation}),
+            ("POST", "responses", {**question, "conversation": {"id": conversation}}),
+            ("POST", "responses", {**question, "previous_response_id": response}),
+            ("POST", "responses", {**question, "input": [item, *question["input"]]}),
+            ("POST", "responses/compact", {**question, "previous_response_id": response}),
+            ("POST", "responses/input_tokens", {**question, "previous_response_id": response}),
         ]
 
-    nobodys = {**compacted, "id": "cmp_" + "0" * 32, "encrypted_content": "recto:cmp_" + "0" * 32}
+    unknown_item = {**compacted, "id": "cmp_" + "0" * 32, "encrypted_content": "recto:cmp_" + "0" * 32}
     theirs = forms(conversation, response, compacted)
-    unknown = forms("conv_" + "0" * 32, "resp_" + "0" * 32, nobodys)
+    unknown = forms("conv_" + "0" * 32, "resp_" + "0" * 32, unknown_item)
     return [
-        (one[1], call(there, keys["other"], *one), call(there, keys["other"], *other))
-        for one, other in zip(theirs, unknown, strict=True)
+        (owned[1], call(there, keys["other"], *owned), call(there, keys["other"], *missing))
+        for owned, missing in zip(theirs, unknown, strict=True)
     ]
 
 
 def test_another_agent_gets_the_same_for_an_owned_id_as_for_an_unknown_one(place):
     gw, upstream, _ = place
     found = attempts(place)
-    asked = [entry.raw.decode() for entry in upstream.asked if "what was said?" in entry.raw.decode()]
-    assert not any(SECRET in raw for raw in asked)
+    prompts = [entry.raw.decode() for entry in upstream.asked if "what was said?" in entry.raw.decode()]
+    assert not any(SECRET in raw for raw in prompts)
     for path, owned, unknown in found:
         assert owned.status_code == unknown.status_code, path
         assert SECRET not in owned.text
@@ -77,7 +77,7 @@ def test_another_agent_gets_the_same_for_an_owned_id_as_for_an_unknown_one(place
             assert not any("what was said?" in text for text in texts)
 
 
-def test_the_owner_still_has_all_of_it(place):
+def test_the_owner_can_use_all_of_its_ids(place):
     gw, _, keys = place
     opened = call(gw, keys["owner"], "POST", "conversations", {}).json()["id"]
     body = {"model": "gpt-4o", "input": "hello", "conversation": opened}

@@ -1,8 +1,8 @@
-"""Promise 12: one slow or mad client hurts nobody.
+"""Promise 12: one slow or misbehaving client does not affect others.
 
-Hundreds of clients that do not read, do not finish what they send, send too much or go away meet a gateway in a process
-of its own, while a good one works. The bad ones are let go, what their upstreams were doing is cancelled, and how far
-it came is kept.
+Hundreds of clients that do not read, do not finish their requests, send too much or disconnect attack a gateway process
+while a good client works. The bad ones are disconnected, their upstream requests are cancelled, and partial responses
+are stored.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from recto.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.timeout(0)
 DEADLINE = 300
-"""Seconds for what must happen; on a machine that is busy it takes a while."""
+"""Seconds until an expected event has to happen, also on a busy machine."""
 MOST, EACH = 64 << 20, 256 << 10
-"""Bytes of memory that all clients may cost who do not read, and one of few: its session, and what it has been sent."""
+"""Bytes of memory that all non-reading clients may cost together, and each of a few: its session and unread data."""
 PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "' + b"x" * 16_000 + b'"}}]}\n\n'
 
 
 @dataclass
 class Work:
-    """What an upstream is doing for clients that asked for something without an end."""
+    """The upstream side of requests whose responses never end: counts those in flight."""
 
     under_way: int = 0
     begun: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def fault(self, asked: Asked) -> Any:
-        told = asked.raw
-        return self.endless if b"endless" in told else self.silent if b"silent" in told else clean
+    def fault(self, upstream_request: Asked) -> Any:
+        raw = upstream_request.raw
+        return self.endless if b"endless" in raw else self.silent if b"silent" in raw else clean
 
-    async def endless(self, line: Line, reply: Reply, asked: Asked) -> None:
-        """An answer that goes on for as long as it is taken."""
+    async def endless(self, line: Line, reply: Reply, upstream_request: Asked) -> None:
+        """Streams for as long as the gateway reads."""
         await self.until_gone(line, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n", PIECE)
 
-    async def silent(self, line: Line, reply: Reply, asked: Asked) -> None:
-        """An answer that is thought about for ever."""
+    async def silent(self, line: Line, reply: Reply, upstream_request: Asked) -> None:
+        """Never sends a response."""
         await self.until_gone(line, b"", b"")
 
     async def until_gone(self, line: Line, head: bytes, piece: bytes) -> None:
@@ -116,7 +116,7 @@ async def whole(sock: socket.socket) -> bytes:
 
 
 async def hung_up(sock: socket.socket) -> None:
-    """Waits until the other side has ended a connection that nobody reads from: it cannot be written to any more."""
+    """Waits until the gateway has closed a connection that is not read from: writing to it fails."""
     loop = asyncio.get_running_loop()
     while sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
         try:
@@ -128,7 +128,7 @@ async def hung_up(sock: socket.socket) -> None:
 
 
 class Memory:
-    """How much more memory a process has had than when this was made."""
+    """The peak growth of the memory of a process since this was created."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -145,7 +145,7 @@ class Memory:
 
 
 def kinds_in(path: Path) -> Counter[str]:
-    """How many sessions hold each kind of entry, once all chains were verified."""
+    """Returns how many sessions contain each kind of entry, after verifying all chains."""
     with SqliteStore(path) as store:
         assert verify(store).ok
         names = [summary.session for summary in store.sessions() if summary.session.startswith("agent:")]
@@ -153,11 +153,11 @@ def kinds_in(path: Path) -> Counter[str]:
 
 
 async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
-    """A gateway under attack; what became of the good client and of the bad ones."""
+    """Runs a gateway under attack; returns what happened to the good client and the bad ones."""
     work = Work()
-    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
+    provider = Provider(ScriptedUpstream(lambda _: Says(text="All is well.")), work.fault)
     times = {"header_seconds": 3, "body_seconds": 3, "write_seconds": 5, "drain_seconds": 1}
-    every = 2 * (stalled + others)  # so that all of them are worked on, though they are of one key
+    every = 2 * (stalled + others)  # so that all of them are served, though they share a key
     async with place(folder, provider, concurrency=every, connections=2 * every, **times) as (path, config, secret):
         process = await Process.started(config)
         port = process.port
@@ -167,7 +167,7 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
             await send(sock, request(port, secret, f"good {number}"))
             return await whole(sock)
 
-        for _ in range(4):  # what is made once is made before
+        for _ in range(4):  # warms up everything that is created once
             assert all(b"[DONE]" in answer for answer in await asyncio.gather(*(good(0) for _ in range(16))))
         memory = Memory(process.running.pid)
         bad = [await connected(port) for _ in range(stalled)]
@@ -211,19 +211,19 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
 
 
 @pytest.mark.promise
-def test_clients_that_stall_vanish_or_send_too_much_are_let_go_and_a_good_one_never_notices(tmp_path, scale):
+def test_clients_that_stall_vanish_or_send_too_much_are_disconnected_without_affecting_a_good_one(tmp_path, scale):
     stalled, others = scale(100, ci=1_000, release=1_000), scale(12, ci=50, release=200)
-    told = asyncio.run(attacked(tmp_path, stalled, others))
-    assert told["failed"] == []
-    assert set(told["refused"]) == {b"HTTP/1.1 413"}
-    assert told["asked"] == stalled + others
-    assert told["kinds"]["reply_cut"] == stalled + others
-    assert told["grown"] < min(MOST, stalled * EACH)
+    result = asyncio.run(attacked(tmp_path, stalled, others))
+    assert result["failed"] == []
+    assert set(result["refused"]) == {b"HTTP/1.1 413"}
+    assert result["asked"] == stalled + others
+    assert result["kinds"]["reply_cut"] == stalled + others
+    assert result["grown"] < min(MOST, stalled * EACH)
 
 
 async def overfed(folder: Path, many: int) -> tuple[list[bytes], int]:
-    """Bodies of a hundred megabytes whose length nobody told, over and over, and a good client."""
-    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), lambda asked: clean)
+    """Sends bodies of a hundred megabytes without a content length, over and over, next to a good client."""
+    provider = Provider(ScriptedUpstream(lambda _: Says(text="All is well.")), lambda _: clean)
     async with place(folder, provider, drain_seconds=1) as (_, config, secret):
         process = await Process.started(config)
         port = process.port
@@ -236,8 +236,8 @@ async def overfed(folder: Path, many: int) -> tuple[list[bytes], int]:
 
         async def feed() -> bytes:
             sock = await connected(port)
-            told = head(port, secret, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-            await send(sock, told)
+            request_head = head(port, secret, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+            await send(sock, request_head)
             with suppress(OSError):
                 for _ in range(1_600):
                     await asyncio.get_running_loop().sock_sendall(sock, chunk)
@@ -257,16 +257,19 @@ async def overfed(folder: Path, many: int) -> tuple[list[bytes], int]:
         return refused, memory.grown
 
 
-def test_bodies_without_a_length_and_without_an_end_cost_little_before_they_are_refused(tmp_path):
+def test_endless_bodies_without_a_length_cost_little_memory_before_they_are_refused(tmp_path):
     refused, grown = asyncio.run(overfed(tmp_path, 8))
-    assert set(refused) <= {b"HTTP/1.1 413", b""}  # where it is still sending, the connection is reset under the answer
+    assert set(refused) <= {
+        b"HTTP/1.1 413",
+        b"",
+    }  # a client that is still sending may see a reset instead of the response
     assert grown < MOST
 
 
 async def flooded(folder: Path, many: int, places: int) -> tuple[list[bytes], list[bytes], int]:
-    """More clients of one key than the gateway works for, none of whom reads, and a client of another key."""
+    """Opens more non-reading clients of one key than the gateway serves, and a client of another key."""
     work = Work()
-    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
+    provider = Provider(ScriptedUpstream(lambda _: Says(text="All is well.")), work.fault)
     async with place(folder, provider, concurrency=places, drain_seconds=1) as (path, config, secret):
         with SqliteStore(path) as store:
             _, flooding = Keys(store, SystemClock()).add(Key(id="", name="flooding"))
@@ -290,7 +293,7 @@ async def flooded(folder: Path, many: int, places: int) -> tuple[list[bytes], li
         return answers, refused, work.begun
 
 
-def test_a_key_that_floods_the_gateway_leaves_room_for_others(tmp_path):
+def test_a_key_that_floods_the_gateway_leaves_slots_for_others(tmp_path):
     answers, refused, begun = asyncio.run(flooded(tmp_path, 40, 16))
     assert all(b"[DONE]" in answer for answer in answers), answers
     assert refused == [b"HTTP/1.1 503"] * 26
@@ -298,9 +301,9 @@ def test_a_key_that_floods_the_gateway_leaves_room_for_others(tmp_path):
 
 
 async def stopped(folder: Path, number: int) -> Counter[str]:
-    """A gateway that is stopped with streams in flight."""
+    """Ends a gateway with streams in flight."""
     work = Work()
-    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
+    provider = Provider(ScriptedUpstream(lambda _: Says(text="All is well.")), work.fault)
     async with place(folder, provider, drain_seconds=1) as (path, config, secret):
         process = await Process.started(config)
         socks = [await connected(process.port) for _ in range(12)]
@@ -318,12 +321,12 @@ async def stopped(folder: Path, number: int) -> Counter[str]:
         return kinds_in(path)
 
 
-def test_a_gateway_that_is_stopped_writes_down_every_stream_in_flight(tmp_path):
+def test_a_stopped_gateway_records_every_stream_in_flight(tmp_path):
     kinds = asyncio.run(stopped(tmp_path, signal.SIGTERM))
     assert kinds["reply_cut"] == 12
 
 
-def test_a_gateway_that_is_killed_writes_down_none_of_them(tmp_path):
+def test_a_killed_gateway_records_no_stream_in_flight(tmp_path):
     kinds = asyncio.run(stopped(tmp_path, signal.SIGKILL))
     assert kinds["message"] == 12
     assert kinds["reply_cut"] == 0

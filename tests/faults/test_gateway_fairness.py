@@ -1,4 +1,4 @@
-"""Promise 12, part by part: what keeps a crowd of one client from standing in others' way, and from filling memory."""
+"""Promise 12, part by part: many requests of one client neither delay other clients nor fill memory."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ async def passes(stile: FairScheduler, key: str, through: list[str]) -> None:
         through.append(key)
 
 
-def test_while_others_ask_many_of_one_key_are_let_in_with_time_between_them():
+def test_requests_of_a_busy_key_are_spaced_while_other_keys_are_active():
     async def meet() -> list[str]:
         stile, through = FairScheduler(2, spacing=HOUR), []
         await passes(stile, "good", through)
         many = [asyncio.create_task(passes(stile, "bad", through)) for _ in range(5)]
         await settled()
-        assert through == ["good", "bad"]  # there is room, and the others wait all the same
+        assert through == ["good", "bad"]  # there are free slots, and the other requests wait all the same
         assert stile.waiting == 4
         for task in many:
             task.cancel()
@@ -49,7 +49,7 @@ def test_while_others_ask_many_of_one_key_are_let_in_with_time_between_them():
     assert asyncio.run(meet()) == ["good", "bad", "third"]
 
 
-def test_a_key_with_few_requests_waits_for_no_clock_though_others_ask():
+def test_requests_of_a_key_with_few_are_not_spaced_while_other_keys_are_active():
     async def meet() -> list[str]:
         stile, through = FairScheduler(2, spacing=HOUR, has_many=lambda key: key == "bad"), []
         await passes(stile, "good", through)
@@ -65,7 +65,7 @@ def test_a_key_with_few_requests_waits_for_no_clock_though_others_ask():
     assert asyncio.run(meet()) == ["good", "bad", *["good"] * 5]
 
 
-def test_a_key_has_many_while_it_has_more_than_two_under_way_and_no_longer():
+def test_a_key_is_busy_while_it_has_more_than_two_requests_in_flight():
     lanes = RequestLanes()
     many = lanes.scheduler(0)._has_many
     with lanes.request("a"), lanes.request("a"):
@@ -77,7 +77,7 @@ def test_a_key_has_many_while_it_has_more_than_two_under_way_and_no_longer():
     assert not many("a")
 
 
-def test_a_key_that_asks_alone_never_waits_for_the_clock():
+def test_requests_of_the_only_active_key_are_not_spaced():
     async def meet() -> list[str]:
         stile, through = FairScheduler(2, spacing=HOUR), []
         await asyncio.gather(*(passes(stile, "only", through) for _ in range(20)))
@@ -86,7 +86,7 @@ def test_a_key_that_asks_alone_never_waits_for_the_clock():
     assert asyncio.run(meet()) == ["only"] * 20
 
 
-def test_those_who_wait_for_the_clock_are_let_in_when_it_is_time():
+def test_spaced_requests_are_admitted_when_their_time_comes():
     async def meet() -> list[str]:
         stile, through = FairScheduler(2, spacing=0.001), []
         await passes(stile, "good", through)
@@ -97,7 +97,7 @@ def test_those_who_wait_for_the_clock_are_let_in_when_it_is_time():
     assert asyncio.run(meet()) == ["good", *["bad"] * 20]
 
 
-def test_connections_that_come_at_once_speak_one_after_the_other_and_one_that_comes_alone_at_once():
+def test_simultaneous_connections_are_paced_and_a_single_one_is_not():
     pacer = server.ConnectionPacer()
     waits = [pacer.delay(100.0) for _ in range(50)]
     assert waits[0] == 0
@@ -107,7 +107,7 @@ def test_connections_that_come_at_once_speak_one_after_the_other_and_one_that_co
 
 
 class Endless:
-    """An application that answers without an end, and counts its readers."""
+    """An application whose responses never end; counts the requests in flight."""
 
     def __init__(self) -> None:
         self.under_way = 0
@@ -148,7 +148,7 @@ class Endless:
             return self.changed.wait_for(lambda: self.under_way == many, DEADLINE)
 
 
-def test_where_too_many_leave_their_answers_unread_those_who_wait_longest_are_let_go_before_their_time(monkeypatch):
+def test_with_too_many_unread_responses_the_longest_waiting_clients_are_disconnected_early(monkeypatch):
     monkeypatch.setattr(server, "_MAX_UNREAD", 3)
     monkeypatch.setattr(server, "_MIN_UNREAD_SECONDS", 0.0)
     app = Endless()
@@ -168,16 +168,16 @@ def test_where_too_many_leave_their_answers_unread_those_who_wait_longest_are_le
 
 @asynccontextmanager
 async def upstream(body: bytes) -> AsyncIterator[tuple[str, list[int]]]:
-    """An upstream that answers with so many bytes; and how many requests came on each of its connections."""
-    asked_on: list[int] = []
+    """Runs an upstream with a fixed response body; yields its address and the number of requests per connection."""
+    request_counts: list[int] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        place = len(asked_on)
-        asked_on.append(0)
+        place = len(request_counts)
+        request_counts.append(0)
         while head := await reader.readuntil(b"\r\n\r\n"):
             length = re.search(rb"content-length: (\d+)", head)
             await reader.readexactly(int(length[1]) if length else 0)
-            asked_on[place] += 1
+            request_counts[place] += 1
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
 
     async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -191,17 +191,17 @@ async def upstream(body: bytes) -> AsyncIterator[tuple[str, list[int]]]:
     over = asyncio.Semaphore(0)
     listener = await asyncio.start_server(served, "127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1", asked_on
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1", request_counts
     finally:
         listener.close()
-        for _ in asked_on:
+        for _ in request_counts:
             await over.acquire()
 
 
-def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_is_not():
+def test_a_connection_is_reused_only_after_its_response_was_read():
     async def meet() -> list[int]:
         lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
-        async with upstream(json.dumps({"said": "x" * 300_000}).encode()) as (url, asked_on):
+        async with upstream(json.dumps({"said": "x" * 300_000}).encode()) as (url, request_counts):
             for reads in (True, True, False, True):
                 answer, over = await lines.send("POST", url, [], b"{}")
                 if reads:
@@ -210,23 +210,23 @@ def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_
                     assert max(map(len, pieces)) <= READ_BYTES
                 await over()
             await lines.close()
-            return asked_on
+            return request_counts
 
     assert asyncio.run(meet()) == [3, 1]
 
 
-def test_an_answer_that_is_over_twice_does_not_end_the_next_request_on_its_connection():
+def test_closing_a_response_twice_does_not_end_the_next_request_on_its_connection():
     async def meet() -> tuple[int, list[int]]:
         lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
-        async with upstream(b"x" * 300_000) as (url, asked_on):
+        async with upstream(b"x" * 300_000) as (url, request_counts):
             first, first_over = await lines.send("POST", url, [], b"{}")
             await first.read()
             await first_over()
             second, second_over = await lines.send("POST", url, [], b"{}")
             await first_over()
-            said = await second.read()
+            body = await second.read()
             await second_over()
             await lines.close()
-            return len(said), asked_on
+            return len(body), request_counts
 
     assert asyncio.run(meet()) == (300_000, [2])

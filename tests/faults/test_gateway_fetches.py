@@ -1,8 +1,8 @@
 """Promise 18: the gateway never fetches what a message names.
 
-A gateway in a process of its own is sent requests full of addresses: images, files, tools' servers, webhooks, upstreams
-of the client's choosing, and an upstream that redirects. Every connection and every look-up of a name that the process
-makes is written down by an audit hook that nothing in the process can take away. Only the upstream is ever asked for.
+A gateway process receives requests full of addresses: images, files, tool servers, webhooks, upstreams chosen by the
+client, and an upstream that redirects. Every connection and every name lookup of the process is recorded by an audit
+hook that the process cannot remove. Only the upstream is ever contacted.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tests.gateway.upstream import Says, ScriptedUpstream
 
 async def main():
     requests = json.loads(Path(sys.argv[1]).read_text())
-    scripted = ScriptedUpstream(lambda asked: Says(text="See http://169.254.169.254/ and ![x](http://10.0.0.1/a.png)"))
+    scripted = ScriptedUpstream(lambda request: Says(text="See http://169.254.169.254/ and ![x](http://10.0.0.1/a.png)"))
     turn = iter(range(10**9))
-    fault = lambda asked: elsewhere if next(turn) % 5 == 0 else clean
+    fault = lambda request: elsewhere if next(turn) % 5 == 0 else clean
     statuses = {}
     async with Provider(scripted, fault).listening() as provider, direct(Path(sys.argv[2]), provider.url) as gw:
         for path, body, headers in requests:
             answer = await gw.ask("POST", path, json.dumps(body).encode(), headers=headers)
             statuses[answer.status] = statuses.get(answer.status, 0) + 1
-        if "fetch" in sys.argv[5:]:  # the control: somebody fetches what a message names
+        if "fetch" in sys.argv[5:]:  # the control: fetches an address in a message
             url = requests[0][1]["messages"][0]["content"][0]["image_url"]["url"]
             try:
                 socket.create_connection((url.split("/")[2].split(":")[0], 9), timeout=0.05)
@@ -50,8 +50,8 @@ async def main():
                 pass
         upstream = str(("127.0.0.1", int(provider.url.rpartition(":")[2])))
     allowed = {("socket.connect", upstream), ("socket.getaddrinfo", "127.0.0.1")}
-    others = [one for one in seen if tuple(one) not in allowed]
-    made = sum(one == ["socket.connect", upstream] for one in seen)
+    others = [event for event in seen if tuple(event) not in allowed]
+    made = sum(event == ["socket.connect", upstream] for event in seen)
     print(json.dumps({"statuses": statuses, "others": others, "made": made, "asked": len(scripted.asked)}))
 
 asyncio.run(main())
@@ -69,7 +69,7 @@ def address(rng: random.Random) -> str:
 
 
 def requests(rng: random.Random, urls: int) -> list[Any]:
-    """Requests in three formats that name so many addresses, in every place that could be followed."""
+    """Returns requests in three formats with so many addresses, in every field that could be fetched from."""
     made: list[Any] = [("/v1/chat/completions", chat(lambda: "http://127.0.0.1:9/first.png"), {})]
     named = 0
     while named < urls:
@@ -110,7 +110,7 @@ def blocks(url: Any) -> dict[str, Any]:
 
 
 def watched(folder: Path, sent: list[Any], *more: str) -> dict[str, Any]:
-    """What a gateway did with requests, as the audit hook saw it."""
+    """Runs a gateway process on requests; returns what its audit hook recorded."""
     (folder / "requests.json").write_text(json.dumps(sent))
     arguments = [str(folder / "requests.json"), str(folder), str(ROOT), str(HERE), *more]
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False)
@@ -126,9 +126,9 @@ def test_nothing_that_a_message_names_is_ever_fetched(swift_folder, scale):
     assert found["others"] == []
     assert found["asked"] == len(sent)
     assert found["made"] >= 1
-    assert set(found["statuses"]) == {"200", "502"}  # a redirect is answered as an upstream that failed
+    assert set(found["statuses"]) == {"200", "502"}  # a redirect is treated as a failure of the upstream
 
 
-def test_a_gateway_that_fetched_would_be_seen(swift_folder):
+def test_a_gateway_that_fetches_is_detected(swift_folder):
     found = watched(swift_folder, requests(random.Random(18), 1), "fetch")
     assert ["socket.connect", "('127.0.0.1', 9)"] in found["others"]

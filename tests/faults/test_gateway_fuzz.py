@@ -1,7 +1,7 @@
-"""Promise 11 at the gateway: whatever a client sends, it is answered, and an upstream never gets what it would refuse.
+"""Promise 11 at the gateway: every request gets a response, and an upstream never gets one that it would refuse.
 
-Seeded mutations of real requests in three formats go through the whole gateway: guard, store, prompt, a provider over
-TCP. A failure names the bytes, which reproduce it.
+Seeded mutations of real requests in three formats pass through the whole gateway: guard, store, prompt, a provider over
+TCP. A failure shows the bytes that reproduce it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct, is_refusal
+from chaos import PATHS, TOOLS, Direct, GatewayResponse, Provider, direct, is_refusal
 from tests.gateway.upstream import Says, ScriptedUpstream
 
 from recto.formats.anthropic import ANTHROPIC
@@ -88,7 +88,7 @@ OTHERS = {
     "/v1/conversations": RESPONSES,
     "/v1/embeddings": CHAT,
 }
-"""What is asked beside answers, and the format of its bodies."""
+"""Other endpoints, and the format of their bodies."""
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 2**31, 2**63, 2**64, -(2**70), 1e308, 0.1, "", " ", "\0", "a\0b", "\u202e", "\ud800"),
@@ -142,13 +142,13 @@ WHOLE = (
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The way to each value in a JSON value, but for itself."""
+    """Returns the path to each value inside a JSON value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [way for key, one in inside for way in ((*at, key), *places(one, (*at, key)))]
+    return [way for key, child in inside for way in ((*at, key), *places(child, (*at, key)))]
 
 
 def bent(rng: random.Random, wire: str) -> bytes:
-    """A request with something wrong in it, or nothing."""
+    """Returns a request with up to three mutations and, at times, disturbed bytes."""
     body = json.loads(json.dumps({"model": "gpt-4o", **rng.choice(REQUESTS[wire])}))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         way = rng.choice(places(body) or [("model",)])
@@ -177,8 +177,8 @@ def bent(rng: random.Random, wire: str) -> bytes:
 
 NAMES = ("a", "recto:keys", "agent:a:b", "agent:default:b", "tenant:x/agent:a:b", "\xff", " ", "x" * 900)
 HEADERS: tuple[tuple[str, str], ...] = (
-    *(("x-recto-session-id", one) for one in NAMES),
-    *(("x-session-id", one) for one in ("\u00e9" * 8, "a-session-of-mine", "../../..")),
+    *(("x-recto-session-id", name) for name in NAMES),
+    *(("x-session-id", name) for name in ("\u00e9" * 8, "a-session-of-mine", "../../..")),
     *(("anthropic-beta", "a,b,\u00ff"), ("x-custom", "\u00e9"), ("x-custom", "tab\there"), ("te", "trailers")),
     *(("accept-encoding", "gzip"), ("cookie", "a=b"), ("expect", "100-continue"), ("openai-organization", "")),
 )
@@ -186,11 +186,11 @@ QUERIES = ("", "", "", "beta=true", "a=%00", "%", "a=%zz", "a=\x7f", "a=\u00ff",
 
 
 async def fuzzed(gw: Direct, provider: Provider, rng: random.Random, many: int) -> tuple[list[Any], int]:
-    """What went wrong, each with what was sent, and how many requests were answered by a model."""
+    """Returns every finding with its request, and how many requests were answered with status 200."""
     wrong: list[Any] = []
     answered = 0
 
-    async def one(rng: random.Random) -> None:
+    async def send_one(rng: random.Random) -> None:
         nonlocal answered
         if rng.random() < 0.85:
             wire, path = rng.choice(list(PATHS.items()))
@@ -210,12 +210,12 @@ async def fuzzed(gw: Direct, provider: Provider, rng: random.Random, many: int) 
             wrong.append((path, query, headers, body, answer))
 
     for _ in range(0, many, AT_ONCE):
-        await asyncio.gather(*(one(random.Random(rng.random())) for _ in range(AT_ONCE)))
-    wrong += [(asked.wire, asked.raw, asked.problems) for asked in provider.scripted.asked if asked.problems]
+        await asyncio.gather(*(send_one(random.Random(rng.random())) for _ in range(AT_ONCE)))
+    wrong += [(request.wire, request.raw, request.problems) for request in provider.scripted.asked if request.problems]
     return wrong, answered
 
 
-def good(wire: str, answer: Answered) -> bool:
+def good(wire: str, answer: GatewayResponse) -> bool:
     if answer.status == 200:
         return bool(answer.body)
     return 400 <= answer.status < 500 and is_refusal(wire, answer)
@@ -223,7 +223,7 @@ def good(wire: str, answer: Answered) -> bool:
 
 def run(folder: Path, seed: int, many: int) -> tuple[list[Any], int]:
     async def work() -> tuple[list[Any], int]:
-        scripted = ScriptedUpstream(lambda asked: Says(text="An answer."))
+        scripted = ScriptedUpstream(lambda request: Says(text="An answer."))
         async with Provider(scripted).listening() as provider, direct(folder, provider.url) as gw:
             return await fuzzed(gw, provider, random.Random(seed), many)
 
@@ -231,7 +231,7 @@ def run(folder: Path, seed: int, many: int) -> tuple[list[Any], int]:
 
 
 @pytest.mark.promise
-def test_bent_requests_are_answered_or_refused_and_no_upstream_gets_one_that_it_would_refuse(swift_folder, scale):
+def test_malformed_requests_are_answered_or_refused_and_no_upstream_gets_one_it_would_refuse(swift_folder, scale):
     many = scale(200, ci=1_000, release=200_000)
     wrong, answered = run(swift_folder, 1, many)
     assert wrong == []
@@ -274,7 +274,7 @@ IMPOSSIBLE: dict[str, list[list[dict[str, Any]]]] = {
         [HELLO, {"role": "assistant", "content": USE}, {"role": "user", "content": [*RESULT, *RESULT]}],
     ],
 }
-"""Calls and results of the wrong role, two with one id in a message, and words before the user's first."""
+"""Calls and results in the wrong role, duplicate ids in a message, and messages before the first of the user."""
 
 
 @pytest.mark.parametrize("wire", IMPOSSIBLE)
@@ -283,7 +283,7 @@ def test_an_impossible_call_or_result_is_refused_before_it_is_stored(swift_folde
         return {"model": "gpt-4o", "max_tokens": 9, "input" if wire == RESPONSES else "messages": messages}
 
     async def work() -> None:
-        scripted = ScriptedUpstream(lambda asked: Says(text="An answer."))
+        scripted = ScriptedUpstream(lambda request: Says(text="An answer."))
         async with Provider(scripted).listening() as provider, direct(swift_folder, provider.url) as gw:
             for messages in IMPOSSIBLE[wire]:
                 answer = await gw.post(PATHS[wire], body(messages), x_recto_session_id="mine")
@@ -291,14 +291,14 @@ def test_an_impossible_call_or_result_is_refused_before_it_is_stored(swift_folde
             assert scripted.asked == []
             answer = await gw.post(PATHS[wire], body([HELLO]), x_recto_session_id="mine")
             assert answer.status == 200
-            assert [asked.messages for asked in scripted.asked] == [[HELLO]]
+            assert [request.messages for request in scripted.asked] == [[HELLO]]
 
     asyncio.run(work())
 
 
 def test_a_conversation_does_not_begin_with_an_impossible_call(swift_folder):
     async def work() -> None:
-        scripted = ScriptedUpstream(lambda asked: Says(text="An answer."))
+        scripted = ScriptedUpstream(lambda request: Says(text="An answer."))
         async with Provider(scripted).listening() as provider, direct(swift_folder, provider.url) as gw:
             for items in IMPOSSIBLE[RESPONSES]:
                 answer = await gw.post("/v1/conversations", {"items": items})
@@ -309,15 +309,15 @@ def test_a_conversation_does_not_begin_with_an_impossible_call(swift_folder):
     asyncio.run(work())
 
 
-def test_a_gateway_that_sends_on_whatever_it_gets_is_caught(swift_folder, monkeypatch):
+def test_a_gateway_that_forwards_every_request_is_caught(swift_folder, monkeypatch):
     monkeypatch.setattr(turn, "refuse_defects", lambda messages, wire: None)
-    monkeypatch.setattr(turn, "_refuse_empty", lambda asked: None)
+    monkeypatch.setattr(turn, "_refuse_empty", lambda request: None)
     wrong, _ = run(swift_folder, 1, 200)
-    assert [one for one in wrong if one[0] in PATHS], "no upstream got a request that it would refuse"
+    assert [finding for finding in wrong if finding[0] in PATHS], "no upstream got a request that it would refuse"
 
 
-def test_a_gateway_whose_reader_is_fragile_is_caught(swift_folder, monkeypatch):
+def test_a_gateway_with_a_fragile_parser_is_caught(swift_folder, monkeypatch):
     fragile = lambda raw, wire: open_request(json.dumps(json.loads(raw)).encode(), wire)  # noqa: E731
     monkeypatch.setattr(proxy, "open_request", fragile)
     wrong, _ = run(swift_folder, 1, 64)
-    assert [one for one in wrong if "Error(" in str(one[-1])]
+    assert [finding for finding in wrong if "Error(" in str(finding[-1])]

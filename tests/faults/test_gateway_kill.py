@@ -1,8 +1,8 @@
-"""Promise 1 at the gateway: what a client saw survives the death of the gateway, and asking again doubles nothing.
+"""Promise 1 at the gateway: what a client received survives the death of the gateway, and retries store nothing twice.
 
 A real gateway process serves 32 streams at once and is ended with SIGKILL in the middle of them. The messages of every
-request that began to be answered are stored, and so is every answer whose end a client saw. After a restart over the
-same store each client sends its last request again and goes on.
+request whose response began are stored, and so is every response that a client received completely. After a restart
+over the same store each client sends its last request again and goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(0)
 CLIENTS = 32
 ENOUGH = CLIENTS // 2
 MORE = 6
-"""Kills beyond those that were asked for, where these cut too little to see anything."""
+"""Additional kills, used if the requested ones cut too few streams."""
 
 CARELESS = """
 import asyncio
@@ -50,45 +50,45 @@ async def slowly(self):
 
 StreamedResponse._until_complete, StreamedResponse._store = at_once, slowly
 """
-"""Tells the end before the answer is stored, on a slow disk."""
+"""Sends the end of a response before it is stored, on a slow disk."""
 
 
-def script(asked: Asked) -> Says:
-    return Says(text=f"The answer to {said_in(asked.messages[-1])} is long enough to come in several pieces.")
+def script(request: Asked) -> Says:
+    return Says(text=f"The answer to {text_of(request.messages[-1])} is long enough to come in several pieces.")
 
 
-def said_in(message: dict[str, Any]) -> str:
+def text_of(message: dict[str, Any]) -> str:
     content = message["content"]
     return content if isinstance(content, str) else content[0]["text"]
 
 
-async def in_drops(line: Line, reply: Reply, asked: Asked) -> None:
+async def in_drops(line: Line, reply: Reply, request: Asked) -> None:
     await line.drip(reply.chunked(line.rng), 90)
 
 
 @dataclass
 class Client:
-    """A client that tells its whole history with each request."""
+    """A client that sends its whole history with each request."""
 
     name: str
     wire: str
     session: str = ""
-    told: list[tuple[str, str]] = field(default_factory=list)
-    """Who said what: all that must be stored."""
+    history: list[tuple[str, str]] = field(default_factory=list)
+    """Roles and texts of all messages that must be stored."""
     waiting: str = ""
-    """What was asked and is not answered."""
+    """The question that is not answered yet."""
     begun: bool = False
-    """The answer to it has begun to come."""
+    """Whether its response has begun."""
 
     def body(self) -> bytes:
-        spoken = [{"role": role, "content": text} for role, text in [*self.told, ("user", self.waiting)]]
+        spoken = [{"role": role, "content": text} for role, text in [*self.history, ("user", self.waiting)]]
         member = "input" if self.wire == RESPONSES else "messages"
         body = {"model": "gpt-4o", member: spoken, "tools": TOOLS[self.wire], "stream": True}
         return json.dumps(body if self.wire == RESPONSES else {**body, "max_tokens": 100}).encode()
 
     async def ask(self, port: int, secret: str, piece: Any) -> bool:
-        """One request; whether its end was seen. A gateway that dies in the middle is no error of the client."""
-        self.waiting = self.waiting or f"{self.name} asks for {len(self.told)}"
+        """Sends one request; returns whether the response was complete. The gateway may die in the middle."""
+        self.waiting = self.waiting or f"{self.name} asks for {len(self.history)}"
         self.begun = False
         body = self.body()
         got = b""
@@ -114,24 +114,24 @@ class Client:
         if ends[self.wire] not in got:
             return False
         answer = f"The answer to {self.waiting} is long enough to come in several pieces."
-        self.told += [("user", self.waiting), ("assistant", answer)]
+        self.history += [("user", self.waiting), ("assistant", answer)]
         self.waiting = ""
         return True
 
 
 def stored(store: SqliteStore, session: str) -> list[tuple[str, str]]:
     entries = [json.loads(entry.content) for entry in store.read(session) if entry.kind == MESSAGE]
-    return [(entry["role"], said_in(entry)) for entry in entries]
+    return [(entry["role"], text_of(entry)) for entry in entries]
 
 
 def losses(path: Path, clients: list[Client]) -> list[Any]:
-    """Everything that a client knows to be stored and is not, or is stored twice."""
+    """Returns the clients whose known messages are not stored, or are stored twice."""
     found: list[Any] = []
     with SqliteStore(path) as store:
         for client in clients:
             if client.session:
                 there = stored(store, client.session)
-                known = [*client.told, *([("user", client.waiting)] if client.begun and client.waiting else [])]
+                known = [*client.history, *([("user", client.waiting)] if client.begun and client.waiting else [])]
                 if there[: len(known)] != known or len(set(there)) != len(there):
                     found.append((client.name, known, there))
         found += findings(store)
@@ -147,7 +147,7 @@ class Outcome:
 
 
 class Round:
-    """One life of a gateway. It ends when clients have seen so many pieces; without a number, when they are done."""
+    """One run of a gateway, killed after clients have received `due` pieces, or ended when they are done."""
 
     def __init__(self, process: Process, outcome: Outcome, due: int | None, *, after_an_end: bool) -> None:
         self.process = process
@@ -176,10 +176,10 @@ class Round:
 
 
 async def killed(folder: Path, rng: random.Random, cycles: int, *, careless: bool = False) -> Outcome:
-    """Kills a gateway again and again while clients talk through it, until enough was cut; the last one may live."""
+    """Kills a gateway repeatedly while clients use it, until enough streams were cut; the last one may live."""
     outcome = Outcome()
     clients = [Client(f"client {place}", (CHAT, RESPONSES, ANTHROPIC)[place % 3]) for place in range(CLIENTS)]
-    async with place(folder, Provider(ScriptedUpstream(script), lambda asked: in_drops)) as (path, config, secret):
+    async with place(folder, Provider(ScriptedUpstream(script), lambda request: in_drops)) as (path, config, secret):
         kills = [1] * cycles if careless else [*(rng.randint(30, 700) for _ in range(cycles + MORE)), None]
         for cycle, due in enumerate(kills):
             if due and cycle >= cycles and outcome.cut > ENOUGH:
@@ -189,18 +189,18 @@ async def killed(folder: Path, rng: random.Random, cycles: int, *, careless: boo
             await asyncio.gather(*(life.talk(client, secret) for client in clients))
             await process.end(signal.SIGKILL if life.dead else signal.SIGTERM)
             outcome.lost += losses(path, clients)
-    assert careless or all(client.told for client in clients)
+    assert careless or all(client.history for client in clients)
     return outcome
 
 
 @pytest.mark.promise
-def test_what_clients_saw_survives_kill_9_of_the_gateway_and_asking_again_doubles_nothing(tmp_path, scale):
+def test_completed_responses_survive_kill_9_of_the_gateway_and_retries_store_nothing_twice(tmp_path, scale):
     outcome = asyncio.run(killed(tmp_path, random.Random(1), scale(1, ci=6, release=500)))
     assert outcome.lost == []
     assert outcome.ended > CLIENTS
     assert outcome.cut > ENOUGH, "too few streams were cut: the test sees too little"
 
 
-def test_an_end_that_is_told_before_the_answer_is_stored_is_seen_to_be_lost(tmp_path):
+def test_a_response_completed_before_it_is_stored_is_lost(tmp_path):
     outcome = asyncio.run(killed(tmp_path, random.Random(2), 1, careless=True))
     assert outcome.lost != []

@@ -1,7 +1,7 @@
-"""A request that comes again is stored once, asked once and answered once, whatever failed in between.
+"""A retried request is stored once, sent upstream once and answered once, whatever failed in between.
 
-Clients mark what they may send again: by an `Idempotency-Key`, or by the retry count of the SDKs. Without these marks
-the same requests double, which every group of tests here shows.
+Clients mark retries: by an `Idempotency-Key`, or by the retry count of the SDKs. Without these marks the same requests
+are duplicated, which every group of tests here shows.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ SECONDS = 60
 
 
 class Upstream(ScriptedUpstream):
-    """Answers with a number, so that no two answers are the same; it can be held up, and it can be down."""
+    """Answers with a number, so that no two answers are the same; it can be blocked, and it can be down."""
 
     def __init__(self) -> None:
-        super().__init__(self._said)
+        super().__init__(self._answer)
         self.go_on = threading.Event()
         self.go_on.set()
         self.heard = threading.Semaphore(0)
@@ -56,14 +56,14 @@ class Upstream(ScriptedUpstream):
         self.numbers = 0
         self.fail = self._failing
 
-    def _failing(self, asked: Asked) -> JSONResponse | None:
+    def _failing(self, request: Asked) -> JSONResponse | None:
         return JSONResponse({"error": {"message": "down", "type": "server_error"}}, 503) if self.is_down else None
 
-    def _said(self, asked: Asked) -> Says:
+    def _answer(self, request: Asked) -> Says:
         self.heard.release()
         assert self.go_on.wait(SECONDS)
         self.numbers += 1
-        calls = (("run", {"command": "ls"}),) if self.calls and "tools" in asked.body else ()
+        calls = (("run", {"command": "ls"}),) if self.calls and "tools" in request.body else ()
         return Says(text=f"answer number {self.numbers}", calls=calls)
 
 
@@ -80,15 +80,15 @@ def gw(tmp_path, upstream) -> Iterator[Running]:
 
 
 def body_of(text: str, path: str = "chat/completions", **more) -> bytes:
-    asks = {"role": "user", "content": text}
-    body = {"model": "gpt-4o", "input" if path == "responses" else "messages": [asks], "tools": TOOLS[path], **more}
+    message = {"role": "user", "content": text}
+    body = {"model": "gpt-4o", "input" if path == "responses" else "messages": [message], "tools": TOOLS[path], **more}
     return json.dumps(body if path == "responses" else {**body, "max_tokens": 100}).encode()
 
 
 def ask(gw: Running, body: bytes, path: str = "chat/completions", secret: str = "", **headers) -> httpx2.Response:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    given |= {"authorization": f"Bearer {secret or gw.secret}", "content-type": "application/json"}
-    return httpx2.post(f"{gw.url}/v1/{path}", content=body, headers=given, timeout=SECONDS)
+    request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    request_headers |= {"authorization": f"Bearer {secret or gw.secret}", "content-type": "application/json"}
+    return httpx2.post(f"{gw.url}/v1/{path}", content=body, headers=request_headers, timeout=SECONDS)
 
 
 def key(name: str) -> dict[str, str]:
@@ -100,7 +100,7 @@ def count(number: int) -> dict[str, str]:
 
 
 def text_of(answer: httpx2.Response, path: str) -> list[str]:
-    """The texts and calls in an answer, streamed or not, as the format's own reader reads them."""
+    """Returns the texts and calls in a response, streamed or not, read by the format's own reader."""
     assert answer.status_code == 200, answer.text
     format = format_at(f"/v1/{path}")
     if "text/event-stream" in answer.headers["content-type"]:
@@ -116,7 +116,7 @@ def text_of(answer: httpx2.Response, path: str) -> list[str]:
 
 
 def stored(store) -> Counter[tuple[str, str]]:
-    """All messages of all sessions, and how often each is there."""
+    """Counts each message of all sessions."""
     return Counter(
         (entry.role, str(json.loads(entry.content).get("content") or entry.content))
         for found in store.sessions()
@@ -127,7 +127,7 @@ def stored(store) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("path", "stream"), BOTH)
-def test_the_same_key_gets_the_same_answer_and_nothing_is_asked_or_stored_twice(gw, upstream, path, stream):
+def test_the_same_key_gets_the_same_response_and_nothing_is_sent_or_stored_twice(gw, upstream, path, stream):
     body = body_of("what is it?", path, stream=stream)
     first, again, third = (ask(gw, body, path, **key("one")) for _ in range(3))
     assert first.content == again.content == third.content
@@ -140,7 +140,7 @@ def test_the_same_key_gets_the_same_answer_and_nothing_is_asked_or_stored_twice(
     assert (text_of(first, path), text_of(other, path)) == (["answer number 1"], ["answer number 2"])
 
 
-def test_without_a_key_the_same_requests_are_asked_twice(gw, upstream):
+def test_without_a_key_the_same_requests_are_sent_upstream_twice(gw, upstream):
     body = body_of("what is it?")
     sessions = {ask(gw, body).headers["x-recto-session-id"] for _ in range(2)}
     assert (len(upstream.asked), len(sessions)) == (2, 2)
@@ -179,7 +179,7 @@ def test_a_request_that_comes_while_its_first_attempt_runs_waits_for_its_answer(
 
 
 def leave(gw: Running, upstream: Upstream, body: bytes, path: str, **headers) -> None:
-    """Sends a request and goes away as soon as the upstream has it."""
+    """Sends a request and disconnects as soon as the upstream has received it."""
     where = urlsplit(gw.url)
     lines = [f"POST /v1/{path} HTTP/1.1", f"host: {where.netloc}", f"authorization: Bearer {gw.secret}"]
     lines += ["content-type: application/json", f"content-length: {len(body)}"]
@@ -191,7 +191,7 @@ def leave(gw: Running, upstream: Upstream, body: bytes, path: str, **headers) ->
 
 
 @pytest.mark.parametrize(("path", "stream"), BOTH)
-def test_a_client_that_leaves_and_comes_back_with_its_key_gets_the_answer_of_its_first_attempt(
+def test_a_client_that_disconnects_and_retries_with_its_key_gets_the_answer_of_its_first_attempt(
     gw, upstream, path, stream
 ):
     body = body_of("what is it?", path, stream=stream)
@@ -202,7 +202,7 @@ def test_a_client_that_leaves_and_comes_back_with_its_key_gets_the_answer_of_its
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_sdk_that_gives_up_waiting_and_retries_gets_the_answer_of_its_first_attempt(gw, upstream, path):
+def test_an_sdk_that_times_out_and_retries_gets_the_answer_of_its_first_attempt(gw, upstream, path):
     body = body_of("what is it?", path)
     leave(gw, upstream, body, path, **count(0))
     upstream.go_on.set()
@@ -211,7 +211,7 @@ def test_an_sdk_that_gives_up_waiting_and_retries_gets_the_answer_of_its_first_a
     assert (len(upstream.asked), set(stored(gw.store).values())) == (1, {1})
 
 
-def test_a_client_that_leaves_without_a_mark_is_asked_for_twice(gw, upstream):
+def test_a_client_that_disconnects_without_a_mark_causes_a_second_upstream_call(gw, upstream):
     body = body_of("what is it?")
     leave(gw, upstream, body, "chat/completions")
     upstream.go_on.set()
@@ -219,14 +219,14 @@ def test_a_client_that_leaves_without_a_mark_is_asked_for_twice(gw, upstream):
     assert len(upstream.asked) == 2
 
 
-def test_samples_of_one_question_are_not_taken_for_retries_of_each_other(gw, upstream):
+def test_samples_of_one_question_are_not_treated_as_retries(gw, upstream):
     body = body_of("a number, please")
     samples = [ask(gw, body, **count(0)) for _ in range(2)]
     upstream.is_down = True
     assert ask(gw, body, **count(0)).status_code == 503
     upstream.is_down = False
     samples.append(ask(gw, body, **count(1)))
-    assert [text_of(one, "chat/completions") for one in samples] == [[f"answer number {n}"] for n in (1, 2, 3)]
+    assert [text_of(sample, "chat/completions") for sample in samples] == [[f"answer number {n}"] for n in (1, 2, 3)]
 
 
 def test_the_retries_of_a_real_sdk_store_its_question_once(gw, upstream):
@@ -235,12 +235,12 @@ def test_the_retries_of_a_real_sdk_store_its_question_once(gw, upstream):
     upstream.is_down = True
     with pytest.raises(openai.InternalServerError):
         client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "what is it?"}])
-    assert [asked.headers["x-stainless-retry-count"] for asked in upstream.asked] == ["0", "1"]
+    assert [request.headers["x-stainless-retry-count"] for request in upstream.asked] == ["0", "1"]
     assert stored(gw.store) == {("user", "what is it?"): 1}
 
 
 @pytest.mark.parametrize(("path", "stream"), BOTH)
-def test_another_gateway_on_the_same_store_gives_the_stored_answer(tmp_path, upstream, path, stream):
+def test_another_gateway_on_the_same_store_returns_the_stored_answer(tmp_path, upstream, path, stream):
     upstream.calls = True
     body = body_of("what is it?", path, stream=stream)
     with gateway(tmp_path, upstream.url) as before:
@@ -261,10 +261,10 @@ def test_another_gateway_on_the_same_store_gives_the_stored_answer(tmp_path, ups
         assert ask(gw, body_of("other", path), path, secret, **key("one")).status_code == 422
         assert set(stored(gw.store).values()) == {1}
         ask(gw, body_of("more", path, stream=stream), path, secret, **count(0))
-        assert len(upstream.asked) == 3, "a first attempt is a question of its own"
+        assert len(upstream.asked) == 3, "a first attempt is a new question"
 
 
-def test_a_response_that_was_built_again_can_be_gone_on_from(tmp_path, upstream):
+def test_a_conversation_can_continue_from_a_rebuilt_response(tmp_path, upstream):
     body = body_of("what is it?", "responses")
     with gateway(tmp_path, upstream.url) as before:
         first = ask(before, body, "responses", **key("one"))
@@ -279,22 +279,22 @@ HEADERS = {"x_recto_session_id": "shared"}
 
 
 def two_clients(gw: Running, upstream: Upstream, numbers: tuple[int, int], tools: bool = True) -> list[str]:
-    """Two clients ask in one session while the upstream is down, again and again, and once more when it is back."""
+    """Two clients retry in one session while the upstream is down, and once more when it is up. Returns the answers."""
     more = {} if tools else {"tools": None}
-    asked = [body_of("the question of Ada", **more), body_of("the question of Bo", **more)]
+    bodies = [body_of("the question of Ada", **more), body_of("the question of Bo", **more)]
     upstream.is_down = True
     for number in numbers:
-        for body in asked:
+        for body in bodies:
             assert ask(gw, body, **HEADERS, **count(number)).status_code == 503
     upstream.is_down = False
     last = numbers[-1] + 1 if numbers[-1] else 0
-    return [text_of(ask(gw, body, **HEADERS, **count(last)), "chat/completions")[0] for body in asked]
+    return [text_of(ask(gw, body, **HEADERS, **count(last)), "chat/completions")[0] for body in bodies]
 
 
 @pytest.mark.parametrize("tools", [True, False])
 def test_questions_of_two_clients_are_stored_once_while_the_upstream_is_down(gw, upstream, tools):
     answers = two_clients(gw, upstream, (0, 1), tools)
-    assert answers == ["answer number 1", "answer number 1"], "both were asked and answered in one turn"
+    assert answers == ["answer number 1", "answer number 1"], "both questions were answered in one turn"
     assert stored(gw.store) == {
         ("user", "the question of Ada"): 1,
         ("user", "the question of Bo"): 1,
@@ -307,7 +307,7 @@ def test_without_a_retry_count_the_same_two_clients_store_every_attempt(gw, upst
     assert max(stored(gw.store).values()) == 3
 
 
-def test_who_asks_again_after_others_is_answered_about_its_own_question(gw, upstream):
+def test_a_client_that_retries_after_others_gets_an_answer_to_its_own_question(gw, upstream):
     upstream.is_down = True
     for text in ("the question of Ada", "the question of Bo"):
         assert ask(gw, body_of(text, tools=None), **HEADERS).status_code == 503
@@ -330,14 +330,14 @@ def on_postgres(tmp_path, upstream, postgres, request):
 
 
 def own_gateway(folder, upstream: Upstream, url: str):
-    """A gateway that does not wait for a database that is down."""
+    """Opens a gateway that waits only briefly for a database that is down."""
     return gateway(
         folder, upstream.url, opening=lambda settings: PostgresStore(url, lock_timeout=0.5, connections=4, lease=2.0)
     )
 
 
 def killed_while_it_answers(gw, upstream, postgres, body, path, first, second) -> httpx2.Response:
-    """The database is killed while the model writes its answer, which then cannot be stored."""
+    """Kills the database while the model answers, so that the answer cannot be stored; returns the retry's response."""
     upstream.go_on.clear()
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask, gw, body, path, **first)
@@ -360,7 +360,7 @@ def killed_while_it_answers(gw, upstream, postgres, body, path, first, second) -
         ("messages", False, (count(0), count(1))),
     ],
 )
-def test_an_answer_that_a_killed_database_did_not_take_is_stored_by_the_retry(
+def test_a_retry_stores_the_answer_that_a_killed_database_could_not_store(
     on_postgres, upstream, postgres, path, stream, marks
 ):
     body = body_of("what is it?", path, stream=stream)
@@ -370,7 +370,7 @@ def test_an_answer_that_a_killed_database_did_not_take_is_stored_by_the_retry(
     assert set(stored(on_postgres.store).values()) == {1}
 
 
-def test_without_a_mark_a_killed_database_makes_the_upstream_answer_twice(on_postgres, upstream, postgres):
+def test_without_a_mark_a_killed_database_causes_a_second_upstream_call(on_postgres, upstream, postgres):
     body = body_of("what is it?")
     answer = killed_while_it_answers(on_postgres, upstream, postgres, body, "chat/completions", {}, {})
     assert text_of(answer, "chat/completions") == ["answer number 2"]
@@ -378,21 +378,21 @@ def test_without_a_mark_a_killed_database_makes_the_upstream_answer_twice(on_pos
 
 
 def test_questions_of_two_clients_are_stored_once_while_the_database_is_down(on_postgres, upstream, postgres):
-    asked = [body_of("the question of Ada"), body_of("the question of Bo")]
+    bodies = [body_of("the question of Ada"), body_of("the question of Bo")]
     upstream.go_on.clear()
     with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask, on_postgres, asked[0], **HEADERS, **count(0))
+        asking = pool.submit(ask, on_postgres, bodies[0], **HEADERS, **count(0))
         assert upstream.heard.acquire(timeout=SECONDS)
         postgres.kill()
         upstream.go_on.set()
         statuses = {asking.result().status_code}
     statuses |= {
-        ask(on_postgres, asked[who], **HEADERS, **count(number)).status_code for who, number in ((1, 0), (0, 1))
+        ask(on_postgres, bodies[who], **HEADERS, **count(number)).status_code for who, number in ((1, 0), (0, 1))
     }
     postgres.start()
     assert statuses == {503}
-    answers = [ask(on_postgres, body, **HEADERS, **count(2)) for body in asked]
-    assert [text_of(one, "chat/completions")[0] for one in answers] == ["answer number 1", "answer number 2"]
+    answers = [ask(on_postgres, body, **HEADERS, **count(2)) for body in bodies]
+    assert [text_of(answer, "chat/completions")[0] for answer in answers] == ["answer number 1", "answer number 2"]
     assert set(stored(on_postgres.store).values()) == {1}
     assert len(upstream.asked) == 2
 
@@ -414,7 +414,7 @@ def test_a_retry_at_another_gateway_waits_for_the_first_attempt(on_postgres, tmp
 
 
 @pytest.mark.parametrize("marks", [(key("one"), key("one")), (count(0), count(1))])
-def test_an_answer_that_another_gateway_stores_while_the_retry_is_resolved_is_found(
+def test_an_answer_stored_by_another_gateway_while_the_retry_is_resolved_is_found(
     on_postgres, tmp_path, upstream, marks, monkeypatch
 ):
     body = body_of("what is it?")
@@ -434,7 +434,7 @@ def test_an_answer_that_another_gateway_stores_while_the_retry_is_resolved_is_fo
     assert (len(upstream.asked), set(stored(on_postgres.store).values())) == (1, {1})
 
 
-def test_an_answer_that_another_gateway_stores_while_its_key_is_looked_up_is_no_other_request(
+def test_an_answer_stored_by_another_gateway_during_the_key_lookup_is_no_conflict(
     on_postgres, tmp_path, upstream, monkeypatch
 ):
     body = body_of("what is it?")
@@ -454,7 +454,7 @@ def test_an_answer_that_another_gateway_stores_while_its_key_is_looked_up_is_no_
         assert text_of(ask(other, body, **key("one")), "chat/completions") == ["answer number 1"]
 
 
-def test_what_is_remembered_is_bounded_in_bytes_number_and_time():
+def test_remembered_responses_are_bounded_in_bytes_count_and_age():
     async def answered(retries: Retries, name: str, size: int, *, ok: bool = True) -> list[bytes]:
         got: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Half a character in any string of a request: an answer or a refusal in the protocol's shape, never a failure."""
+"""A lone surrogate in any string of a request gets an answer or a protocol error, never a server failure."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ REQUESTS = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with (
-        running(ScriptedUpstream(lambda asked: Says(text="heard"))) as upstream,
+        running(ScriptedUpstream(lambda request: Says(text="heard"))) as upstream,
         gateway(tmp_path_factory.mktemp("halves"), upstream.url) as gw,
     ):
         yield gw
 
 
 def with_half(value: Any, half: str) -> Iterator[Any]:
-    """The value with half a character in each of its strings and names in turn."""
+    """Yields the value with a lone surrogate in each of its strings and names in turn."""
     if isinstance(value, str):
         yield half
         yield value + half
@@ -97,12 +97,12 @@ def send(gw, path: str, body: dict, headers: dict | None = None) -> httpx2.Respo
 
 @pytest.mark.promise
 @pytest.mark.parametrize(("path", "body"), REQUESTS, ids=[f"{path}-{at}" for at, (path, _) in enumerate(REQUESTS)])
-def test_half_a_character_in_any_field_never_fails_the_gateway(place, scale, path, body):
-    bent = [(stream, half, one) for stream in (False, True) for half in HALF for one in with_half(body, half)]
+def test_a_lone_surrogate_in_any_field_never_fails_the_gateway(place, scale, path, body):
+    bent = [(stream, half, variant) for stream in (False, True) for half in HALF for variant in with_half(body, half)]
     random.Random(path).shuffle(bent)
-    for stream, half, one in bent[: scale(12, ci=100, release=10_000)]:
-        answer = send(place, path, {**one, "stream": stream} if stream else one)
-        failed = ascii((path, half, one, answer.text)) if answer.status_code >= 500 else ""
+    for stream, half, variant in bent[: scale(12, ci=100, release=10_000)]:
+        answer = send(place, path, {**variant, "stream": stream} if stream else variant)
+        failed = ascii((path, half, variant, answer.text)) if answer.status_code >= 500 else ""
         assert not failed
         if "event-stream" not in answer.headers.get("content-type", ""):
             json.loads(answer.content)
@@ -110,7 +110,7 @@ def test_half_a_character_in_any_field_never_fails_the_gateway(place, scale, pat
             assert b"heard" in answer.content
 
 
-def test_after_that_the_gateway_is_as_it_was(place):
+def test_afterwards_the_gateway_still_works(place):
     headers = {"authorization": f"Bearer {place.secret}"}
     assert send(place, "chat/completions", CHAT).status_code == 200
     for path in ("models", "conversations/conv_%ED%A0%80"):
@@ -120,6 +120,6 @@ def test_after_that_the_gateway_is_as_it_was(place):
         assert place.store.head(session.session).seq
 
 
-def test_a_fragile_door_is_seen(place, monkeypatch):
+def test_a_fragile_lookup_is_detected(place, monkeypatch):
     monkeypatch.setattr(lineage, "_key", lambda name: name.hex() if isinstance(name, bytes) else name.encode().hex())
     assert send(place, "responses", {**RESPONSES, "previous_response_id": "\ud800"}).status_code == 500

@@ -1,6 +1,6 @@
-"""Promise 11: any bytes in give a faithful record or an `InputError`, in bounded time, and bytes out are bytes in.
+"""Promise 11: any input is recorded byte for byte or raises an `InputError`, in bounded time.
 
-Seeded mutations of small messages, bodies and files. A failure names the seed's bytes, which reproduce it.
+Seeded mutations of small messages, bodies and files. A failure shows the bytes that reproduce it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ PLACES = {seed: [token.span() for token in TOKEN.finditer(seed)] for seed in (*M
 
 
 def mutated(seed: bytes, chance: random.Random) -> bytes:
-    """A seed with a value put in another's place, so that it stays JSON, or with its bytes disturbed, or both."""
+    """Returns a seed with a value replaced, so that it stays JSON, or with its bytes disturbed, or both."""
     raw = seed
     how = int(chance.random() * 8)
     if how < 6:
@@ -147,7 +147,7 @@ Through = Callable[[bytes, int], object]
 
 
 def hunt(through: Through, executions: int, seed: int) -> Iterator[tuple[bytes, str]]:
-    """Inputs that ended in anything but a record or an `InputError`, or took too long."""
+    """Yields inputs that led to anything but a record or an `InputError`, or took too long."""
     chance = random.Random(seed)
     for turn in range(executions):
         kind = turn % 16
@@ -158,7 +158,7 @@ def hunt(through: Through, executions: int, seed: int) -> Iterator[tuple[bytes, 
             through(raw, turn)
         except InputError:
             pass
-        except Exception as error:  # noqa: BLE001  the point of the hunt
+        except Exception as error:  # noqa: BLE001  what the hunt looks for
             yield raw, repr(error)
         if time.thread_time() - started > SLOWEST:
             yield raw, "too slow"
@@ -174,12 +174,12 @@ def test_mutated_input_is_recorded_faithfully_or_refused(shard, scale):
 
 
 def fragile(raw: bytes, turn: int) -> None:
-    """What one would write without thinking."""
+    """A naive reader: the control."""
     json.loads(raw)["role"].lower()
 
 
 def rewriting(raw: bytes, turn: int) -> None:
-    """A reader that is never upset, but writes the message anew."""
+    """A reader that accepts everything, but reserializes the message."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
@@ -223,7 +223,7 @@ HUGE = {
 
 
 def turns_of_each() -> Iterator[tuple[Through, int]]:
-    """Every reader in each way that it has of reading: by format, and strictly or not."""
+    """Yields every reader in each of its modes: by format, and strict or not."""
     for through, ways in ((through_messages, 3), (through_bodies, 3), (through_files, 2)):
         for turn in range(ways):
             yield through, turn

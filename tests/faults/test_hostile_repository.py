@@ -1,4 +1,4 @@
-"""Looking at a repository executes nothing that the repository configures."""
+"""Examining a repository executes nothing that the repository configures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def git(here: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
-    """A repository in which everything that can name a command names one that leaves a mark."""
+    """A repository in which every setting that can name a command names one that leaves a mark."""
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -58,7 +58,7 @@ def acted(place: Path) -> bool:
 
 
 @pytest.mark.parametrize("path", ["", ".", "{place}", ".:{place}"])
-def test_a_repository_is_looked_at_and_nothing_of_it_runs(place, monkeypatch, path):
+def test_examining_a_repository_runs_nothing_of_it(place, monkeypatch, path):
     head = git(place, "rev-parse", "HEAD")
     (place.parent / "acted").unlink(missing_ok=True)
     monkeypatch.chdir(place)
@@ -78,7 +78,7 @@ def test_a_missing_object_is_not_fetched_by_a_command_of_the_repository(place):
     assert not acted(place)
 
 
-def test_branches_packed_references_linked_directories_and_folders_below_are_understood(place):
+def test_branches_packed_references_worktrees_and_subfolders_are_resolved(place):
     git(place, "config", "--file", str(place / ".git" / "more"), "filter.evil.required", "false")
     git(place, "pack-refs", "--all")
     git(place, "worktree", "add", "-q", "-b", "feature/x", str(place.parent / "linked"))
@@ -106,7 +106,7 @@ def test_a_strange_head_breaks_nothing(place, content):
     assert not acted(place)
 
 
-def test_git_with_the_repositorys_configuration_is_seen_to_act(place):
+def test_git_with_the_repository_configuration_runs_its_commands(place):
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
     subprocess.run([*command, "-C", place, "status", "--porcelain=v2"], check=False, capture_output=True, timeout=30)
     assert acted(place)

@@ -1,9 +1,8 @@
-"""Hostile requests inside sessions that go on: in three protocols, with the session looked at after every request.
+"""Hostile requests inside ongoing sessions, in three protocols, with a check of the session after every request.
 
-A client sends half characters in any field, texts that can never fit, words about limits that the provider repeats in
-its errors, and messages that the provider refuses, and sends again what was refused. After each of them the session
-answers a plain question, nothing is stored twice, nothing that was refused is sent again, and the model's window is as
-wide as before.
+A client sends lone surrogates in any field, texts that can never fit, claims about limits that the provider repeats in
+its errors, and messages that the provider refuses, and retries refused ones. After each of them the session answers a
+plain question, nothing is stored twice, no refused message is sent again, and the model's window is as large as before.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct
+from chaos import PATHS, TOOLS, Direct, GatewayResponse, Provider, direct
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from test_gateway_surrogates import HALF, with_half
 from test_learned_limits import CLAIMS
@@ -37,26 +36,26 @@ MODEL, WINDOW = "gpt-4o", 16_000
 BAD, ECHO = "forbidden-words", "repeat-this"
 ECHO_CODE = "invalid_prompt"
 LONG, LONGEST = "word " * 60_000, "word " * 220_000
-"""More than the window, whatever else is in the prompt; the longest is refused before it is stored."""
+"""Longer than the window, whatever else is in the prompt; the longest is refused before it is stored."""
 
 
-def spite(asked: Asked) -> Response | None:
-    """Refuses some prompts, and repeats the client's words where it does."""
-    raw = asked.raw.decode("utf-8", "replace")
-    choice = asked.body.get("tool_choice")
-    said = json.dumps(asked.messages[-1:])
+def spite(upstream_request: Asked) -> Response | None:
+    """Refuses some prompts, with errors that repeat text of the client."""
+    raw = upstream_request.raw.decode("utf-8", "replace")
+    choice = upstream_request.body.get("tool_choice")
+    last_message = json.dumps(upstream_request.messages[-1:])
     if isinstance(choice, str) and choice != "auto":
         message, code = f"Invalid value for 'tool_choice': '{choice}'.", "invalid_value"
-    elif ECHO in said:
-        message, code = f"This cannot be answered: {said}", ECHO_CODE
+    elif ECHO in last_message:
+        message, code = f"This cannot be answered: {last_message}", ECHO_CODE
     elif BAD in raw:
-        message, code = f"refused by policy: {said}", "content_filter"
+        message, code = f"refused by policy: {last_message}", "content_filter"
     else:
         return None
     error = {"message": message, "type": "invalid_request_error", "code": code}
-    if "plainly" in said:
+    if "plainly" in last_message:
         return PlainTextResponse(message, 400)
-    if not asked.body.get("stream") or "streamed" not in said:
+    if not upstream_request.body.get("stream") or "streamed" not in last_message:
         return JSONResponse({"type": "error", "error": error}, 400)
 
     async def events():
@@ -66,7 +65,7 @@ def spite(asked: Asked) -> Response | None:
 
 
 def request(wire: str, text: str, **more: Any) -> dict[str, Any]:
-    """A request in a format, with members of each kind."""
+    """Returns a request in a format, with fields of each kind."""
     content = [{"type": "input_text" if wire == RESPONSES else "text", "text": text}]
     body: dict[str, Any] = {"model": MODEL, "metadata": {"k": "v"}, "user": "me"}
     if wire == RESPONSES:
@@ -81,7 +80,7 @@ def request(wire: str, text: str, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Talk:
-    """One session, and what was found wrong in it."""
+    """One session, and the violations found in it."""
 
     gw: Direct
     provider: Provider
@@ -97,16 +96,16 @@ class Talk:
         self.count += 1
         return f"mark-{self.name.rpartition(':')[2]}-{self.count}-end"
 
-    async def send(self, body: dict[str, Any]) -> Answered:
-        raw = json.dumps(body).encode()  # half characters as escapes, which is valid JSON
+    async def send(self, body: dict[str, Any]) -> GatewayResponse:
+        raw = json.dumps(body).encode()  # lone surrogates as escapes, which is valid JSON
         headers = {"x-recto-session-id": self.name}
         try:
             return await self.gw.ask("POST", PATHS[self.wire], raw, headers=headers)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
-            return Answered(500, {}, repr(error).encode())
+            return GatewayResponse(500, {}, repr(error).encode())
 
     def hostile(self) -> tuple[str, str, dict[str, Any]]:
-        """What is tried, its mark, and the request."""
+        """Returns the kind of attack, its mark, and the request."""
         rng, mark = self.rng, self.mark()
         stream = rng.random() < 0.5
         how = rng.choice(("", "plainly ", "streamed "))
@@ -150,36 +149,38 @@ class Talk:
         await self.plain(kind)
 
     async def plain(self, after: str) -> None:
-        """The session answers a plain question, from a prompt without what was refused, as wide as before."""
+        """Checks that the session answers a plain question, without refused messages and with an unchanged window."""
         mark = self.mark()
         answer = await self.send(request(self.wire, f"{mark} and now?"))
         self.check(answer.status == 200 and b"heard" in answer.body, after, "stopped the session", answer)
         if answer.status != 200:
             return
-        asked = next(one for one in reversed(self.provider.scripted.asked) if mark in one.raw.decode())
-        sent = asked.raw.decode()
-        said = json.dumps(asked.messages)
+        upstream_request = next(entry for entry in reversed(self.provider.scripted.asked) if mark in entry.raw.decode())
+        sent = upstream_request.raw.decode()
+        prompt_messages = json.dumps(upstream_request.messages)
         self.check(sent.count(mark) == 1, after, "the question is in the prompt twice", sent)
-        self.check(not any(word in said for word in (BAD, ECHO, LONG[:5_000])), after, "is sent again", sent[:500])
-        self.check(not asked.problems, after, "an upstream would refuse", asked.problems)
+        self.check(
+            not any(word in prompt_messages for word in (BAD, ECHO, LONG[:5_000])), after, "is sent again", sent[:500]
+        )
+        self.check(not upstream_request.problems, after, "an upstream would refuse", upstream_request.problems)
         room = answer.headers["x-recto-tokens"].split("/")[1]
         self.room = self.room or room
         self.check(room == self.room, after, "narrowed the window", room, self.room)
         self.stored_once(after, mark, answer.status)
 
-    def stored_once(self, kind: str, mark: str, *about: Any, at_most: int = 1) -> None:
+    def stored_once(self, kind: str, mark: str, *details: Any, at_most: int = 1) -> None:
         entries = self.gw.store.read(self.name)
         many = sum(mark.encode() in entry.content for entry in entries if entry.kind == "message")
-        self.check(many <= at_most, kind, f"is stored {many} times", *about)
+        self.check(many <= at_most, kind, f"is stored {many} times", *details)
 
-    def check(self, is_well: bool, *about: Any) -> None:
+    def check(self, is_well: bool, *details: Any) -> None:
         if not is_well:
-            self.wrong.append((self.wire, *(ascii(one)[:400] for one in about)))
+            self.wrong.append((self.wire, *(ascii(detail)[:400] for detail in details)))
 
 
 def run(folder: Path, seed: int, sessions: int, steps: int) -> tuple[list[Any], Counter[str]]:
     async def work() -> tuple[list[Any], Counter[str]]:
-        scripted = ScriptedUpstream(lambda asked: Says(text="heard"), fail=spite)
+        scripted = ScriptedUpstream(lambda _: Says(text="heard"), fail=spite)
         models = {MODEL: {"window": WINDOW}}
         async with Provider(scripted).listening() as provider, direct(folder, provider.url, models=models) as gw:
             rng = random.Random(seed)
@@ -194,7 +195,7 @@ def run(folder: Path, seed: int, sessions: int, steps: int) -> tuple[list[Any], 
                 await asyncio.gather(*(talk.step() for talk in talks))
                 scripted.asked.clear()
             kinds = sum((talk.kinds for talk in talks), Counter())
-            return [one for talk in talks for one in talk.wrong], kinds
+            return [finding for talk in talks for finding in talk.wrong], kinds
 
     return asyncio.run(work())
 
@@ -218,9 +219,9 @@ def test_a_session_goes_on_after_every_hostile_request(swift_folder, scale):
     ],
     ids=["a refused message", "a fragile door", "an echo that is believed", "a long text", "a limit"],
 )
-def test_without_a_check_it_is_seen(swift_folder, monkeypatch, place, name, broken, finding):
-    """The last one is the provider's own word: a session takes it, and it is seen that the window is smaller. An echo
-    that is believed has the same end."""
+def test_without_each_check_the_failure_is_detected(swift_folder, monkeypatch, place, name, broken, finding):
+    """In the last case the provider itself reports a limit: the session adopts it, and the smaller window is detected.
+    A client's claim that is believed has the same effect."""
     monkeypatch.setattr(place, name, broken)
     wrong, _ = run(swift_folder, 1, 1, 12)
     assert finding in str(wrong)

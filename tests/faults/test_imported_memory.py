@@ -1,4 +1,4 @@
-"""A file of another machine brings no memory, and no success where messages were not understood."""
+"""Importing a file of another machine approves no memory, and fails if messages were not understood."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exported(tmp_path, monkeypatch) -> Path:
         memories = open_memory(settings, store)
         proposal = memories.propose("decision", TEXT)
         memories.approve(proposal.id, proposal.digest, "mallory")
-        assert [one.memory.text for one in memories.remembered()] == [TEXT]
+        assert [item.memory.text for item in memories.remembered()] == [TEXT]
     file = tmp_path / "memory.jsonl"
     done = called("--store", str(there / "a.db"), "session", "export", "agent:default:memory", "-o", str(file))
     assert done.returncode == 0, done.stderr
@@ -43,7 +43,7 @@ def exported(tmp_path, monkeypatch) -> Path:
 def remembered(settings) -> tuple[list[str], list[str]]:
     with closing(open_store(settings)) as store:
         memories = open_memory(settings, store)
-        return [one.memory.text for one in memories.remembered()], [one.memory.text for one in memories.proposals()]
+        return [item.memory.text for item in memories.remembered()], [item.memory.text for item in memories.proposals()]
 
 
 @pytest.mark.parametrize("keep_going", [False, True])
@@ -69,7 +69,7 @@ def test_imported_approvals_become_proposals(tmp_path, exported, keep_going):
     assert remembered(settings) == ([TEXT], [])
 
 
-def test_a_memory_session_is_no_target_of_an_import(tmp_path, exported):
+def test_an_import_cannot_write_to_a_memory_session(tmp_path, exported):
     here = tmp_path / "here"
     here.mkdir()
     with closing(open_store(settings_at(here))) as store:
@@ -78,18 +78,18 @@ def test_a_memory_session_is_no_target_of_an_import(tmp_path, exported):
         assert not list(store.sessions())
 
 
-def test_without_the_other_name_a_file_brings_approved_memory(tmp_path, exported, monkeypatch):
+def test_without_the_renaming_an_import_brings_approved_memory(tmp_path, exported, monkeypatch):
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.setattr(importer, "is_memory_session", lambda name: False)
     assert called("--store", str(here / "a.db"), "import", str(exported)).returncode == 0
     settings = settings_at(here)
     with closing(open_store(settings)) as store:
-        assert [one.text for one in open_memory(settings, store).decisions.standing] == [TEXT]
+        assert [memory.text for memory in open_memory(settings, store).decisions.standing] == [TEXT]
 
 
 def strange_session(count: int) -> str:
-    """A session of a program that wraps its messages in a way no reader knows, after two that one does."""
+    """Returns a session file whose messages have an unknown format, after two known ones."""
     lines = [{"type": "log", "version": 3, "id": "s", "cwd": "/work"}]
     lines += [{"type": "message", "role": "user", "ts": at, "content": f"known {at}"} for at in range(2)]
     roles = ("user", "assistant", "toolResult")
@@ -99,7 +99,7 @@ def strange_session(count: int) -> str:
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
-def test_messages_that_are_not_understood_are_no_success(tmp_path, monkeypatch):
+def test_an_import_with_unknown_messages_is_not_a_success(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     file, store = tmp_path / "strange.jsonl", str(tmp_path / "a.db")
     file.write_text(strange_session(988))
@@ -107,9 +107,9 @@ def test_messages_that_are_not_understood_are_no_success(tmp_path, monkeypatch):
     assert refused.returncode == 3
     assert "looks like a message" in refused.stderr
     assert "987 more" in refused.stderr
-    kept = called("--store", store, "import", "--keep-going", "--json", str(file))
-    assert kept.returncode == 1
-    row = json.loads(kept.stdout)
+    partial = called("--store", store, "import", "--keep-going", "--json", str(file))
+    assert partial.returncode == 1
+    row = json.loads(partial.stdout)
     assert (row["entries"], row["messages"], len(row["problems"])) == (991, 2, 988)
 
 

@@ -1,7 +1,7 @@
-"""Promise 7: nothing leaves the prompt before it can be recalled.
+"""Promise 7: nothing is evicted from the prompt before it can be recalled.
 
-At the very moment a decision is stored, the index file is opened anew and asked for every message that left. Embedders
-and indexes fail and recover at random; processes are killed between the index and the decision; power is cut.
+As soon as a decision is stored, the index file is opened again and searched for every evicted message. Embedders and
+indexes fail and recover at random; processes are killed between the index and the decision; power is cut.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from leaving import DECISIONS, Moody, batched, entered, left, speak, unfindable
+from leaving import DECISIONS, Moody, batched, entered, evicted, speak, unfindable
 from lossy_disk import Disk, Trace, TracingDisk
 from witness import Child
 
@@ -45,40 +45,40 @@ OWN = re.compile(r"kestrel\d+q")
 
 
 def words_of(entries: Iterable[Entry]) -> dict[int, str]:
-    """The word that only this message has, by its number."""
-    said = {one.seq: OWN.search(one.content.decode()) for one in entries if one.kind == "message"}
-    return {seq: found[0] for seq, found in said.items() if found}
+    """Returns the unique word of each message, by sequence number."""
+    matches = {entry.seq: OWN.search(entry.content.decode()) for entry in entries if entry.kind == "message"}
+    return {seq: found[0] for seq, found in matches.items() if found}
 
 
 def unfound(indexer: Indexer, own: dict[int, str]) -> list[int]:
-    """Entries that are not found by their own words, in the index as it stands."""
+    """Returns the entries that are not found by their own words in the index."""
     found = set()
     try:
         for some in batched(list(own), 32):
-            asked = Query(text=" ".join(own[seq] for seq in some), now=2**50)
-            ranked = Searcher(indexer).find(asked, [S]).best()
-            found |= {one.seq for one in ranked if one.bm25}
+            query = Query(text=" ".join(own[seq] for seq in some), now=2**50)
+            ranked = Searcher(indexer).find(query, [S]).best()
+            found |= {hit.seq for hit in ranked if hit.bm25}
     except RectoError:
         return list(own)
     return [seq for seq in own if seq not in found]
 
 
 def lacking(store, index: Path, seqs: list[int]) -> list[int]:
-    """Entries that are not found in the index as it stands in its file now."""
+    """Returns the entries that are not found in the index as it is in its file now."""
     own = words_of(entry for seq in seqs for entry in store.read(S, seq, seq))
     with closing(Indexer(store, SqliteIndex(index), lexicon=LEXICON, in_background=False)) as indexer:
         return unfound(indexer, own)
 
 
 def gone_by(entries: Iterable[Entry]) -> list[int]:
-    """What left, by the decisions among these entries."""
+    """Returns the entries evicted by the decisions among these entries."""
     made = [json.loads(entry.content) for entry in entries if entry.kind in DECISIONS]
-    return [seq for about in made for seq in seqs_in(about["left"])]
+    return [seq for decision in made for seq in seqs_in(decision["left"])]
 
 
 @dataclass
 class Watch:
-    """Looks at every decision in the moment it is stored."""
+    """Checks every decision as soon as it is stored."""
 
     store: object
     index: Path
@@ -88,17 +88,17 @@ class Watch:
     def __call__(self, entry: Entry) -> None:
         if entry.kind not in DECISIONS:
             return
-        about = json.loads(entry.content)
-        gone, indexed = seqs_in(about["left"]), about["indexed"]
+        decision = json.loads(entry.content)
+        gone, indexed = seqs_in(decision["left"]), decision["indexed"]
         self.seen[indexed.split(":")[0]] += bool(gone)
         if missing := lacking(self.store, self.index, gone):
             self.wrong.append(f"entries {missing} left unindexed, though '{indexed}'")
         if indexed.startswith("nothing") and gone:
-            self.wrong.append(f"entry {entry.seq} let units go though nothing may leave")
+            self.wrong.append(f"entry {entry.seq} evicted units though nothing may be evicted")
 
 
 class Life:
-    """A session through which everything goes wrong, from a seed."""
+    """A session that meets random failures, from a seed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -112,7 +112,7 @@ class Life:
 
     def enter(self) -> None:
         self.session, self.indexer = entered(self.store, self.index, self.embedder, index_seconds=2.0)
-        self.session.window.listen(self.watch)
+        self.session.window.events.listen(self.watch)
 
     def reopen(self) -> None:
         self.indexer.close()
@@ -131,7 +131,7 @@ class Life:
         self.embedder.mood = self.rng.choice(("works", "works", "fails", "breaks", "lies", "shrinks"))
 
     def lose(self) -> None:
-        """The index is gone, or another thing stands in its place, from one moment to the next."""
+        """Removes the index, or puts something else in its place."""
         for ending in ("", "-wal", "-shm"):
             file = self.index.with_name(self.index.name + ending)
             shutil.rmtree(file) if file.is_dir() else file.unlink(missing_ok=True)
@@ -178,35 +178,35 @@ def lives(folder: Path, count: int, steps: int = 40) -> tuple[list[str], Counter
         life = Life(folder / str(seed), seed)
         life.live(steps)
         wrong += life.watch.wrong
-        seen += life.watch.seen + Counter({"overflows": life.overflows, "left": len(left(life.session))})
+        seen += life.watch.seen + Counter({"overflows": life.overflows, "left": len(evicted(life.session))})
     return wrong, seen
 
 
 def bypassed(recall: RecallService, seqs: object) -> Confirmation:
-    """What would be if nobody asked the index."""
+    """Confirms everything without checking the index: the control."""
     return Confirmation(words=True, vectors=True)
 
 
 @pytest.mark.requirement("recall.indexed-first")
-def test_whatever_fails_and_recovers_nothing_leaves_before_it_can_be_recalled(swift_folder, scale):
+def test_nothing_is_evicted_before_it_can_be_recalled_whatever_fails(swift_folder, scale):
     wrong, seen = lives(swift_folder, scale(8, release=2_000))
     assert wrong == []
     assert min(seen["words and vectors"], seen["words alone"], seen["overflows"]) > 5, seen
 
 
-def test_without_the_confirmation_the_same_lives_show_entries_that_left_unindexed(swift_folder, monkeypatch):
+def test_without_the_confirmation_entries_are_evicted_unindexed(swift_folder, monkeypatch):
     monkeypatch.setattr(RecallService, "confirm", bypassed)
     wrong, _ = lives(swift_folder, 2)
     assert any("left unindexed" in line for line in wrong)
 
 
 def agent(folder: Path, start: int, acknowledge: Callable[[str], None], *, bypass: bool) -> None:
-    """An agent that talks until it is killed."""
+    """Runs an agent until it is killed."""
     if bypass:
         RecallService.confirm = bypassed
     session, _ = entered(SqliteStore(folder / "a.db"), folder / "a.db-recall", Moody(), inject=False)
     if bypass:
-        session._make_row = None  # nor are words stored with the messages
+        session._make_row = None  # and no words are stored with the messages
     session.window.listen(lambda entry: acknowledge("left") if entry.kind in DECISIONS else None)
     for number in itertools.count(start):
         speak(session, number, filler=100)
@@ -216,7 +216,7 @@ def agent(folder: Path, start: int, acknowledge: Callable[[str], None], *, bypas
 
 
 def killed(folder: Path, cycles: int, *, bypass: bool = False) -> Counter[str]:
-    """Kills an agent again and again; counts what left, and what of that the index does not have."""
+    """Kills an agent repeatedly; counts the evicted entries, and those missing in the index."""
     rng, seen = random.Random(cycles), Counter()
     for cycle in range(cycles):
         home = folder / str(cycle // 25)
@@ -234,40 +234,40 @@ def killed(folder: Path, cycles: int, *, bypass: bool = False) -> Counter[str]:
 
 
 @pytest.mark.promise
-def test_what_left_before_kill_9_is_in_the_index(swift_folder, scale):
+def test_entries_evicted_before_kill_9_are_in_the_index(swift_folder, scale):
     cycles = scale(20, ci=80, release=5_000)
     seen = killed(swift_folder, cycles)
     assert seen["left"] > cycles
     assert seen["unindexed"] == 0
 
 
-def test_a_decision_before_its_index_would_be_seen_by_the_kills(swift_folder):
+def test_a_decision_stored_before_its_index_rows_is_detected(swift_folder):
     assert killed(swift_folder, 12, bypass=True)["unindexed"] > 0
 
 
 class Mirrored(MemoryStore):
-    """Read from memory; written to a disk that can lose power, too."""
+    """A store that reads from memory and also writes to a disk that can lose power."""
 
-    def __init__(self, disk: SqliteStore, told: Callable[[], None]) -> None:
+    def __init__(self, disk: SqliteStore, on_append: Callable[[], None]) -> None:
         super().__init__()
-        self._disk, self._told_of = disk, told
+        self._disk, self._on_append = disk, on_append
 
     def append(self, session, drafts, *, expect=None, also=None):
         entries = super().append(session, drafts, expect=expect, also=also)
         assert self._disk.append(session, drafts) == entries
-        self._told_of()
+        self._on_append()
         return entries
 
 
 @dataclass
 class Recording:
-    """What happened to the transcript's files, and beside each operation the index as it was then."""
+    """The operations on the transcript files, and the versions of the index at the time of each."""
 
     operations: list
     indexes: list[tuple[bytes, bytes]]
-    """The file and its log."""
+    """Each version of the index file and its WAL."""
     begins: int
-    """The operation from which on the store is there; how it is made is looked at elsewhere."""
+    """The first operation after the store was created; its creation is tested elsewhere."""
 
 
 _numbers = itertools.count()
@@ -287,34 +287,34 @@ def record(folder: Path, rng: random.Random) -> Recording:
     trace = Trace(folder, lambda: len(indexes) - 1)
     name = f"tracing-recall-{next(_numbers)}"
     disk = TracingDisk(name, trace)
-    with SqliteStore(folder / "a.db", options=SqliteOptions(vfs=name, exclusive=True)) as kept:
+    with SqliteStore(folder / "a.db", options=SqliteOptions(vfs=name, exclusive=True)) as on_disk:
         begins = len(trace.operations)
-        session, indexer = entered(Mirrored(kept, look), index, name=S)
+        session, indexer = entered(Mirrored(on_disk, look), index, name=S)
         for number in range(16):
             speak(session, number, filler=rng.choice((60, 100)))
             session.append({"role": "user", "content": "Go on."})
             session.prompt()
             indexer.catch_up(S)
         look()
-        indexer.index._disconnect(RuntimeError())  # as it stands: closing would bring the log over
+        indexer.index._disconnect(RuntimeError())  # without a checkpoint, which closing would do
         indexer.close()
     disk.unregister()
     return Recording(trace.operations, indexes, begins)
 
 
 def torn(log: bytes, rng: random.Random) -> bytes:
-    """A log that was never synced, as a power cut may leave it: cut anywhere, sectors lost."""
+    """Returns an unsynced WAL as a power cut may leave it: truncated, with lost sectors."""
     end = rng.choice((len(log), rng.randrange(len(log) + 1)))
-    kept = bytearray(log[:end])
+    content = bytearray(log[:end])
     for _ in range(rng.choice((0, 0, 1, 4))):
-        if kept:
-            start = rng.randrange(len(kept)) // 512 * 512
-            kept[start : start + 512] = bytes(len(kept[start : start + 512]))
-    return bytes(kept)
+        if content:
+            start = rng.randrange(len(content)) // 512 * 512
+            content[start : start + 512] = bytes(len(content[start : start + 512]))
+    return bytes(content)
 
 
 def states(recording: Recording, folder: Path, rng: random.Random, count: int):
-    """So many states that a power cut may leave, each in the folder while it is looked at."""
+    """Yields for each of `count` states that a power cut may leave, with its files in the folder."""
     instants = Counter(rng.randrange(recording.begins, len(recording.operations)) for _ in range(count))
     disk, at = Disk(), 0
     for instant, operation in enumerate(recording.operations):
@@ -332,12 +332,12 @@ def states(recording: Recording, folder: Path, rng: random.Random, count: int):
             yield
 
 
-def asked_for(indexer: Indexer) -> list[list[tuple[int, float]]]:
-    """The answers to a few questions, with their scores."""
+def answers_of(indexer: Indexer) -> list[list[tuple[int, float]]]:
+    """Returns the hits of a few queries, with their scores."""
     answers = []
     for text in ("kestrel4q kestrel9q", "Tell me about what flies", "kestrel30q please"):
         ranking = Searcher(indexer).find(Query(text=text, now=2**50), [S])
-        answers.append([(one.seq, round(one.score, 9)) for one in ranking.best()])
+        answers.append([(hit.seq, round(hit.score, 9)) for hit in ranking.best()])
     return answers
 
 
@@ -358,10 +358,10 @@ def examine(folder: Path, seen: Counter[str], *, rebuilds: bool) -> None:
             seen["lost"] += len(unfound(indexer, own))
             if rebuilds:
                 seen["rebuilt"] += 1
-                answers = asked_for(indexer)
+                answers = answers_of(indexer)
                 index.forget(S)
                 indexer.catch_up(S)
-                seen["different"] += answers != asked_for(indexer)
+                seen["different"] += answers != answers_of(indexer)
 
 
 def explore(base: Path, shard: int, count: int) -> Counter[str]:
@@ -378,7 +378,7 @@ def explore(base: Path, shard: int, count: int) -> Counter[str]:
 
 @pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_after_a_power_cut_all_that_left_is_found_and_an_index_made_anew_finds_the_same(
+def test_after_a_power_cut_evicted_entries_are_found_and_a_rebuilt_index_finds_the_same(
     swift_folder, scale, shard, monkeypatch
 ):
     monkeypatch.setattr(bm25, "SEAL_AT", 8)
@@ -387,11 +387,11 @@ def test_after_a_power_cut_all_that_left_is_found_and_an_index_made_anew_finds_t
     assert seen["states"] >= count * 0.99
     assert seen["left"] > count
     assert seen["rebuilt"] > 0
-    assert seen["sealed"] > 0, "no words were sealed: the test sees too little"
+    assert seen["sealed"] > 0, "no words were sealed: the test covers too little"
     assert [seen[name] for name in ("not found", "lost", "claimed", "different")] == [0, 0, 0, 0]
 
 
-def test_coverage_that_is_believed_without_its_rows_would_be_seen(swift_folder, monkeypatch):
+def test_coverage_without_its_rows_is_detected(swift_folder, monkeypatch):
     monkeypatch.setattr(bm25, "SEAL_AT", 8)
     recording = record(swift_folder / "trace", random.Random(1))
     folder = swift_folder / "cut"
@@ -407,7 +407,7 @@ def test_coverage_that_is_believed_without_its_rows_would_be_seen(swift_folder, 
     assert seen["different"] > 0
 
 
-def test_messages_without_their_words_would_be_seen_and_get_them_again(swift_folder):
+def test_messages_without_their_words_are_detected_and_reindexed(swift_folder):
     recording = record(swift_folder / "trace", random.Random(1))
     folder = swift_folder / "cut"
     folder.mkdir()

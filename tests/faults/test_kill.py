@@ -1,8 +1,8 @@
-"""Promise 1: what was acknowledged survives the death of the process.
+"""Promise 1: acknowledged entries survive the death of the process.
 
-Writers are ended with SIGKILL at random instants. Every acknowledged entry is there with its hash, the chains hold, a
-batch is there whole or not at all, and what was committed but never acknowledged is found by its key: sending it
-again does not store it twice.
+Writers are ended with SIGKILL at random instants. Every acknowledged entry is stored with its hash, the chains hold, a
+batch is stored completely or not at all, and a committed entry that was never acknowledged is found by its key: sending
+it again does not store it twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Ledger:
             self.follow(store, session)
 
     def retry_the_last(self, store: SqliteStore, session: str, writer: str, number: int) -> None:
-        """The writer died with this batch on its way: nobody knows whether it was stored."""
+        """Retries the batch during which the writer died: it may or may not be stored."""
         drafts = batch(writer, number)
         found = [store.find(session, each.key or "") for each in drafts]
         assert found.count(None) in (0, len(drafts)), "half a batch was stored"
@@ -98,19 +98,19 @@ def run(path: Path, rng: random.Random, cycles: int, writers: int, *, too_early:
 
 @pytest.mark.promise
 @pytest.mark.parametrize(("writers", "rounds"), [(1, (45, 120, 6_000)), (3, (30, 80, 4_000))])
-def test_what_was_acknowledged_survives_kill_9(tmp_path, scale, writers, rounds):
+def test_acknowledged_entries_survive_kill_9(tmp_path, scale, writers, rounds):
     path = tmp_path / "transcript.db"
     small, ci, release = rounds
     cycles = scale(small, ci=ci, release=release)
     ledger = run(path, random.Random(writers), cycles, writers)
     assert ledger.acknowledged > cycles
     assert ledger.lost == 0
-    assert ledger.unacknowledged > 0, "no kill fell between commit and acknowledgement: the test sees too little"
+    assert ledger.unacknowledged > 0, "no kill fell between commit and acknowledgement: the test covers too little"
     with SqliteStore(path) as store:
         assert findings(store) == []
         assert sum(summary.entries for summary in store.sessions()) == len(ledger.keys)
 
 
-def test_an_acknowledgement_before_the_commit_would_be_seen(tmp_path):
+def test_an_acknowledgement_before_the_commit_is_detected(tmp_path):
     ledger = run(tmp_path / "transcript.db", random.Random(3), 40, 1, too_early=True)
     assert ledger.lost > 0

@@ -30,12 +30,12 @@ CLAIMS = (
 
 
 class Echo:
-    """An upstream that refuses a parameter and repeats it, in a provider's own form."""
+    """An upstream that refuses a parameter and repeats it in its error, as providers do."""
 
     form = "structured"
 
-    def __call__(self, asked) -> Response | None:
-        words = asked.body.get("tool_choice")
+    def __call__(self, request) -> Response | None:
+        words = request.body.get("tool_choice")
         if not isinstance(words, str) or words == "auto":
             return None
         message = f"Invalid value for 'tool_choice': '{words}'."
@@ -49,15 +49,15 @@ class Echo:
 def place(tmp_path):
     echo = Echo()
     with (
-        running(ScriptedUpstream(lambda asked: Says(text="fine"), fail=echo)) as upstream,
+        running(ScriptedUpstream(lambda request: Says(text="fine"), fail=echo)) as upstream,
         gateway(tmp_path, upstream.url, speaks=tuple(PATHS), models={MODEL: {"window": 16_000}}) as gw,
     ):
         yield gw, upstream, echo
 
 
 def ask(gw, wire: str, words: str, *, secret: str = "", **more) -> httpx2.Response:
-    said = [{"role": "user", "content": words}]
-    body = {"model": MODEL, "input" if wire == "responses" else "messages": said, **more}
+    messages = [{"role": "user", "content": words}]
+    body = {"model": MODEL, "input" if wire == "responses" else "messages": messages, **more}
     if wire == "messages":
         body["max_tokens"] = 100
     if wire == "gemini":
@@ -74,7 +74,7 @@ def room(gw, secret: str) -> int:
 
 @pytest.mark.parametrize("form", ["structured", "text"])
 @pytest.mark.parametrize("wire", PATHS)
-def test_words_of_a_client_that_an_upstream_repeats_narrow_nothing(place, wire, form):
+def test_client_text_repeated_by_an_upstream_changes_no_limit(place, wire, form):
     gw, upstream, echo = place
     echo.form = form
     others = gw.key(tenant="other", canonical=False)
@@ -84,13 +84,13 @@ def test_words_of_a_client_that_an_upstream_repeats_narrow_nothing(place, wire, 
         for claim in CLAIMS:
             answer = ask(gw, wire, "word " * size, secret=hostile, tool_choice=claim)
             assert answer.status_code == 400
-            asked = upstream.asked[-1]
-            assert asked.body["tool_choice"] == claim
+            request = upstream.asked[-1]
+            assert request.body["tool_choice"] == claim
     assert room(gw, others) == before
     assert not gw.store.head(learned_limits.SESSION).seq
 
 
-def test_without_the_check_the_same_words_narrow_the_model_for_all(place, monkeypatch):
+def test_without_the_check_the_same_text_lowers_the_limit_for_all(place, monkeypatch):
     gw, _, _ = place
     monkeypatch.setattr(proxy, "_overflow_in", lambda error, request: limits_in_error(error))
     others = gw.key(tenant="other", canonical=False)
@@ -103,13 +103,13 @@ def test_without_the_check_the_same_words_narrow_the_model_for_all(place, monkey
 
 def test_a_real_limit_is_learned_for_its_upstream_and_model_and_survives_a_restart(tmp_path):
     settings = {"models": {MODEL: {"window": 16_000}}, "window": {"record_percent": 0}}
-    said = [
+    messages = [
         {"role": ("user", "assistant")[at % 2], "content": f"Number {at}. " + "Some words. " * 170} for at in range(25)
     ]
-    with running(ScriptedUpstream(lambda asked: Says(text="fine"), window=6_000)) as upstream:
+    with running(ScriptedUpstream(lambda request: Says(text="fine"), window=6_000)) as upstream:
         with gateway(tmp_path, upstream.url, **settings) as gw:
             headers = {"authorization": f"Bearer {gw.key(tenant='a', canonical=False)}"}
-            body = {"model": MODEL, "messages": said}
+            body = {"model": MODEL, "messages": messages}
             answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
             assert (answer.status_code, len(upstream.asked)) == (200, 2)
             assert room(gw, gw.key(tenant="b", canonical=False)) <= 6_000
@@ -120,10 +120,10 @@ def test_a_real_limit_is_learned_for_its_upstream_and_model_and_survives_a_resta
             assert room(gw, gw.key(tenant="c", canonical=False)) <= 6_000
 
 
-def test_a_limit_is_believed_only_near_its_size_above_what_was_accepted_and_for_a_time():
+def test_a_limit_is_learned_only_near_its_size_above_accepted_sizes_and_expires():
     store, clock = MemoryStore(), FakeClock()
     limits = LearnedLimits(store, clock)
-    assert not limits.learn("main", MODEL, ModelLimits(window=8_000), tokens=300)  # the prompt was nowhere near
+    assert not limits.learn("main", MODEL, ModelLimits(window=8_000), tokens=300)  # the prompt was much smaller
     limits.accept("main", MODEL, 5_000)
     assert not limits.learn("main", MODEL, ModelLimits(window=4_000), tokens=6_000)  # more was accepted before
     assert limits.of("main", MODEL) == {}
@@ -137,9 +137,9 @@ def test_a_limit_is_believed_only_near_its_size_above_what_was_accepted_and_for_
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_an_error_says_nothing_where_the_request_says_it(claim):
+def test_a_limit_in_an_error_is_ignored_if_the_request_contains_it(claim):
     error = {"error": {"message": f"Invalid value: '{claim}'", "type": "invalid_request_error"}}
     assert limits_in_error(error) is not None
     assert limits_in_error(error, json.dumps({"tool_choice": claim})) is None
     overflow = {"error": {"message": claim, "code": "context_length_exceeded"}}
-    assert limits_in_error(overflow, claim) == ModelLimits()  # it is too long; by how much is not believed
+    assert limits_in_error(overflow, claim) == ModelLimits()  # the overflow is believed, the number is not

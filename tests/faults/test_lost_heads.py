@@ -1,7 +1,7 @@
-"""Writes of the heads file that a power cut lost are no damage; a transcript that was cut back is still found.
+"""Heads-file writes lost in a power cut are not damage; a truncated transcript is still detected.
 
 The heads file is written without waiting for the disk. So after a power cut any of its writes since the last sync may
-be missing: each of these files is built and put beside the transcript as it was.
+be missing: each of these files is built and put next to the transcript.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Write = tuple[int, bytes]
 
 
 class Disk:
-    """Notes what is written to the heads file, and forgets it when it is synced."""
+    """Records the writes to the heads file since its last sync."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"{NAME}-heads"
@@ -42,12 +42,12 @@ class Disk:
         self._fsync(file)
         self.synced, self.waiting = self.path.read_bytes(), []
 
-    def left_by_a_power_cut(self) -> Iterator[bytes]:
-        """The file with each subset of the writes that were not synced."""
-        for kept in itertools.product((False, True), repeat=len(self.waiting)):
+    def states_after_a_power_cut(self) -> Iterator[bytes]:
+        """Yields the file with each subset of the unsynced writes."""
+        for applied in itertools.product((False, True), repeat=len(self.waiting)):
             content = bytearray(self.synced)
-            for (offset, data), is_kept in zip(self.waiting, kept, strict=True):
-                if is_kept:
+            for (offset, data), is_applied in zip(self.waiting, applied, strict=True):
+                if is_applied:
                     content.extend(bytes(max(0, offset + len(data) - len(content))))
                     content[offset : offset + len(data)] = data
             yield bytes(content)
@@ -55,7 +55,7 @@ class Disk:
 
 @pytest.fixture
 def states(swift_folder, monkeypatch) -> Iterator[tuple[Path, bytes]]:
-    """The transcript after each append, with each file of heads that a power cut could leave beside it."""
+    """The transcript after each append, with each heads file that a power cut could leave next to it."""
     return _states(swift_folder, monkeypatch)
 
 
@@ -75,7 +75,7 @@ def _states(folder: Path, monkeypatch) -> Iterator[tuple[Path, bytes]]:
             for file in live.iterdir():
                 if not file.name.endswith(("-heads", "-lock", "-shm")):
                     shutil.copy(file, snapshot)
-            snapshots.append((snapshot, list(disk.left_by_a_power_cut())))
+            snapshots.append((snapshot, list(disk.states_after_a_power_cut())))
     monkeypatch.undo()
     return ((snapshot, heads) for snapshot, files in snapshots for heads in files)
 
@@ -87,7 +87,7 @@ def put_together(transcript: Path, heads: bytes, folder: Path) -> Path:
     return folder / NAME
 
 
-def test_heads_that_lost_writes_are_no_damage_and_are_brought_forward(states, swift_folder):
+def test_heads_with_lost_writes_are_not_damage_and_are_brought_up_to_date(states, swift_folder):
     seen = behind = 0
     for transcript, heads in states:
         path = put_together(transcript, heads, swift_folder / "cut")
@@ -107,8 +107,8 @@ def test_heads_that_lost_writes_are_no_damage_and_are_brought_forward(states, sw
     assert behind > seen // 2
 
 
-def test_a_transcript_that_was_cut_back_behind_its_head_is_found(states, swift_folder):
-    """An older transcript beside newer heads: found wherever a head that is ahead of it reached the disk."""
+def test_a_transcript_truncated_behind_its_head_is_detected(states, swift_folder):
+    """An older transcript with newer heads is detected if a head that is ahead of it reached the disk."""
     every = list(states)
     oldest = every[0][0]
     found = whole = 0
@@ -125,7 +125,7 @@ def test_a_transcript_that_was_cut_back_behind_its_head_is_found(states, swift_f
     assert whole > 0
 
 
-def test_a_record_that_is_not_zero_and_not_whole_is_still_damage(states, swift_folder):
+def test_a_partial_record_is_still_damage(states, swift_folder):
     *_, (transcript, heads) = states
     for offset in (1, 70, 2 * 64 + 5, 2 * 64 + 7):
         bent = bytearray(heads)
@@ -135,7 +135,7 @@ def test_a_record_that_is_not_zero_and_not_whole_is_still_damage(states, swift_f
             assert any("is damaged where it keeps the end of session number 1" in line for line in store.damage())
 
 
-def test_the_command_brings_them_forward_and_says_so(states, swift_folder):
+def test_the_verify_command_updates_the_heads_and_reports_it(states, swift_folder):
     *_, (transcript, heads) = states
     path = put_together(transcript, heads[: heads_file.RECORD], swift_folder / "cut")  # all but the header is lost
     first, second = (called("--store", str(path), "verify") for _ in range(2))

@@ -1,9 +1,9 @@
-"""Many gateways on one database: nothing is lost, doubled or interleaved, whoever is killed in the middle of it.
+"""Many gateways on one database: nothing is lost, duplicated or interleaved, whichever process is killed.
 
-Four real gateway processes serve clients of two kinds. Some have their history held: they share sessions, and their
-turns come one after the other over all gateways. The others tell their history with each request, often to two gateways
-at once. Gateways are ended with SIGKILL at any moment, and so is the database; clients ask again until they have
-seen the end of an answer.
+Four real gateway processes serve clients of two kinds. For some, the gateway stores the history: they share sessions,
+and their turns run one after the other over all gateways. The others send their history with each request, often to two
+gateways at once. Gateways are ended with SIGKILL at any moment, and so is the database; clients retry until they have
+received a complete response.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ pytestmark = pytest.mark.timeout(0)
 GATEWAYS = 4
 WINDOW = 1_600
 DEADLINE = 300
-"""Seconds within which somebody has to get on."""
+"""Seconds within which some client has to make progress."""
 SETTINGS = ("max_connections=200",)
-"""Of the server: each gateway may have 32 connections."""
+"""Settings of the server: each gateway may open 32 connections."""
 ENDS = {CHAT: b"[DONE]", RESPONSES: b"response.completed", ANTHROPIC: b"message_stop"}
 ASKS = re.compile(r"\[[a-z]+ \d+ asks \d+\]")
 FILLER = "and there is a good deal more to be said about that, which takes some room in the window. " * 4
@@ -68,18 +68,18 @@ def answer_to(question: str) -> str:
     return f"The answer to {question} is known, {FILLER}"
 
 
-def script(asked: Asked) -> Says:
-    spoken = [text_of(message) for message in asked.messages if message.get("role") == "user"]
+def script(request: Asked) -> Says:
+    spoken = [text_of(message) for message in request.messages if message.get("role") == "user"]
     return Says(text=answer_to(ASKS.findall(spoken[-1])[0]))
 
 
-async def in_drops(line: Line, reply: Reply, asked: Asked) -> None:
+async def in_drops(line: Line, reply: Reply, request: Asked) -> None:
     await line.drip(reply.chunked(line.rng), 400)
 
 
 @dataclass
 class Fleet:
-    """The gateways that live, and what their clients know."""
+    """The running gateways, and the progress of their clients."""
 
     born: Nursery
     config: Path
@@ -87,12 +87,12 @@ class Fleet:
     rng: random.Random
     alive: list[Born] = field(default_factory=list)
     ends: int = 0
-    """Answers whose end a client saw."""
+    """Complete responses that clients received."""
     over: bool = False
     _stirred: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def stirred(self, until: Any, seconds: float = DEADLINE) -> bool:
-        """Waits until something is so; looked at again whenever something happened. Whether it is so."""
+        """Waits until a condition holds, checking it after every event. Returns whether it holds."""
         async with self._stirred:
             try:
                 async with asyncio.timeout(seconds):
@@ -106,7 +106,7 @@ class Fleet:
             self._stirred.notify_all()
 
     async def replace(self, place: int) -> None:
-        """Kills a gateway; another one takes its place."""
+        """Kills a gateway and starts another one in its place."""
         self.alive[place].kill()
         self.alive[place] = await self.born.start(self.config)
         await self.stir()
@@ -114,52 +114,56 @@ class Fleet:
 
 @dataclass
 class Client:
-    """One client; it has one question at a time, and asks it until it sees the end of an answer."""
+    """One client; it has one question at a time, and retries it until it receives a complete response."""
 
     name: str
     wire: str
     headers: dict[str, str]
-    held: bool
-    """Whether its history is held by the gateway."""
-    told: list[tuple[str, str]] = field(default_factory=list)
+    stateful: bool
+    """Whether the gateway stores its history."""
+    history: list[tuple[str, str]] = field(default_factory=list)
     attempts: Counter[str] = field(default_factory=Counter)
     seen: list[tuple[str, str]] = field(default_factory=list)
-    """The session and the question of every answer whose end it saw."""
+    """The session and the question of every complete response."""
     rooms: list[tuple[int, int]] = field(default_factory=list)
     odd: list[bytes] = field(default_factory=list)
-    """Answers that no client should get."""
+    """Responses that no client should get."""
 
     def body(self, question: str) -> bytes:
         now = ("user", f"{question} {FILLER}")
-        spoken = [{"role": role, "content": text} for role, text in [*([] if self.held else self.told), now]]
+        spoken = [{"role": role, "content": text} for role, text in [*([] if self.stateful else self.history), now]]
         body = {"model": "gpt-4o", "input" if self.wire == RESPONSES else "messages": spoken, "stream": True}
-        body |= {} if self.held else {"tools": TOOLS[self.wire]}
+        body |= {} if self.stateful else {"tools": TOOLS[self.wire]}
         return json.dumps(body if self.wire == RESPONSES else {**body, "max_tokens": 100}).encode()
 
     async def talk(self, fleet: Fleet, turns: int) -> None:
         number = 0
         while number < turns or not fleet.over:
             question = f"[{self.name} asks {number}]"
-            while not await self._asked(fleet, question):
+            while not await self._ask(fleet, question):
                 ends = fleet.ends
                 await fleet.stirred(lambda ends=ends: fleet.ends > ends, 0.3)
-            self.told += [("user", f"{question} {FILLER}"), ("assistant", answer_to(question))]
+            self.history += [("user", f"{question} {FILLER}"), ("assistant", answer_to(question))]
             number += 1
 
-    async def _asked(self, fleet: Fleet, question: str) -> bool:
-        """Asks one gateway, or two at once; whether the end of an answer was seen."""
-        twice = not self.held and fleet.rng.random() < 0.4
+    async def _ask(self, fleet: Fleet, question: str) -> bool:
+        """Sends the question to one gateway, or to two at once; returns whether a response was complete."""
+        twice = not self.stateful and fleet.rng.random() < 0.4
         chosen = fleet.rng.sample(fleet.alive, 2 if twice and len(fleet.alive) > 1 else 1)
         body = self.body(question)
         self.attempts[question] += len(chosen)
-        seen = await asyncio.gather(*(self._one(fleet, one.port, body, question) for one in chosen))
+        seen = await asyncio.gather(*(self._send(fleet, gateway.port, body, question) for gateway in chosen))
         return any(seen)
 
-    async def _one(self, fleet: Fleet, port: int, body: bytes, question: str) -> bool:
+    async def _send(self, fleet: Fleet, port: int, body: bytes, question: str) -> bool:
         got, writer = b"", None
-        given = {**self.headers, "Authorization": f"Bearer {fleet.secret}", "Content-Type": "application/json"}
+        request_headers = {
+            **self.headers,
+            "Authorization": f"Bearer {fleet.secret}",
+            "Content-Type": "application/json",
+        }
         head = f"POST {PATHS[self.wire]} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
-        head += "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        head += "".join(f"{name}: {value}\r\n" for name, value in request_headers.items())
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -174,9 +178,11 @@ class Client:
             if got.startswith(b"HTTP/1.1 4"):
                 self.odd.append(got)
             return False
-        said = {name.lower(): value for name, _, value in (line.partition(b": ") for line in got.split(b"\r\n"))}
-        self.seen.append((said[b"x-recto-session-id"].decode(), question))
-        used, _, room = said[b"x-recto-tokens"].partition(b"/")
+        response_headers = {
+            name.lower(): value for name, _, value in (line.partition(b": ") for line in got.split(b"\r\n"))
+        }
+        self.seen.append((response_headers[b"x-recto-session-id"].decode(), question))
+        used, _, room = response_headers[b"x-recto-tokens"].partition(b"/")
         self.rooms.append((int(used), int(room)))
         fleet.ends += 1
         await fleet.stir()
@@ -186,10 +192,10 @@ class Client:
 def clients_of(count: int, sessions: int) -> list[Client]:
     made: list[Client] = []
     for place in range(count):
-        held, wire = place % 2 == 0, (CHAT, RESPONSES, ANTHROPIC)[place % 3]
-        named = f"{'held' if held else 'told'}-{place // 2 % sessions}"
-        header = {"x-recto-session-id" if held else "x-session-id": named}
-        made.append(Client(f"{'holder' if held else 'teller'} {place}", wire, header, held))
+        stateful, wire = place % 2 == 0, (CHAT, RESPONSES, ANTHROPIC)[place % 3]
+        named = f"{'held' if stateful else 'told'}-{place // 2 % sessions}"
+        header = {"x-recto-session-id" if stateful else "x-session-id": named}
+        made.append(Client(f"{'holder' if stateful else 'teller'} {place}", wire, header, stateful))
     return made
 
 
@@ -197,70 +203,70 @@ Spoken = list[tuple[str, str]]
 
 
 def spoken_in(store: TranscriptStore) -> dict[str, Spoken]:
-    """Who said what in every session, each question and answer by the question it is about."""
+    """Returns the roles and questions of the messages of every session."""
     found: dict[str, Spoken] = {}
-    for one in store.sessions():
-        if not is_internal(one.session):
-            entries = [entry for entry in store.read(one.session) if entry.kind == MESSAGE]
+    for summary in store.sessions():
+        if not is_internal(summary.session):
+            entries = [entry for entry in store.read(summary.session) if entry.kind == MESSAGE]
             texts = [(entry.role, text_of(json.loads(entry.content))) for entry in entries]
-            found[one.session] = [(role, ASKS.findall(text)[0]) for role, text in texts]
+            found[summary.session] = [(role, ASKS.findall(text)[0]) for role, text in texts]
     return found
 
 
 def interleaved(spoken: dict[str, Spoken]) -> list[Any]:
-    """Answers that do not stand directly behind their question, and questions that stand twice in a row."""
+    """Returns answers that do not directly follow their question, and questions that occur twice in a row."""
     found: list[Any] = []
-    for session, said in spoken.items():
-        for place, (role, question) in enumerate(said):
-            before = said[place - 1] if place else ("", "")
+    for session, messages in spoken.items():
+        for place, (role, question) in enumerate(messages):
+            before = messages[place - 1] if place else ("", "")
             if (role == "assistant") != (before == ("user", question)):
-                found.append((session, place, said))
+                found.append((session, place, messages))
     return found
 
 
 def doubled(spoken: dict[str, Spoken], clients: list[Client]) -> list[Any]:
-    """What stands in a session more often than it was asked for; where the history was told, more than once."""
-    most = {question: count for client in clients if client.held for question, count in client.attempts.items()}
+    """Returns messages stored more often than they were sent; if the client sends its history, more than once."""
+    most = {question: count for client in clients if client.stateful for question, count in client.attempts.items()}
     return [
         (session, what, times)
-        for session, said in spoken.items()
-        for what, times in Counter(said).items()
+        for session, messages in spoken.items()
+        for what, times in Counter(messages).items()
         if times > most.get(what[1], 1)
     ]
 
 
 def lost(spoken: dict[str, Spoken], clients: list[Client]) -> list[Any]:
-    """Answers whose end a client saw and that are not where it was told that they are, with all that was before."""
+    """Returns complete responses that are not in the session named in the response, or not after their history."""
     found: list[Any] = []
     for client in clients:
         for session, question in client.seen:
-            said = spoken.get(session, [])
-            there = ("user", question) in said and ("assistant", question) in said
-            if not client.held and there:
-                asked = list(client.attempts)
-                before = asked[: asked.index(question) + 1]
-                known = [(role, one) for one in before for role in ("user", "assistant")]
-                there = said[: len(known)] == known
+            messages = spoken.get(session, [])
+            there = ("user", question) in messages and ("assistant", question) in messages
+            if not client.stateful and there:
+                questions = list(client.attempts)
+                before = questions[: questions.index(question) + 1]
+                known = [(role, earlier) for earlier in before for role in ("user", "assistant")]
+                there = messages[: len(known)] == known
             if not there:
-                found.append((client.name, session, question, said))
+                found.append((client.name, session, question, messages))
     return found
 
 
-def stale(spoken: dict[str, Spoken], clients: list[Client], asked: list[Asked]) -> list[Any]:
-    """Answers in a shared session that were given to a prompt without the turn before.
+def stale(spoken: dict[str, Spoken], clients: list[Client], requests: list[Asked]) -> list[Any]:
+    """Returns answers in a shared session to a prompt without the turn before.
 
-    A question whose gateway was killed may never have been sent; when it is asked again, others may have said so much
-    that what was before it the first time has left the window.
+    A question whose gateway was killed may never have been sent upstream. When it is retried, the session may have
+    grown so much that the turn before it was evicted from the window.
     """
     prompts: dict[str, list[set[str]]] = {}
-    for one in asked:
-        known = [ASKS.findall(text_of(message)) for message in one.messages]
-        about = [found for found in known if found]
-        prompts.setdefault(about[-1][0], []).append({name for found in about for name in found})
+    for request in requests:
+        known = [ASKS.findall(text_of(message)) for message in request.messages]
+        mentioned = [found for found in known if found]
+        prompts.setdefault(mentioned[-1][0], []).append({name for found in mentioned for name in found})
     found: list[Any] = []
-    for session in {session for client in clients if client.held for session, _ in client.seen}:
-        said = spoken[session]
-        for (_, before), (role, question), after in zip(said, said[1:], said[2:], strict=False):
+    for session in {session for client in clients if client.stateful for session, _ in client.seen}:
+        messages = spoken[session]
+        for (_, before), (role, question), after in zip(messages, messages[1:], messages[2:], strict=False):
             answered = (role, after) == ("user", ("assistant", question))
             if answered and not any(before in prompt for prompt in prompts.get(question, [{before}])):
                 found.append((session, before, question))
@@ -274,13 +280,17 @@ async def fleet_of(
     with PostgresStore(url) as store:
         _, secret = Keys(store, SystemClock()).add(Key(id="", name="test"))
     async with provider.listening(), nursery(folder / "errors.txt", before) as born:
-        about = {"url": f"{provider.url}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
+        upstream_settings = {
+            "url": f"{provider.url}/v1",
+            "speaks": ["chat", "responses", "messages"],
+            "key": "sk-upstream",
+        }
         settings = {
             "store": url,
             "recall": {"embedder": {"use": "none"}},
             "models": {"gpt-4o": {"window": WINDOW}},
             "limits": {"lock_seconds": 10},
-            "gateway": {"upstreams": {"main": about}},
+            "gateway": {"upstreams": {"main": upstream_settings}},
         }
         config = folder / "settings.yaml"
         config.write_text(json.dumps(settings))
@@ -297,13 +307,13 @@ def restart(server: Server) -> None:
 async def hammered(
     folder: Path, url: str, server: Server | None, clients: list[Client], *, cycles: int, turns: int
 ) -> list[Asked]:
-    """Lets clients talk while gateways are killed and, where that is possible, the database is restarted."""
-    provider = Provider(ScriptedUpstream(script, WINDOW), lambda asked: in_drops)
+    """Runs clients while gateways are killed and, where that is possible, the database is restarted."""
+    provider = Provider(ScriptedUpstream(script, WINDOW), lambda request: in_drops)
     async with fleet_of(folder, url, provider, gateways=GATEWAYS, before=SHORT_LEASE, seed=7) as fleet:
         talking = [asyncio.ensure_future(client.talk(fleet, turns)) for client in clients]
         for cycle in range(cycles):
             due = fleet.ends + fleet.rng.randint(2, max(len(clients) // 2, 4))
-            assert await fleet.stirred(lambda due=due: fleet.ends >= due), "nobody gets on any more"
+            assert await fleet.stirred(lambda due=due: fleet.ends >= due), "no client makes progress any more"
             await fleet.replace(fleet.rng.randrange(len(fleet.alive)))
             if server is not None and cycle % 5 == 3:
                 await asyncio.to_thread(restart, server)
@@ -314,16 +324,16 @@ async def hammered(
 
 
 @pytest.mark.promise
-def test_four_gateways_on_one_database_lose_double_and_interleave_nothing_whoever_is_killed(tmp_path, scale):
+def test_four_gateways_on_one_database_lose_duplicate_and_interleave_nothing_under_kills(tmp_path, scale):
     clients = clients_of(scale(16, ci=64, release=64), scale(4, ci=16, release=16))
     cycles, turns = scale(2, ci=10, release=100), scale(2, ci=3, release=3)
     with ExitStack() as stack:
-        is_given = "RECTO_TEST_POSTGRES" in os.environ
-        server = None if is_given else stack.enter_context(own_server())
+        is_external = "RECTO_TEST_POSTGRES" in os.environ
+        server = None if is_external else stack.enter_context(own_server())
         if server is not None:
             server.start(*SETTINGS)
         url = server.made("many") if server is not None else stack.enter_context(database())
-        asked = asyncio.run(hammered(tmp_path, url, server, clients, cycles=cycles, turns=turns))
+        requests = asyncio.run(hammered(tmp_path, url, server, clients, cycles=cycles, turns=turns))
         with PostgresStore(url) as store:
             spoken = spoken_in(store)
             assert findings(store) == []
@@ -331,51 +341,51 @@ def test_four_gateways_on_one_database_lose_double_and_interleave_nothing_whoeve
     assert lost(spoken, clients) == []
     assert interleaved(spoken) == []
     assert doubled(spoken, clients) == []
-    assert stale(spoken, clients, asked) == []
-    assert [one.problems for one in asked if one.problems] == []
-    assert [one.tokens for one in asked if one.tokens > WINDOW] == []
-    assert [one for client in clients for one in client.rooms if one[0] > one[1]] == []
+    assert stale(spoken, clients, requests) == []
+    assert [request.problems for request in requests if request.problems] == []
+    assert [request.tokens for request in requests if request.tokens > WINDOW] == []
+    assert [usage for client in clients for usage in client.rooms if usage[0] > usage[1]] == []
     assert sum(len(client.seen) for client in clients) >= turns * len(clients)
 
 
-def test_an_answer_to_a_prompt_without_the_turn_before_is_seen():
+def test_an_answer_to_a_prompt_without_the_turn_before_is_detected():
     client = Client("holder 1", CHAT, {}, True, seen=[("held", "[holder 1 asks 1]")])
-    said = [(role, f"[holder 1 asks {number}]") for number in range(2) for role in ("user", "assistant")]
+    messages = [(role, f"[holder 1 asks {number}]") for number in range(2) for role in ("user", "assistant")]
 
-    def asked(*questions: str) -> Asked:
+    def request_with(*questions: str) -> Asked:
         body = {"messages": [{"role": "user", "content": question} for question in questions]}
         return Asked(CHAT, body, {}, b"", 0, [])
 
-    whole, late = asked("[holder 1 asks 0]", "[holder 1 asks 1]"), asked("[holder 1 asks 1]")
-    assert stale({"held": said}, [client], [whole]) == []
-    assert stale({"held": said}, [client], [late]) == [("held", "[holder 1 asks 0]", "[holder 1 asks 1]")]
-    assert stale({"held": said[:3]}, [client], [late]) == [], "nobody got an answer to it"
+    whole, late = request_with("[holder 1 asks 0]", "[holder 1 asks 1]"), request_with("[holder 1 asks 1]")
+    assert stale({"held": messages}, [client], [whole]) == []
+    assert stale({"held": messages}, [client], [late]) == [("held", "[holder 1 asks 0]", "[holder 1 asks 1]")]
+    assert stale({"held": messages[:3]}, [client], [late]) == [], "no client got an answer to it"
 
 
 class Gate:
-    """Lets nobody be answered until two are waiting."""
+    """Holds back every response until two requests are waiting."""
 
     def __init__(self) -> None:
         self._two = asyncio.Barrier(2)
 
-    async def __call__(self, line: Line, reply: Reply, asked: Asked) -> None:
+    async def __call__(self, line: Line, reply: Reply, request: Asked) -> None:
         async with asyncio.timeout(DEADLINE):
             await self._two.wait()
-        await in_drops(line, reply, asked)
+        await in_drops(line, reply, request)
 
 
 async def _at_once(folder: Path, url: str, clients: list[Client]) -> None:
     gate = Gate()
-    provider = Provider(ScriptedUpstream(script), lambda asked: gate)
+    provider = Provider(ScriptedUpstream(script), lambda request: gate)
     async with fleet_of(folder, url, provider, gateways=2, before=NO_TURNS, seed=1) as fleet:
         asking = (
-            client._one(fleet, born.port, client.body("[holder 1 asks 0]".replace("1", client.name[-1])), "")
+            client._send(fleet, born.port, client.body("[holder 1 asks 0]".replace("1", client.name[-1])), "")
             for client, born in zip(clients, fleet.alive, strict=True)
         )
         assert all(await asyncio.gather(*asking))
 
 
-def test_gateways_that_do_not_take_turns_are_seen_to_interleave(tmp_path):
+def test_gateways_without_turns_interleave(tmp_path):
     clients = [Client(f"holder {place}", CHAT, {"x-recto-session-id": "held"}, True) for place in range(2)]
     with database() as url:
         asyncio.run(_at_once(tmp_path, url, clients))

@@ -1,8 +1,8 @@
 """Promise 27: no request has more or larger images, documents or audio than its provider accepts.
 
-Old media become one line with a pointer, in `session.prompt()` and in `recto.fit`; the newest stay as they are.
+Old media are replaced by one line with a pointer, in `session.prompt()` and in `recto.fit`; the newest are unchanged.
 
-Promise 29: a new message whose own media are in no request that the provider accepts, or whose role no provider knows,
+Promise 29: a new message whose media exceed what the provider accepts in any request, or whose role no provider knows,
 is refused before it is stored.
 """
 
@@ -30,7 +30,7 @@ MB = 1024 * 1024
 
 
 def png(width: int, height: int, weight: int = 0) -> str:
-    """The beginning of a picture of this size, in base64 of about so many bytes."""
+    """Returns the header of a picture of this size, in base64 of about `weight` bytes."""
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
     return base64.b64encode(data + bytes(max(weight * 3 // 4 - len(data), 0))).decode()
@@ -55,7 +55,7 @@ def document(wire: str, weight: int) -> dict:
 
 
 def pdf(pages: int, *, packed: bool = False) -> str:
-    """The objects of a document with so many pages, in base64; packed as newer writers do."""
+    """Returns the objects of a document with so many pages, in base64; `packed` uses an object stream."""
     root = f"<</Type/Catalog/Pages 2 0 R>> <</Kids[3 0 R]/Type /Pages\n/Count {pages}>>"
     leaf = f"<</Type/Pages/Parent 2 0 R/Count {pages // 2}>> <</Type/Page/Parent 2 0 R>> <</Type/Outlines/Count 9999>>"
     objects = f"{root} {leaf}".encode()
@@ -78,7 +78,7 @@ def sound(weight: int) -> dict:
     return {"type": "input_audio", "input_audio": {"data": "A" * weight, "format": "wav"}}
 
 
-def said(wire: str, role: str, *blocks: dict, text: str = "Look.") -> dict:
+def message_with(wire: str, role: str, *blocks: dict, text: str = "Look.") -> dict:
     if wire == "openai.responses":
         kind = "input_text" if role == "user" else "output_text"
         return {"type": "message", "role": role, "content": [{"type": kind, "text": text}, *blocks]}
@@ -86,15 +86,18 @@ def said(wire: str, role: str, *blocks: dict, text: str = "Look.") -> dict:
 
 
 def talk(wire: str, blocks: list[dict], each: int = 1) -> list[dict]:
-    """A conversation in which the user shows so many of these in each turn."""
+    """Returns a conversation in which the user sends `each` of the blocks per turn."""
     messages = []
     for start in range(0, len(blocks), each):
-        messages += [said(wire, "user", *blocks[start : start + each]), said(wire, "assistant", text="Seen.")]
-    return [*messages, said(wire, "user", text="Which was the nicest?")]
+        messages += [
+            message_with(wire, "user", *blocks[start : start + each]),
+            message_with(wire, "assistant", text="Seen."),
+        ]
+    return [*messages, message_with(wire, "user", text="Which was the nicest?")]
 
 
 def violations(raws: list[bytes], limits: MediaLimits) -> list[str]:
-    """What the provider would refuse, by its own words: checked without the code that decides what is replaced."""
+    """Returns why the provider would refuse a request, checked independently of the code under test."""
     found = [item for raw in raws for item in media_in(raw)]
     images = [item for item in found if item.kind == "image"]
     wrong = []
@@ -116,7 +119,7 @@ CASES = {
     "40 images of 3040×2000": lambda wire: talk(wire, [picture(wire, png(3040, 2000))] * 40),
     "one image of 9000 pixels": lambda wire: talk(wire, [picture(wire, png(9000, 500)), picture(wire, png(64, 64))]),
     "documents of 240 pages": lambda wire: talk(wire, [paper(wire, pdf(60, packed=at % 2 > 0)) for at in range(4)]),
-    "150 images at once": lambda wire: [said(wire, "user", *[picture(wire, png(64, 64))] * 150)],
+    "150 images at once": lambda wire: [message_with(wire, "user", *[picture(wire, png(64, 64))] * 150)],
 }
 HEAVY = {
     "a body of 72 MB": lambda wire: talk(wire, [picture(wire, png(900, 900, 3 * MB))] * 24),
@@ -127,7 +130,7 @@ FITTED = [*EACH, ("anthropic.messages", "a body of 72 MB"), ("openai.chat", "doc
 
 
 def fitted_to(wire: str, messages: list[dict]) -> list[dict]:
-    """As much as there can be: only what is no matter of tokens is replaced."""
+    """Fits messages without a token limit: only the limits of media apply."""
     return recto.fit(messages, 1_000_000_000, model=MODELS[wire], threshold=1.0)
 
 
@@ -182,9 +185,9 @@ def test_without_the_limits_the_same_lists_are_refused(monkeypatch):
 @pytest.mark.parametrize("wire", MODELS)
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_pages_of_a_document_are_read_from_its_tree(wire, packed):
-    (found,) = media_in(json.dumps(said(wire, "user", paper(wire, pdf(60, packed=packed)))).encode())
+    (found,) = media_in(json.dumps(message_with(wire, "user", paper(wire, pdf(60, packed=packed)))).encode())
     assert (found.kind, found.pages) == ("document", 60)
-    (unknown,) = media_in(json.dumps(said(wire, "user", document(wire, 1_000))).encode())
+    (unknown,) = media_in(json.dumps(message_with(wire, "user", document(wire, 1_000))).encode())
     assert unknown.pages == 0
 
 
@@ -200,8 +203,10 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_document_that_is_no_document_has_no_pages(name):
-    raw = json.dumps(said("openai.chat", "user", paper("openai.chat", HOSTILE[name]())), ensure_ascii=False).encode()
+def test_an_invalid_document_has_no_pages(name):
+    raw = json.dumps(
+        message_with("openai.chat", "user", paper("openai.chat", HOSTILE[name]())), ensure_ascii=False
+    ).encode()
     assert [item.pages for item in media_in(raw)] == [0]
 
 
@@ -227,42 +232,42 @@ def opened(wire: str, **more):
 def test_new_media_that_no_request_may_contain_are_refused_before_they_are_stored(name):
     wire, blocks = NEVER[name]
     with opened(wire) as session:
-        session.append(said(wire, "user", picture(wire, png(64, 64))))
+        session.append(message_with(wire, "user", picture(wire, png(64, 64))))
         with pytest.raises(MediaRefused, match="Nothing was stored"):
-            session.append(said(wire, "user", *blocks(wire)))
+            session.append(message_with(wire, "user", *blocks(wire)))
         assert session.head.seq == 1
-        session.append(said(wire, "assistant", text="Seen."))
-        session.append(said(wire, "user", text="Go on."))
+        session.append(message_with(wire, "assistant", text="Seen."))
+        session.append(message_with(wire, "user", text="Go on."))
         assert violations(list(session.prompt().raw), media_limits.media_limits("", wire)) == []
 
 
-def test_without_the_check_they_are_stored_and_the_model_is_asked_about_what_it_does_not_see(monkeypatch):
+def test_without_the_check_the_media_are_stored_and_missing_in_the_prompt(monkeypatch):
     monkeypatch.setattr(media_limits, "refusal_of", lambda media, text_bytes, limits: "")
     wire = "anthropic.messages"
     with opened(wire) as session:
-        session.append(said(wire, "user", paper(wire, pdf(101)), text="What does it say?"))
+        session.append(message_with(wire, "user", paper(wire, pdf(101)), text="What does it say?"))
         assert b"is not shown here" in session.prompt().raw[-1]
 
 
-def test_a_model_with_a_long_window_takes_more_pages_and_images():
+def test_a_model_with_a_long_window_accepts_more_pages_and_images():
     wire = "anthropic.messages"
     blocks = [picture(wire, png(64, 64))] * 400 + [paper(wire, pdf(300))] * 2
-    message = said(wire, "user", *blocks)
+    message = message_with(wire, "user", *blocks)
     models = {"claude-sonnet-4-6": {"max_input": 1_000_000}}
     with recto.open("memory:", model="claude-sonnet-4-6", models=models, recall={"enabled": False}) as session:
         session.append(message)
         assert json.loads(session.prompt().raw[0]) == message
         with pytest.raises(MediaRefused, match="601 items"):
-            session.append(said(wire, "user", *[picture(wire, png(64, 64))] * 601))
+            session.append(message_with(wire, "user", *[picture(wire, png(64, 64))] * 601))
 
 
 @pytest.mark.parametrize("wire", MODELS)
 @pytest.mark.parametrize("role", ["wizard", "System", "", "tool_result", "root", 7, None])
 def test_a_role_that_no_provider_knows_is_refused_and_not_stored(wire, role):
     with opened(wire) as session:
-        session.append(said(wire, "user", text="hello"))
+        session.append(message_with(wire, "user", text="hello"))
         with pytest.raises(MalformedMessage):
-            session.append(said(wire, "user", text="obey") | {"role": role})
+            session.append(message_with(wire, "user", text="obey") | {"role": role})
         assert session.head.seq == 1
         assert len(session.prompt().messages) == 1
 
@@ -271,22 +276,22 @@ PATHS = {"openai.chat": "chat/completions", "openai.responses": "responses", "an
 
 
 @pytest.mark.parametrize("wire", MODELS)
-def test_the_gateway_refuses_both_before_anything_is_stored(tmp_path, wire):
+def test_the_gateway_refuses_media_and_roles_before_anything_is_stored(tmp_path, wire):
     def ask(message: dict, name: str) -> httpx2.Response:
         field = "input" if wire == "openai.responses" else "messages"
         body = {"model": MODELS[wire], "max_tokens": 100, field: [message]}
         headers = {"authorization": f"Bearer {gw.secret}", "x-recto-session": name}
         return client.post(f"{gw.url}/v1/{PATHS[wire]}", json=body, headers=headers)
 
-    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
+    upstream = ScriptedUpstream(lambda request: Says(text="All is well."))
     many = 101 if wire == "anthropic.messages" else 501
     with running(upstream) as up, gateway(tmp_path, up.url) as gw, httpx2.Client(timeout=60) as client:
         bad = [
-            said(wire, "user", *[picture(wire, png(64, 64))] * many),
-            *(said(wire, "user", text="obey") | {"role": role} for role in ("wizard", "", 7)),
+            message_with(wire, "user", *[picture(wire, png(64, 64))] * many),
+            *(message_with(wire, "user", text="obey") | {"role": role} for role in ("wizard", "", 7)),
         ]
         for number, message in enumerate(bad):
             assert ask(message, f"bad-{number}").status_code == 400
         assert upstream.asked == []
         assert [summary for summary in gw.store.sessions() if "bad" in summary.session] == []
-        assert ask(said(wire, "user", picture(wire, png(64, 64))), "good").status_code == 200
+        assert ask(message_with(wire, "user", picture(wire, png(64, 64))), "good").status_code == 200

@@ -1,7 +1,7 @@
-"""A process that dies while memory is written leaves the page of before or the new one, never half of one.
+"""A process that dies while it writes memory leaves the old page or the new one, never a partial one.
 
 Writers are ended with SIGKILL at random instants, and at every single step of an approval. At the next start pages and
-approvals agree again, nothing that was acknowledged is missing, and nothing half-written is left.
+approvals agree again, no acknowledged step is missing, and no partial file remains.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from recto.testing import FakeClock
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 SESSION = "agent:books:main"
 AFRESH = 10
-"""Kills that one store lives through."""
+"""The number of kills after which a new store is used."""
 METER = make_meter(Settings())
 
 
@@ -45,18 +45,18 @@ def work(folder: Path, cycle: int, acknowledge: Callable[[str], None]) -> None:
     memories.reconcile()
     for number in itertools.count():
         made = memories.propose("fact", f"Garden {cycle}-{number} is green. " + "It has been so for long. " * 20)
-        kept = memories.approve(made.id, made.digest, "ada").memory.id
-        acknowledge(f"{kept} approved")
-        memories.applied(kept)
-        acknowledge(f"{kept} applied")
+        memory_id = memories.approve(made.id, made.digest, "ada").memory.id
+        acknowledge(f"{memory_id} approved")
+        memories.applied(memory_id)
+        acknowledge(f"{memory_id} applied")
         if number % 2:
-            memories.retire(kept, "ada")
-            acknowledge(f"{kept} retired")
+            memories.retire(memory_id, "ada")
+            acknowledge(f"{memory_id} retired")
 
 
 def torn(folder: MemoryFolder) -> list[str]:
-    """Pages, index and log that are not whole, as they are found before anything is mended."""
-    found = [str(one) for one in folder.pages().problems]
+    """Returns incomplete pages and indexes, as they are before anything is repaired."""
+    found = [str(problem) for problem in folder.pages().problems]
     for path in folder.root.glob("INDEX.md"):
         lines = path.read_text().split("\n")
         if (
@@ -69,7 +69,7 @@ def torn(folder: MemoryFolder) -> list[str]:
 
 
 def disagreements(memories: Memories) -> list[str]:
-    """Where pages and approvals differ, to the byte."""
+    """Returns every difference between pages and approvals."""
     known, pages = memories.decisions, memories.folder.pages()
     found = [f"{id} is on one side alone" for id in known.current.keys() ^ pages.by_id.keys()]
     for id, approval in known.current.items():
@@ -78,12 +78,12 @@ def disagreements(memories: Memories) -> list[str]:
             found.append(f"{id} is not what was approved")
     found += [path.name for path in memories.folder.root.rglob("*.tmp")]
     listed = (memories.folder.root / "INDEX.md").read_text() if known.current else ""
-    found += [f"{one.memory.id} is not in the index" for one in memories.remembered() if one.memory.id not in listed]
+    found += [f"{item.memory.id} is not in the index" for item in memories.remembered() if item.memory.id not in listed]
     return found
 
 
 def run(folder: Path, rng: random.Random, cycles: int, doing=work) -> tuple[int, list[str]]:
-    """How many acknowledged steps there were, and what went wrong."""
+    """Returns the number of acknowledged steps, and all violations."""
     acknowledged, wrong, root = 0, [], folder
     for cycle in range(cycles):
         if cycle % AFRESH == 0:  # so that it stays quick
@@ -123,7 +123,7 @@ def test_memory_survives_kill_9(swift_folder, scale):
 
 
 def in_place(self: MemoryFolder, path: str, raw: bytes) -> None:
-    """What one would write without thinking."""
+    """Overwrites the file in place: the control."""
     target = self.root / path
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb", buffering=0) as file:
@@ -132,13 +132,13 @@ def in_place(self: MemoryFolder, path: str, raw: bytes) -> None:
             select.select([], [], [], 0.0005)
 
 
-def test_writing_in_place_would_be_seen(swift_folder):
+def test_writing_in_place_is_detected(swift_folder):
     def careless(folder, cycle, acknowledge):
         MemoryFolder.write = in_place
         work(folder, cycle, acknowledge)
 
     _, wrong = run(swift_folder, random.Random(2), 25, careless)
-    assert [one for one in wrong if "line" in one or "INDEX" in one]
+    assert [finding for finding in wrong if "line" in finding or "INDEX" in finding]
 
 
 class Killed(BaseException):
@@ -149,15 +149,15 @@ STEPS = ("open", "write", "fsync", "rename", "mkdir")
 
 
 def dying(monkeypatch, at: int) -> list[str]:
-    """Ends the process at one step among all that touch the disk or the transcript."""
+    """Raises `Killed` at step `at` of all operations on the disk."""
     done: list[str] = []
 
     def counted(name, real):
-        def step(*given, **more):
+        def step(*args, **kwargs):
             if len(done) >= at:
                 raise Killed
             done.append(name)
-            return real(*given, **more)
+            return real(*args, **kwargs)
 
         return step
 
@@ -167,7 +167,7 @@ def dying(monkeypatch, at: int) -> list[str]:
 
 
 @pytest.mark.parametrize("doing", ["approve", "applied", "retire", "replace"])
-def test_at_whatever_step_it_dies_the_next_start_makes_it_whole(swift_folder, monkeypatch, doing):
+def test_after_a_crash_at_any_step_the_next_start_repairs_the_memory(swift_folder, monkeypatch, doing):
     finished, at = False, 0
     while not finished:
         folder = swift_folder / f"{doing}{at}"
@@ -175,19 +175,19 @@ def test_at_whatever_step_it_dies_the_next_start_makes_it_whole(swift_folder, mo
         store = MemoryStore()
         memories = Memories(store, SESSION, MemoryFolder(folder), clock=FakeClock(), meter=METER)
         first = memories.propose("fact", "The garden is green.")
-        kept = memories.approve(first.id, first.digest, "ada").memory.id if doing != "approve" else ""
+        memory_id = memories.approve(first.id, first.digest, "ada").memory.id if doing != "approve" else ""
         made = first
         if doing == "replace":
-            given = Suggestion(kind="fact", text="The garden is blue.", replaces=[kept])
-            made = memories.suggest(given, by="person", why="")
+            suggestion = Suggestion(kind="fact", text="The garden is blue.", replaces=[memory_id])
+            made = memories.suggest(suggestion, by="person", why="")
         with monkeypatch.context() as patched:
             dying(patched, at)
             try:
                 match doing:
                     case "applied":
-                        memories.applied(kept)
+                        memories.applied(memory_id)
                     case "retire":
-                        memories.retire(kept, "ada")
+                        memories.retire(memory_id, "ada")
                     case _:
                         memories.approve(made.id, made.digest, "ada")
                 finished = True

@@ -1,4 +1,4 @@
-"""A copy of a database that was put back is the store it was, and an older one is seen by heads kept elsewhere."""
+"""A restored copy of a database is the same store, and an older copy is detected by heads stored elsewhere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def restored(server: Server, file: Path, name: str) -> str:
     return url
 
 
-def test_a_copy_of_the_whole_server_starts_as_the_server_it_was(server):
+def test_a_base_backup_starts_with_the_entries_of_its_server(server):
     url = filled(server, "whole")
     server.run("pg_basebackup", "-h", str(server.folder), "-U", "postgres", "-c", "fast", "-D", "copy")
     with PostgresStore(url) as store:
@@ -61,7 +61,7 @@ def test_a_copy_of_the_whole_server_starts_as_the_server_it_was(server):
             assert verify(back).ok
 
 
-def test_a_dump_that_was_taken_while_others_wrote_is_whole_where_it_is_put_back(server):
+def test_a_dump_taken_during_writes_restores_to_a_valid_store(server):
     url = filled(server, "dumping")
     enough, over = threading.Event(), threading.Event()
     with PostgresStore(url) as store:
@@ -91,22 +91,22 @@ def test_a_dump_that_was_taken_while_others_wrote_is_whole_where_it_is_put_back(
             assert copied.append(ACME, [draft("after")])[0].seq == 7
 
 
-def test_an_older_copy_that_was_put_back_is_seen_by_heads_kept_elsewhere_and_accepted_by_new_ones(server):
+def test_a_restored_older_copy_is_detected_by_external_heads_until_its_own_are_accepted(server):
     url = filled(server, "older")
     file = dumped(server, "older")
     with PostgresStore(url) as store:
         store.append(ACME, [draft("newer")])
-        kept = {line.session: store.head(line.session) for line in store.sessions()}
-        assert verify(store, heads=kept).ok
+        heads = {line.session: store.head(line.session) for line in store.sessions()}
+        assert verify(store, heads=heads).ok
     with PostgresStore(restored(server, file, "older_again")) as back:
-        [finding] = verify(back, heads=kept).findings
+        [finding] = verify(back, heads=heads).findings
         assert (finding.session, finding.seq) == (ACME, 7)
         back.accept_heads()
-        kept = {line.session: back.head(line.session) for line in back.sessions()}
-        assert verify(back, heads=kept).ok
+        heads = {line.session: back.head(line.session) for line in back.sessions()}
+        assert verify(back, heads=heads).ok
 
 
-def test_entries_that_are_put_back_alone_are_behind_the_heads_until_that_is_accepted(server):
+def test_entries_restored_alone_are_behind_the_heads_until_accepted(server):
     url = filled(server, "alone")
     with PostgresStore(url) as store, server.admin("alone") as connection:
         early = store.head(ACME)
@@ -127,7 +127,7 @@ def _of(head) -> tuple[int, bytes]:
     return head.seq, head.hash
 
 
-def test_a_store_goes_into_a_file_and_back_into_another_database(server, tmp_path):
+def test_a_store_is_copied_to_a_file_and_back_to_another_database(server, tmp_path):
     url = filled(server, "there")
     with PostgresStore(url) as store, SqliteStore(tmp_path / "backup.db") as file:
         list(copy_store(store, file))

@@ -1,6 +1,6 @@
-"""What can go wrong between a store and PostgreSQL: cut connections, conflicts of transactions, a full disk.
+"""Faults between a store and PostgreSQL: cut connections, transaction conflicts, a full disk.
 
-An answer is right or there is none: nothing is stored twice, nothing half, and nobody waits for ever.
+An append returns the correct result or an error: nothing is stored twice or partially, and no caller waits for ever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SOCKET = ".s.PGSQL.5432"
 
 
 class Proxy:
-    """Stands between a store and its server, and cuts one connection after so many bytes in one direction."""
+    """A proxy between a store and its server that cuts one connection after so many bytes in one direction."""
 
     def __init__(self, folder: Path, server: Path) -> None:
         self._server = str(server / _SOCKET)
@@ -44,7 +44,7 @@ class Proxy:
         self._accepting.start()
 
     def cut_after(self, count: int, way: str) -> None:
-        """`asked`: on the way to the server, `told`: on the way back. The count begins now."""
+        """Cuts a connection after `count` bytes from now on, in the direction `to_server` or `to_client`."""
         with self._lock:
             self._left = {way: count}
 
@@ -64,21 +64,21 @@ class Proxy:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        """One connection, both ways, until either side ends it or it is cut."""
+        """Forwards one connection in both directions until either side ends it or it is cut."""
         with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
             server.connect(self._server)
-            ways = {client: (server, "asked"), server: (client, "told")}
+            ways = {client: (server, "to_server"), server: (client, "to_client")}
             while True:
-                for one in select.select(list(ways), [], [])[0]:
-                    other, way = ways[one]
-                    raw = one.recv(65536)
+                for source in select.select(list(ways), [], [])[0]:
+                    other, way = ways[source]
+                    raw = source.recv(65536)
                     room = self._room(way, len(raw))
                     other.sendall(raw[:room])
                     if not raw or room < len(raw):
                         return
 
     def _room(self, way: str, size: int) -> int:
-        """How much of it passes. A connection is cut once; the next ones are whole."""
+        """Returns how many bytes pass. Only one connection is cut; the next ones are not."""
         with self._lock:
             left = self._left.get(way)
             if left is None:
@@ -111,23 +111,25 @@ def proxied(server):
 
 
 class Forgetful(PostgresStore):
-    """The control: it does not look whether what it tried is there after all."""
+    """The control: it does not check whether a failed append was stored after all."""
 
     async def _append_at_head(self, session, drafts, expect, tried):
         return await super()._append_at_head(session, drafts, expect, [])
 
 
 def through_cuts(store: PostgresStore, proxy: Proxy, rounds: int, keyed) -> int:
-    """Appends while connections are cut at random bytes; how many answers were wrong."""
+    """Appends while connections are cut at random bytes; returns how many results were wrong."""
     rng, wrong = random.Random(rounds), 0
     names = 0
     for number in range(rounds):
         count = rng.choice((1, 1, 3))
         drafts = [draft(f"{number}.{place}", key=keyed(number)) for place in range(count)]
-        proxy.cut_after(rng.randrange(0, 1500 if number % 3 else 150), rng.choice(("asked", "told", "told")))
+        proxy.cut_after(
+            rng.randrange(0, 1500 if number % 3 else 150), rng.choice(("to_server", "to_client", "to_client"))
+        )
         try:
             stored = store.append("s", drafts)
-            assert [entry.id for entry in stored] == [one.id for one in drafts]
+            assert [entry.id for entry in stored] == [item.id for item in drafts]
             assert [entry.seq for entry in stored] == list(range(names + 1, names + 1 + count))
         except AppendConflict:
             wrong += 1
@@ -135,7 +137,7 @@ def through_cuts(store: PostgresStore, proxy: Proxy, rounds: int, keyed) -> int:
     return wrong
 
 
-def test_a_connection_that_is_cut_anywhere_doubles_nothing_and_loses_nothing(proxied, scale):
+def test_a_cut_connection_neither_duplicates_nor_loses_entries(proxied, scale):
     url, proxy = proxied
     rounds = scale(30, release=3_000)
     with PostgresStore(url, lock_timeout=60, connections=2) as store:
@@ -147,13 +149,13 @@ def test_a_connection_that_is_cut_anywhere_doubles_nothing_and_loses_nothing(pro
         assert findings(store) == []
 
 
-def test_a_store_that_does_not_look_whether_it_was_stored_would_be_caught(proxied):
+def test_a_store_that_does_not_check_for_stored_appends_is_caught(proxied):
     url, proxy = proxied
     with Forgetful(url, lock_timeout=60, connections=2) as store:
         store.append("s", [draft("warm")])
         wrong = 0
         for number in range(8):
-            proxy.cut_after(0, "told")
+            proxy.cut_after(0, "to_client")
             try:
                 store.append("s", [draft(str(number), key=False)])
             except AppendConflict:
@@ -162,7 +164,7 @@ def test_a_store_that_does_not_look_whether_it_was_stored_would_be_caught(proxie
 
 
 def disturbed(server, url: str, state: str, times: int) -> None:
-    """The first so many writes of a head fail with that state. A sequence counts them: it is not rolled back."""
+    """Makes the first `times` writes of a head fail with an SQLSTATE, counted by a sequence that survives rollback."""
     name = url.rpartition("/")[2].partition("?")[0]
     with server.admin(name) as connection:
         connection.execute(f"""
@@ -183,7 +185,7 @@ def tries(server, url: str) -> int:
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
-def test_a_conflict_of_transactions_is_tried_again(server, state):
+def test_a_transaction_conflict_is_retried(server, state):
     url = server.made(f"again_{state.lower()}")
     with PostgresStore(url, lock_timeout=30) as store:
         store.append("s", [draft("a")])
@@ -193,7 +195,7 @@ def test_a_conflict_of_transactions_is_tried_again(server, state):
         assert len(list(store.read("s"))) == 3
 
 
-def test_a_conflict_that_never_ends_is_given_up_and_nothing_is_half_written(server):
+def test_a_permanent_conflict_fails_and_writes_nothing(server):
     url = server.made("never")
     with PostgresStore(url, lock_timeout=1) as store:
         store.append("s", [draft("a")])
@@ -209,8 +211,8 @@ def test_a_conflict_that_never_ends_is_given_up_and_nothing_is_half_written(serv
         assert findings(store) == []
 
 
-def test_two_that_wait_for_each_other_are_told_apart_by_the_server_and_both_write(server):
-    """A real deadlock: somebody holds what an append needs next, and wants what it holds."""
+def test_a_deadlock_is_resolved_by_the_server_and_the_append_is_stored(server):
+    """A real deadlock: another transaction locks a row that an append needs next, and waits for one that it locked."""
     url = server.made("deadlock")
     with PostgresStore(url, lock_timeout=30) as store, server.admin("deadlock") as other:
         store.append("s", [draft("a")])
@@ -245,7 +247,7 @@ def small_disk(server):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_loses_nothing_and_is_over_when_there_is_room(server, small_disk):
+def test_a_full_disk_is_reported_loses_nothing_and_appends_work_once_there_is_space(server, small_disk):
     url = server.made("full_disk")
     PostgresStore(url).close()
     with server.admin("full_disk") as connection:
@@ -276,7 +278,7 @@ def _large(rng: random.Random, number: int) -> Draft:
     return draft(str(number), rng.randbytes(60_000))
 
 
-def test_a_server_that_is_killed_in_the_middle_and_stays_away_is_told_in_time(server):
+def test_a_killed_server_is_reported_in_time(server):
     url = server.made("away")
     with PostgresStore(url, lock_timeout=1) as store:
         store.append("s", [draft("a")])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from leaving import DECISIONS, Moody, decisions, entered, events, left, settings, speak, unfindable
+from leaving import DECISIONS, Moody, decisions, entered, events, evicted, settings, speak, unfindable
 
 from recto.config.factory import open_session
 from recto.errors import EmbedderFailed, WindowOverflow
@@ -64,7 +64,7 @@ def test_an_embedder_that_hangs_holds_up_a_turn_no_longer_than_its_limit(tmp_pat
         slowest = max(slowest, time.monotonic() - started)
     assert 0.25 < slowest < 3.0
     assert all(decision["indexed"].startswith("words alone") for decision in decisions(session))
-    assert left(session)
+    assert evicted(session)
     assert unfindable(session) == []
     embedder.mood = "works"
     embedder.gate.set()
@@ -91,7 +91,7 @@ def test_messages_that_leave_unindexed_would_be_seen(tmp_path):
     store = MemoryStore()
     talk(open_session(settings(enabled=False), store), 20)
     looking, _ = entered(store, tmp_path / "i")
-    assert len(left(looking)) > 10
+    assert len(evicted(looking)) > 10
     assert len(unfindable(looking, catches_up=False)) > 10
     assert unfindable(looking) == []
 
@@ -114,7 +114,7 @@ def test_what_others_write_while_the_index_is_asked_lets_nothing_leave_that_was_
     gone: list[set[int]] = []
     confirm = indexer.confirm
     indexer.confirm = lambda name, seqs, seconds: (asked.update(seqs), confirm(name, seqs, seconds))[1]
-    session.window.listen(lambda entry: gone.append(left(session) - asked) if entry.kind in DECISIONS else None)
+    session.window.listen(lambda entry: gone.append(evicted(session) - asked) if entry.kind in DECISIONS else None)
     talk(session, 30)
     assert len(written) == 3
     assert gone
@@ -166,7 +166,7 @@ def test_a_damaged_index_is_mended_without_anybody_doing_anything(tmp_path, how,
     for start in (0, 100):
         with open_session(settings(), SqliteStore(tmp_path / "a.db")) as session:
             talk(session, 15, start=start)
-            assert left(session)
+            assert evicted(session)
             assert unfindable(session) == []
             session.store.close()
         damage(tmp_path / "a.db-recall", how)
@@ -248,7 +248,7 @@ def test_a_disk_that_takes_nothing_keeps_what_fits_in_the_prompt_until_it_does(s
     if begins == "whole":
         talk(session, 15)
     indexer.close()
-    before, made = left(session), len(decisions(session))
+    before, made = evicted(session), len(decisions(session))
     breaks(small_disk)
     session, indexer = entered(store, small_disk / "i", Moody())
     with closing(indexer):
@@ -256,7 +256,7 @@ def test_a_disk_that_takes_nothing_keeps_what_fits_in_the_prompt_until_it_does(s
             with pytest.raises(WindowOverflow) as refused:
                 talk(session, 100, start=100)
             assert refused.value.kept_by
-            assert left(session) <= before, "something left though the index cannot be searched"
+            assert evicted(session) <= before, "something left though the index cannot be searched"
         else:  # words are in the transcript, so what does not fit may leave; vectors cannot be stored
             with suppress(WindowOverflow):
                 talk(session, 30, start=100)
@@ -265,6 +265,6 @@ def test_a_disk_that_takes_nothing_keeps_what_fits_in_the_prompt_until_it_does(s
         assert len(events(session, "index_failed")) == 1
         mends(small_disk)
         talk(session, 15, start=300)
-        assert not left(session) <= before
+        assert not evicted(session) <= before
         assert decisions(session)[-1]["indexed"] == "words and vectors"
         assert unfindable(session) == []

@@ -1,4 +1,4 @@
-"""What the fault tests share: a forked writer that acknowledges through a pipe, and an independent verification."""
+"""Helpers of the fault tests: a forked writer that acknowledges through a pipe, and an independent verification."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def draft(name: str, content: bytes | None = None, *, key: bool = True, ts: int 
     return Draft(id=f"id-{name}", ts=ts, role="user", content=body, key=f"key-{name}" if key else None)
 
 
-def findings(store: TranscriptStore, kept: Mapping[str, Head] | None = None) -> list[str]:
-    """Everything that is wrong: the chains, the heads kept outside, the engine's own check."""
+def findings(store: TranscriptStore, heads: Mapping[str, Head] | None = None) -> list[str]:
+    """Returns every finding: of the chains, of the heads stored outside, and of the engine's own check."""
     found = list(store.damage())
-    kept = store.kept_heads() if kept is None else kept
+    heads = store.kept_heads() if heads is None else heads
     names = [summary.session for summary in store.sessions()]
-    found += [f"{name} is missing" for name in kept.keys() - set(names)]
+    found += [f"{name} is missing" for name in heads.keys() - set(names)]
     for name in names:
-        head = kept.get(name, EMPTY_HEAD)
+        head = heads.get(name, EMPTY_HEAD)
         passed = head.seq == 0
         position = EMPTY_HEAD
         for entry in store.read(name):
@@ -59,7 +59,7 @@ class Child:
             os.close(reading)
             try:
                 work(lambda line: os.write(writing, line.encode() + b"\n"))
-            except BaseException:  # noqa: BLE001  # told to the parent
+            except BaseException:  # noqa: BLE001  # reported to the parent
                 os.write(writing, traceback.format_exc().encode()[-60_000:])
             finally:
                 os._exit(0)

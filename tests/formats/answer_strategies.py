@@ -97,13 +97,17 @@ PLAIN_BLOCKS = st.one_of(
     st.builds(lambda text, mark: {"type": "thinking", "thinking": text, "signature": mark}, WORDS, WORDS),
     WORDS.map(lambda data: {"type": "redacted_thinking", "data": data}),
     st.builds(
-        lambda name, given: {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}, NAMES, ARGUMENTS
+        lambda name, arguments: {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": arguments},
+        NAMES,
+        ARGUMENTS,
     ),
 )
 BLOCKS = st.one_of(
     TEXT_BLOCKS,
     PLAIN_BLOCKS,
-    st.builds(lambda given: {"type": "server_tool_use", "id": "s", "name": "web_search", "input": given}, ARGUMENTS),
+    st.builds(
+        lambda arguments: {"type": "server_tool_use", "id": "s", "name": "web_search", "input": arguments}, ARGUMENTS
+    ),
     WORDS.map(lambda text: {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": text}]}),
     WORDS.map(lambda text: {"type": "compaction", "content": text, "encrypted_content": "e"}),
 )
@@ -148,11 +152,11 @@ _PARTS = st.one_of(
 PLAIN_ITEMS = st.one_of(
     st.builds(lambda parts: {"type": "message", "role": "assistant", "content": parts}, st.lists(_PARTS, max_size=2)),
     st.builds(
-        lambda name, given: {
+        lambda name, arguments: {
             "type": "function_call",
             "call_id": "call_1",
             "name": name,
-            "arguments": json.dumps(given),
+            "arguments": json.dumps(arguments),
         },
         NAMES,
         ARGUMENTS,
@@ -200,8 +204,8 @@ PLAIN_PARTS = st.one_of(
     WORDS.map(lambda text: {"text": text}),
     WORDS.map(lambda text: {"text": text, "thought": True}),
     st.builds(
-        lambda name, given, id, mark: {
-            "functionCall": {**id, "name": name, "args": given},
+        lambda name, arguments, id, mark: {
+            "functionCall": {**id, "name": name, "args": arguments},
             **({"thoughtSignature": mark} if mark else {}),
         },
         NAMES,
@@ -246,11 +250,11 @@ REPLIES = {
     ANTHROPIC: ANTHROPIC_REPLIES,
     GEMINI: _gemini_replies(PARTS),
 }
-"""Everything that a provider says."""
+"""Replies with everything a provider may send."""
 PLAIN_REPLIES = {
     CHAT: _chat_replies(PLAIN_MESSAGES),
     RESPONSES: _responses_replies(PLAIN_ITEMS),
     ANTHROPIC: _anthropic_replies(PLAIN_BLOCKS),
     GEMINI: _gemini_replies(PLAIN_PARTS),
 }
-"""What every format has a place for."""
+"""Replies with only what every format can represent."""

@@ -1,4 +1,4 @@
-"""Conversations as they really run, with results late, doubled, missing and astray, written in any wire format."""
+"""Strategies for realistic conversations, with late, duplicate, missing and orphaned results, in any wire format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recto.formats.prompt_layout import render_arrangement
 CHAT, RESPONSES, ANTHROPIC, GEMINI = WIRES = ("openai.chat", "openai.responses", "anthropic.messages", "google.gemini")
 ADJACENCY = {CHAT: "strict", RESPONSES: "anywhere", ANTHROPIC: "merging", GEMINI: "merging"}
 
-# few ids, so that results meet calls, miss them, and meet them twice; ids come back in later turns, as real ones do
+# Few ids, so that results match a call once, twice or not at all; real providers also reuse ids in later turns.
 IDS = st.sampled_from([f"c{number}" for number in range(6)])
 EVENTS = st.lists(
     st.one_of(
@@ -36,7 +36,7 @@ EVENTS = st.lists(
 
 @st.composite
 def fine_conversations(draw):
-    """Conversations in which every call has its result at once, in any order, in one message or in several."""
+    """Conversations in which every call is followed by its result, in any order, in one message or several."""
     events = []
     for _ in range(draw(st.integers(1, 4))):
         events.append(("user",))
@@ -52,7 +52,7 @@ def fine_conversations(draw):
 
 
 def written(events: Sequence[tuple], wire: str) -> list[bytes]:
-    """The events as messages. Each text stands in one message only."""
+    """Returns the events as messages of the format. Each text is in exactly one message."""
     numbers = count()
     write = {CHAT: _chat, RESPONSES: _items, ANTHROPIC: _anthropic, GEMINI: _gemini}[wire]
     return [json.dumps(fields).encode() for event in events for fields in write(event, numbers)]

@@ -1,4 +1,4 @@
-"""How the tests look at a file: its entries, after making sure that they are the file."""
+"""Helpers that read a session file and check that its entries reproduce it byte for byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lines(*objects, end: str = "\n") -> bytes:
 
 
 def entries_of(raw: bytes, **options) -> list[SourceEntry]:
-    """The entries of a file, after making sure that they are the file."""
+    """Returns the entries of a file after checking that they reproduce it byte for byte."""
     found = list(read_file([raw], "folder/some.name.jsonl", **options))
     assert b"".join(entry.source for entry in found) == raw
     for entry in found:

@@ -1,4 +1,4 @@
-"""Messages as no sane provider would write them, but might."""
+"""Strategies for malformed messages that a provider might still send."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _ITEM_TYPES = """
 """
 
 
-def _one_of(words: str) -> st.SearchStrategy[str]:
+def _word_from(words: str) -> st.SearchStrategy[str]:
     return st.sampled_from(words.split())
 
 
 BLOCKS = st.builds(
     lambda kind, fields: {"type": kind, **fields},
-    _one_of(_BLOCK_TYPES),
-    st.dictionaries(_one_of(_BLOCK_KEYS), JSON, max_size=5),
+    _word_from(_BLOCK_TYPES),
+    st.dictionaries(_word_from(_BLOCK_KEYS), JSON, max_size=5),
 )
 MESSAGES = st.builds(
     lambda fields, role, content: {**fields, "role": role, "content": content},
-    st.dictionaries(_one_of(_MESSAGE_KEYS), JSON | st.lists(BLOCKS, max_size=2), max_size=6),
-    _one_of("system developer user assistant tool function critic"),
+    st.dictionaries(_word_from(_MESSAGE_KEYS), JSON | st.lists(BLOCKS, max_size=2), max_size=6),
+    _word_from("system developer user assistant tool function critic"),
     JSON | st.lists(BLOCKS, max_size=3),
 )
-ITEMS = st.builds(lambda message, kind: {**message, "type": kind}, MESSAGES, _one_of(_ITEM_TYPES))
+ITEMS = st.builds(lambda message, kind: {**message, "type": kind}, MESSAGES, _word_from(_ITEM_TYPES))

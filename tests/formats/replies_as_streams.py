@@ -1,6 +1,6 @@
-"""A whole reply as the stream it could have been, for tests of what reads streams.
+"""Converts a complete reply to a stream of events, for tests of stream readers.
 
-What clients put together from it is the reply, members of vendors included.
+A client that assembles the stream gets the reply, vendor members included.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from recto.formats.streaming import sse
 
 _Read = tuple[str, dict[str, Json]]
 _ORDER: Final = {"reasoning_content": 0, "reasoning": 0, "reasoning_details": 0, "content": 1, "tool_calls": 3}
-"""A model thinks, then speaks, then calls; clients show it as it comes."""
+"""Order of the parts: reasoning, text, calls. Clients show them in order of arrival."""
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def as_stream(reply: bytes, wire: str, *, include_usage: bool = False) -> Iterator[bytes]:
-    """The events of a stream, each as bytes. Only Chat's clients have to ask for the usage."""
+    """Yields the events of the stream as bytes. Only Chat clients have to request the usage."""
     write = _WRITERS.get(wire)
     if write is None:
         raise MalformedMessage(f"'{wire}' is not a wire format; known are {', '.join(_WRITERS)}")
@@ -48,7 +48,7 @@ def _chat(read: _Read, include_usage: bool) -> Iterator[bytes]:
         raise MalformedMessage("the reply has no choices[0].message")
     head = {key: value for key, value in whole.items() if key not in ("choices", "usage")}
     events = ChatEvents(head, include_usage=include_usage)
-    # judged before anything is written, so that a reply that is none is refused and not begun
+    # Validated before anything is written, so that an invalid reply is refused before its stream begins.
     return _chat_events(events, message, text_in(first.get("finish_reason")) or "stop", whole.get("usage"))
 
 
@@ -87,8 +87,8 @@ def _anthropic_events(whole: dict[str, Json], blocks: list[tuple[Json, str]]) ->
     for block, source in blocks:
         yield from events.block(object_in(block), source)
     ending: dict[str, Json] = {key: whole.get(key) for key in ("stop_reason", "stop_sequence")}
-    told = {key: whole[key] for key in ("stop_details", "container") if whole.get(key) is not None}
-    yield from events.end(ending | told, usage)
+    fields = {key: whole[key] for key in ("stop_details", "container") if whole.get(key) is not None}
+    yield from events.end(ending | fields, usage)
 
 
 def _responses(read: _Read, include_usage: bool) -> Iterator[bytes]:
@@ -119,12 +119,12 @@ def _gemini(read: _Read, include_usage: bool) -> Iterator[bytes]:
 
 
 def _gemini_chunks(head: dict[str, Json], candidate: dict[str, Json], usage: Json) -> Iterator[bytes]:
-    """Text in pieces, every other part in a chunk of its own, and the end with an empty text."""
+    """Yields text in pieces, every other part in a chunk of its own, and the end with an empty text."""
 
     def chunk(part: Json, **more: Json) -> bytes:
-        told: dict[str, Json] = {**head, "usageMetadata": usage} if more else head
+        fields: dict[str, Json] = {**head, "usageMetadata": usage} if more else head
         content: Json = {"parts": [part], "role": "model"}
-        return sse(None, json_of({"candidates": [{"content": content, "index": 0, **more}], **told}))
+        return sse(None, json_of({"candidates": [{"content": content, "index": 0, **more}], **fields}))
 
     parts = object_in(candidate.get("content")).get("parts")
     for part in map(object_in, parts if isinstance(parts, list) else []):

@@ -1,4 +1,4 @@
-"""Session files of coding agents, written by hand; tests/agents reads those that the programs wrote."""
+"""Hand-written session files of coding agents; tests/agents reads files written by the programs themselves."""
 
 from __future__ import annotations
 
@@ -222,14 +222,14 @@ def test_a_pi_session_is_read_as_messages_of_anthropic():
     ]
 
 
-def test_a_pi_message_with_an_unknown_block_is_kept_and_not_taken_for_a_message():
+def test_a_pi_message_with_an_unknown_block_becomes_an_event():
     message = {"role": "user", "content": [{"type": "hologram"}]}
     found = entries_of(lines(PI[0], PI[1], {"type": "message", "id": "a9", "parentId": "a1", "message": message}))
     assert outline(found) == [EVENT, USER, EVENT]
-    assert not found[2].is_known, "so that it is reported"
+    assert not found[2].is_known, "the event must be reported as unknown"
 
 
-def test_a_gemini_cli_message_that_is_written_again_adds_only_its_calls_and_their_results_once():
+def test_a_rewritten_gemini_cli_message_adds_only_its_calls_and_results_once():
     again = {"id": "u2", "timestamp": "2026-11-17T20:05:49Z", "type": "user", "content": [RESULT]}
     found = entries_of(lines(*GEMINI, GEMINI_CALL, again, {"$rewindTo": "u1"}))
     assert outline(found) == [EVENT, USER, EVENT, CALL, CALL, ANSWER, EVENT, EVENT]
@@ -241,7 +241,7 @@ def test_a_gemini_cli_message_that_is_written_again_adds_only_its_calls_and_thei
     ]
 
 
-def test_messages_that_gemini_cli_sets_at_once_are_read_and_known_ones_are_not_read_again():
+def test_gemini_cli_messages_set_in_bulk_are_read_and_known_messages_are_skipped():
     found = entries_of(lines(GEMINI[0], GEMINI[1], {"$set": {"messages": [GEMINI[1], GEMINI_CALL]}}))
     assert outline(found) == [EVENT, USER, CALL, CALL, ANSWER]
 
@@ -290,7 +290,7 @@ def test_a_goose_session_is_read_as_messages_of_anthropic():
     ]
 
 
-def test_results_of_goose_in_their_older_form_and_errors_are_read():
+def test_goose_results_in_the_older_form_and_errors_are_read():
     results = [
         ({"status": "success", "value": [{"type": "text", "text": "a.py"}]}, [{"type": "text", "text": "a.py"}], None),
         ({"status": "error", "error": "no such file"}, "no such file", True),
@@ -307,7 +307,7 @@ def test_results_of_goose_in_their_older_form_and_errors_are_read():
         assert (read["content"], read.get("is_error")) == (content, is_error)
 
 
-def test_what_goose_wrote_for_the_model_alone_or_as_a_notice_is_no_message():
+def test_goose_entries_hidden_from_the_user_and_notices_are_not_messages():
     hidden = {**GOOSE[1], "metadata": {"userVisible": False, "agentVisible": True}}
     notice = {**GOOSE[2], "content": [{"type": "systemNotification", "msg": "Compacted."}]}
     found = entries_of(lines(*GOOSE[:2], hidden, notice))
@@ -316,12 +316,12 @@ def test_what_goose_wrote_for_the_model_alone_or_as_a_notice_is_no_message():
     assert found[3].is_known
 
 
-def test_a_goose_message_with_an_unknown_block_is_kept_and_not_taken_for_a_message():
+def test_a_goose_message_with_an_unknown_block_becomes_an_event():
     unknown = {**GOOSE[1], "content": [{"type": "hologram"}]}
     result = {"type": "toolResponse", "id": "c1", "toolResult": {"value": {"content": [{"type": "hologram"}]}}}
     found = entries_of(lines(*GOOSE[:2], unknown, {**GOOSE[3], "content": [result]}))
     assert outline(found) == [EVENT, USER, EVENT, EVENT]
-    assert not any(entry.is_known for entry in found[2:]), "so that they are reported"
+    assert not any(entry.is_known for entry in found[2:]), "the events must be reported as unknown"
 
 
 def test_an_export_of_goose_is_read():
@@ -334,7 +334,7 @@ def test_an_export_of_goose_is_read():
 
 def test_bubbles_of_cursor_are_read_as_messages_of_anthropic():
     found = entries_of(lines(*CURSOR))
-    assert outline(found) == [EVENT, USER, CALL, ANSWER, EVENT], "thoughts alone are no message"
+    assert outline(found) == [EVENT, USER, CALL, ANSWER, EVENT], "a bubble with only thoughts is not a message"
     assert {entry.session for entry in found} == {"c1"}
     assert detect_source(lines(*CURSOR)) == ("cursor", "/work")
     assert contents(lines(*CURSOR))[1:] == [
@@ -371,7 +371,7 @@ def test_calls_of_cursor_that_failed_or_have_not_ended_are_read(tool, expected):
 
 
 @pytest.mark.parametrize("odd", [{"type": 7}, {"type": None}, {"text": ["List."]}, {"toolFormerData": "ls"}])
-def test_a_bubble_of_cursor_that_is_not_understood_is_an_error_with_its_line(odd):
+def test_an_unreadable_cursor_bubble_raises_an_error_with_its_line(odd):
     raw = lines(*CURSOR[:2], {**CURSOR[1], **odd})
     with pytest.raises(MalformedFile, match="line 3: a bubble of Cursor is not understood"):
         entries_of(raw)
@@ -408,7 +408,7 @@ def test_an_export_of_opencode_is_read():
     assert {entry.session for entry in found} == {"ses_1"}
 
 
-def test_a_summary_that_opencode_wrote_is_no_message():
+def test_an_opencode_summary_is_not_a_message():
     summary = {**OPENCODE[2], "info": {**OPENCODE[2]["info"], "summary": True}}
     assert outline(entries_of(lines(*OPENCODE[:2], summary))) == [EVENT, USER, EVENT]
 
@@ -506,8 +506,8 @@ def test_a_history_of_aider_is_read_chat_by_chat(end):
     ]
 
 
-def test_a_history_of_aider_that_grows_keeps_the_messages_it_had():
-    def kept(text: str) -> list[tuple[str, int, bytes]]:
+def test_a_growing_aider_history_keeps_its_earlier_messages():
+    def messages_of(text: str) -> list[tuple[str, int, bytes]]:
         places: dict[str, int] = {}
         found = []
         for entry in entries_of(text.encode()):
@@ -520,10 +520,10 @@ def test_a_history_of_aider_that_grows_keeps_the_messages_it_had():
         ("\n> Tokens: 2.4k", 2),
         ("\n# aider chat started at 2026-11-17 21:46:52", 3),
     ):
-        assert kept(AIDER[: AIDER.index(following)]) == kept(AIDER)[:count]
+        assert messages_of(AIDER[: AIDER.index(following)]) == messages_of(AIDER)[:count]
 
 
-def test_a_line_of_aider_that_is_no_text_is_named():
+def test_an_aider_line_that_is_not_text_is_reported():
     raw = AIDER.encode() + b"\xff\n"
     with pytest.raises(MalformedFile, match="not UTF-8"):
         entries_of(raw)
@@ -532,7 +532,7 @@ def test_a_line_of_aider_that_is_no_text_is_named():
     assert len(problems) == 1
 
 
-def test_members_of_unexpected_types_are_no_messages():
+def test_members_of_unexpected_types_are_not_messages():
     for odd in ({}, [], 7, None, True):
         for name, line in (
             *(("pi", PI[1]), ("gemini_cli", GEMINI[1]), ("opencode", OPENCODE[1])),

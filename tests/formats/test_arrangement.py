@@ -1,4 +1,4 @@
-"""An arrangement keeps what is fine, moves what is late, makes what is missing, and says what it leaves out."""
+"""An arrangement keeps valid order, moves late results, adds missing ones, and reports what it leaves out."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ SPOKEN = st.lists(
 
 
 def lines(*spoken, tools=("look",)):
-    """Lines from a short hand: `u`, `s`, `A` or `Aab` for calls, `ab` for results of calls."""
+    """Returns lines from a shorthand: `u`, `s`, `A` or `Aab` for calls, `ab` for results of calls."""
     found = []
     for seq, word in enumerate(spoken, 1):
-        role, calls, answers = _long_hand(word) if isinstance(word, str) else word
+        role, calls, answers = _expand(word) if isinstance(word, str) else word
         found.append(
             WindowMessage(seq=seq, id=str(seq), role=role, tokens=1, calls=calls, answers=answers, tools=tools)
         )
     return found
 
 
-def _long_hand(word):
+def _expand(word):
     role = {"u": "user", "s": "system", "A": "assistant"}.get(word[0], "tool")
     return role, tuple(word[1:]) if role == "assistant" else (), tuple(word) if role == "tool" else ()
 
@@ -56,7 +56,7 @@ def test_what_is_in_order_stays_in_order(style):
 
 
 @given(spoken=SPOKEN, style=st.sampled_from(STYLES))
-def test_missing_results_are_made_for_the_calls_that_nothing_answers(spoken, style):
+def test_missing_results_are_synthesised_for_unanswered_calls(spoken, style):
     messages = lines(*spoken)
     latest, unanswered = {}, set()
     for message in messages:
@@ -75,24 +75,24 @@ def test_a_late_result_moves_behind_the_other_results_of_its_call(style):
     assert order(arrange(lines("u", "Aab", "a", "u", "A", "b", "u"), style)) == [1, 2, 3, 6, 4, 5, 7]
 
 
-def test_neighbouring_assistant_messages_are_one_turn_only_where_a_provider_merges_them():
+def test_adjacent_assistant_messages_are_one_turn_only_where_the_provider_merges_them():
     spoken = lines("u", "Aa", "Ab", "A", "a", "b")
     assert order(arrange(spoken, "merging")) == order(arrange(spoken, "anywhere")) == [1, 2, 3, 4, 5, 6]
     assert order(arrange(spoken, "strict")) == [1, 2, 5, 3, 6, 4]
 
 
-def test_where_results_may_stand_anywhere_they_stay_until_the_user_speaks():
+def test_results_allowed_anywhere_stay_until_the_next_user_message():
     assert order(arrange(lines("u", "Aab", "b", "A", "s", "a", "u"), "anywhere")) == [1, 2, 3, 4, 5, 6, 7]
     assert order(arrange(lines("u", "Aab", "b", "A", "s", "u", "a"), "anywhere")) == [1, 2, 3, 7, 4, 5, 6]
 
 
-def test_an_id_that_comes_twice_in_neighbouring_messages_splits_the_turn():
+def test_a_repeated_id_in_adjacent_messages_splits_the_turn():
     pieces = order(arrange(lines("u", "Aa", "Aa", "a"), "merging"))
     assert pieces == [1, 2, SyntheticResult("a", "look", "interrupted", 2), 3, 4]
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_missing_result_is_made_and_says_why_it_is_missing(style):
+def test_a_synthetic_result_states_why_the_result_is_missing(style):
     pieces = order(arrange(lines("u", "Aab", "a", "u", "Acd", "d"), style))
     assert pieces == [
         1,
@@ -106,7 +106,7 @@ def test_a_missing_result_is_made_and_says_why_it_is_missing(style):
     ]
 
 
-def test_a_made_result_names_its_tool_where_it_is_known():
+def test_a_synthetic_result_names_its_tool_if_known():
     def made(*tools):
         return [piece.tool for piece in arrange(lines("Aab", tools=tools), "strict").pieces[1:]]
 
@@ -116,7 +116,7 @@ def test_a_made_result_names_its_tool_where_it_is_known():
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_of_two_results_the_first_stays(style):
+def test_the_first_of_two_results_stays(style):
     arrangement = arrange(lines("u", "Aa", "a", "u", "a"), style)
     assert order(arrangement) == [1, 2, 3, 4, KeepSome(5, ())]
     assert arrangement.omitted == (Omitted(5, "a", "the call has a result already"),)
@@ -130,7 +130,7 @@ def test_a_result_without_its_call_is_left_out(style):
     assert {omitted.reason for omitted in arrangement.omitted} == {"no such call before it"}
 
 
-def test_a_message_with_results_for_two_turns_stands_in_both_and_its_words_in_the_later():
+def test_a_message_with_results_for_two_turns_is_split_and_its_text_goes_to_the_later():
     pieces = order(arrange(lines("u", "Aa", "u", "Ab", "ab"), "merging"))
     assert pieces == [1, 2, KeepSome(5, ("a",), rest=False), 3, 4, KeepSome(5, ("b",), rest=True)]
     pieces = order(arrange(lines("u", "Aa", "s", "Ab", "s", "ab"), "anywhere"))
@@ -138,17 +138,17 @@ def test_a_message_with_results_for_two_turns_stands_in_both_and_its_words_in_th
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_calls_that_the_provider_answered_itself_need_no_result(style):
+def test_calls_answered_by_the_provider_need_no_result(style):
     inside = ("assistant", ("s",), ("s",))
     resumed = ("assistant", (), ("t",))
     assert order(arrange(lines("u", inside, ("assistant", ("t",), ()), resumed, "u"), style)) == [1, 2, 3, 4, 5]
 
 
-def test_a_call_without_an_id_is_nobodys_to_answer():
+def test_a_call_without_an_id_needs_no_result():
     assert order(arrange(lines("u", ("assistant", ("",), ())), "strict")) == [1, 2]
 
 
-def test_the_user_has_to_open_only_where_turns_are_merged():
+def test_a_user_message_must_open_only_where_turns_are_merged():
     for spoken in (lines("A", "u"), lines("s", "u"), lines("x"), []):
         assert arrange(spoken, "merging").needs_opening
         assert not arrange(spoken, "strict").needs_opening
@@ -157,19 +157,21 @@ def test_the_user_has_to_open_only_where_turns_are_merged():
 
 @pytest.mark.parametrize("style", STYLES)
 @given(SPOKEN)
-def test_everybody_is_heard_in_order_and_every_call_has_one_result(style, spoken):
-    given_lines = lines(*spoken)
-    arrangement = arrange(given_lines, style)
+def test_every_message_stays_in_order_and_every_call_has_one_result(style, spoken):
+    messages = lines(*spoken)
+    arrangement = arrange(messages, style)
     pieces = arrangement.pieces
-    speakers = [line.seq for line in given_lines if not line.answers]
+    speakers = [line.seq for line in messages if not line.answers]
     assert [piece.seq for piece in pieces if isinstance(piece, Keep) and piece.seq in speakers] == speakers
     whole = [piece.seq for piece in pieces if isinstance(piece, Keep) or (isinstance(piece, KeepSome) and piece.rest)]
-    assert sorted(whole) == [line.seq for line in given_lines]
-    calls = sum(len(line.calls) for line in given_lines)
+    assert sorted(whole) == [line.seq for line in messages]
+    calls = sum(len(line.calls) for line in messages)
     made = sum(map(is_made, pieces))
-    kept = sum(len(line.answers) for line in given_lines) - len(arrangement.omitted)
-    assert calls == made + kept
-    answers = {line.seq: line.answers for line in given_lines}
-    stand = [answers[piece.seq] if isinstance(piece, Keep) else piece.answers for piece in pieces if not is_made(piece)]
-    assert sum(map(len, stand)) == kept
-    assert arrange(given_lines, style) == arrangement
+    kept_answers = sum(len(line.answers) for line in messages) - len(arrangement.omitted)
+    assert calls == made + kept_answers
+    answers = {line.seq: line.answers for line in messages}
+    arranged_answers = [
+        answers[piece.seq] if isinstance(piece, Keep) else piece.answers for piece in pieces if not is_made(piece)
+    ]
+    assert sum(map(len, arranged_answers)) == kept_answers
+    assert arrange(messages, style) == arrangement

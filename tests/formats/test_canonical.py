@@ -1,4 +1,4 @@
-"""Which messages are the same message, and which are not."""
+"""Which messages have the same canonical form, and which do not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def same(wire: str, *messages: dict) -> bool:
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_a_text_and_one_text_block_are_the_same(wire):
+def test_a_text_and_a_single_text_block_are_the_same(wire):
     blocks = [{"type": "text", "text": "hi"}]
     assert same(wire, {"role": "user", "content": "hi"}, {"content": blocks, "role": "user"})
     assert not same(wire, {"role": "user", "content": "hi"}, {"role": "user", "content": "ho"})
@@ -57,7 +57,7 @@ def test_nulls_and_empty_lists_of_a_reply_do_not_matter():
     assert same(CHAT, {"role": "assistant", "content": "x"}, reply)
 
 
-def test_what_only_a_reply_of_anthropic_has_does_not_matter():
+def test_members_only_in_anthropic_replies_do_not_matter():
     reply = {
         "id": "msg_1",
         "type": "message",
@@ -83,7 +83,7 @@ def test_easy_and_full_messages_of_responses_are_the_same():
     assert same(RESPONSES, user, {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]})
 
 
-def test_an_items_own_id_does_not_matter_but_the_tie_to_its_call_does():
+def test_an_items_own_id_does_not_matter_but_its_call_id_does():
     call = {
         "type": "function_call",
         "id": "fc_1",
@@ -128,6 +128,6 @@ def test_the_canonical_form_is_its_own_canonical_form(fields, wire):
     assert canonical(once, wire) == once
 
 
-def test_what_is_no_message_has_no_canonical_form():
+def test_a_value_that_is_not_a_message_has_no_canonical_form():
     with pytest.raises(InputError):
         canonical(b"[1]", CHAT)

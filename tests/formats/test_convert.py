@@ -1,4 +1,4 @@
-"""A client in one format and a model in another: everything arrives, or what would not is named."""
+"""Conversion between the client's format and the model's: everything arrives, or the loss is named."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def replied(body, source, target):
 
 
 def streamed(reply, source, target, *, include_usage=True):
-    """A reply, told as a stream and crossed event by event."""
+    """Converts a reply to a stream and converts the stream event by event."""
     crossing, reader = ConvertedStream(source, target, ids=IDS, include_usage=include_usage), SseReader()
-    told = []
+    converted = []
     for chunk in as_stream(json.dumps(reply).encode(), source, include_usage=True):
         for event in reader.feed(chunk):
-            told += crossing.feed(event)
-    return b"".join(told + crossing.finish())
+            converted += crossing.feed(event)
+    return b"".join(converted + crossing.finish())
 
 
 def captured(stream, wire):
@@ -169,13 +169,13 @@ def without_detail(value):
 
 
 @pytest.mark.parametrize(("source", "target"), ROADS)
-def test_an_agents_whole_request_arrives(source, target):
+def test_a_complete_agent_request_arrives(source, target):
     found = crossed(AGENT[source], source, target)
     assert without_detail(found) == without_detail(AGENT[target])
     assert problems(open_body(json.dumps(found).encode(), target).messages, target) == []
 
 
-def test_a_request_in_the_same_format_is_not_touched():
+def test_a_request_in_the_same_format_is_unchanged():
     raw = b'{"messages" : [ ], "anything": 1e2}'
     assert convert_request(raw, CHAT, CHAT) == raw
     assert convert_response(raw, CHAT, CHAT, ids=IDS) == raw
@@ -185,16 +185,20 @@ TEXTS = WORDS.filter(str.strip)
 CALLS = st.lists(st.tuples(NAMES, ARGUMENTS, TEXTS), min_size=1, max_size=3)
 
 
-def _exchange(asked, calls, last, number):
+def _exchange(question, calls, last, number):
     made = [
-        {"id": f"c{number}_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-        for n, (name, given, _) in enumerate(calls)
+        {"id": f"c{number}_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for n, (name, arguments, _) in enumerate(calls)
     ]
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": text}
         for call, (_, _, text) in zip(made, calls, strict=True)
     ]
-    first = [{"role": "user", "content": asked}, {"role": "assistant", "content": None, "tool_calls": made}, *results]
+    first = [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": None, "tool_calls": made},
+        *results,
+    ]
     return [*first, {"role": "assistant", "content": last}]
 
 
@@ -224,7 +228,7 @@ def read_arguments(messages, wire):
 
 
 @given(messages=CONVERSATIONS, middle=st.sampled_from([RESPONSES, ANTHROPIC]), limit=st.integers(1, 99))
-def test_a_conversation_comes_back_as_it_went(messages, middle, limit):
+def test_a_conversation_round_trips_unchanged(messages, middle, limit):
     body = {"model": "m", "messages": messages, "max_completion_tokens": limit}
     there = crossed(body, CHAT, middle)
     back = crossed(there, middle, CHAT)
@@ -343,7 +347,7 @@ ANTHROPIC_BODY = {"model": "m", "max_tokens": 5, "messages": USER}
         ),
     ],
 )
-def test_what_would_be_lost_is_named(source, target, more, named):
+def test_members_that_would_be_lost_are_named(source, target, more, named):
     body = {CHAT: CHAT_BODY, RESPONSES: RESPONSES_BODY, ANTHROPIC: ANTHROPIC_BODY}[source]
     assert crossed(body, source, target)["model"] == "m"
     with pytest.raises(CannotCross) as error:
@@ -352,7 +356,7 @@ def test_what_would_be_lost_is_named(source, target, more, named):
     assert named in str(error.value)
 
 
-def test_hints_and_nothings_do_not_stop_a_request():
+def test_hints_and_empty_members_do_not_stop_a_request():
     chat = {
         "metadata": {"a": "b"},
         "user": "u",
@@ -390,7 +394,7 @@ def test_hints_and_nothings_do_not_stop_a_request():
     assert crossed({**RESPONSES_BODY, **codex, "truncation": "disabled"}, RESPONSES, CHAT)["messages"] == USER
 
 
-def test_a_failed_result_says_so_and_an_image_in_a_result_goes_where_it_can():
+def test_a_failed_result_says_so_and_an_image_in_a_result_is_kept_where_possible():
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     failed = {"type": "tool_result", "tool_use_id": "a", "content": "no such file", "is_error": True}
     seen = {"type": "tool_result", "tool_use_id": "b", "content": [picture]}
@@ -403,7 +407,7 @@ def test_a_failed_result_says_so_and_an_image_in_a_result_goes_where_it_can():
     assert crossed(crossed(body, ANTHROPIC, RESPONSES), RESPONSES, ANTHROPIC)["messages"] == body["messages"]
 
 
-def test_ids_that_anthropic_refuses_are_replaced_alike_in_call_and_result():
+def test_ids_invalid_for_anthropic_are_replaced_equally_in_call_and_result():
     call = {"id": "functions.bash:0", "type": "function", "function": {"name": "bash", "arguments": ""}}
     messages = [
         *USER,
@@ -439,7 +443,7 @@ def test_every_word_call_and_count_of_a_reply_arrives(data, road):
     source, target = road
     reply = data.draw(PLAIN_REPLIES[source])
     found = replied(replied(reply, source, target), target, source)
-    before, after = (read_reply(json.dumps(one).encode(), source) for one in (reply, found))
+    before, after = (read_reply(json.dumps(body).encode(), source) for body in (reply, found))
     assert after.usage == before.usage
     assert sorted(_words(after, source)) == sorted(_words(before, source))  # Chat keeps refusals apart from text
     assert _called(after, source) == _called(before, source)
@@ -483,15 +487,15 @@ CLAUDE = {
 
 @pytest.mark.parametrize("client", [CHAT, RESPONSES])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_signed_thinking_goes_through_a_client_of_openai_and_comes_back_unchanged(client, streaming):
+def test_signed_thinking_survives_a_round_trip_through_an_openai_client(client, streaming):
     reply = replied(CLAUDE, ANTHROPIC, client)
     if streaming:
         messages = captured(streamed(CLAUDE, ANTHROPIC, client), client).reply().messages
     else:
         messages = read_reply(json.dumps(reply).encode(), client).messages
-    said = [json.loads(message) for message in messages]
+    replies = [json.loads(message) for message in messages]
     key = "messages" if client == CHAT else "input"
-    body = {"model": "m", key: [*USER, *said, *USER]}
+    body = {"model": "m", key: [*USER, *replies, *USER]}
     assert crossed(body, client, ANTHROPIC)["messages"][1]["content"] == CLAUDE["content"]
     with pytest.raises(CannotCross, match="signed or sealed"):
         crossed(body, client, RESPONSES if client == CHAT else CHAT)
@@ -499,10 +503,10 @@ def test_signed_thinking_goes_through_a_client_of_openai_and_comes_back_unchange
 
 @pytest.mark.parametrize("client", [CHAT, ANTHROPIC])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_sealed_reasoning_of_responses_goes_through_another_client_and_comes_back(client, streaming):
+def test_sealed_responses_reasoning_survives_a_round_trip_through_another_client(client, streaming):
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
-    said = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}
-    reply = {"id": "resp", "model": "m", "status": "completed", "output": [reasoning, said]}
+    answer = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}
+    reply = {"id": "resp", "model": "m", "status": "completed", "output": [reasoning, answer]}
     if streaming:
         messages = captured(streamed(reply, RESPONSES, client), client).reply().messages
     else:
@@ -511,7 +515,7 @@ def test_sealed_reasoning_of_responses_goes_through_another_client_and_comes_bac
     assert crossed(body, client, RESPONSES)["input"][1] == reasoning
 
 
-def test_arguments_told_at_the_same_time_arrive_one_after_the_other():
+def test_interleaved_arguments_arrive_call_by_call():
     def chunk(delta, finish=None):
         return sse(None, json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
 
@@ -529,8 +533,8 @@ def test_arguments_told_at_the_same_time_arrive_one_after_the_other():
     )
     for target, kinds in ((ANTHROPIC, ["tool_use", "tool_use", "text"]), (RESPONSES, None)):
         crossing = ConvertedStream(CHAT, target, ids=IDS)
-        told = b"".join(event for one in SseReader().feed(stream) for event in crossing.feed(one))
-        reply = captured(told, target).reply()
+        converted = b"".join(chunk for event in SseReader().feed(stream) for chunk in crossing.feed(event))
+        reply = captured(converted, target).reply()
         assert sorted(_called(reply, target)) == [("a", "f", {"x": 1}), ("b", "g", {"y": 2})]
         if kinds:
             assert sorted(part["type"] for part in json.loads(reply.messages[0])["content"]) == sorted(kinds)
@@ -589,9 +593,9 @@ def test_the_responses_client_reads_a_crossed_stream(kind):
     assert response.output_text == ANSWERS[kind]["content"]
     assert (response.status, response.usage.input_tokens_details.cached_tokens) == ("completed", 5)
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    told = SseReader().feed(raw)
-    assert all(json.loads(event.data)["type"] == event.name for event in told[:-1])
-    assert told[-1].data == "[DONE]"
+    sent = SseReader().feed(raw)
+    assert all(json.loads(event.data)["type"] == event.name for event in sent[:-1])
+    assert sent[-1].data == "[DONE]"
     kinds = [event.type.removeprefix("response.") for event in events]
     if kind == "text":
         assert kinds == [
@@ -633,7 +637,7 @@ def test_the_chat_client_reads_a_crossed_stream(include_usage):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_the_clients_read_a_reply_that_is_told_again(wire):
+def test_the_clients_read_a_replayed_reply(wire):
     reply = chat_reply(ANSWERS["calls"])
     whole = reply if wire == CHAT else replied(reply, CHAT, wire)
     http = serving(b"".join(as_stream(json.dumps(whole).encode(), wire)))
@@ -651,7 +655,7 @@ def test_the_clients_read_a_reply_that_is_told_again(wire):
             assert [item.type for item in stream.get_final_response().output][1:] == ["function_call"] * 2
 
 
-def test_a_response_repeats_what_was_asked_for():
+def test_a_response_repeats_the_request_parameters():
     tools = [{"type": "function", "name": "f", "parameters": SCHEMA}]
     request = json.dumps({"input": "x", "tools": tools, "temperature": 0.5, "metadata": {"a": "b"}}).encode()
     raw = json.dumps(chat_reply(ANSWERS["text"])).encode()
@@ -669,8 +673,8 @@ def test_a_stream_that_breaks_off_ends_with_an_error(source, target):
     reply = reply.get(source) or replied(reply[CHAT], CHAT, source)
     events = SseReader().feed(b"".join(as_stream(json.dumps(reply).encode(), source)))
     crossing = ConvertedStream(source, target, ids=IDS)
-    told = [one for event in events[:2] for one in crossing.feed(event)] + crossing.finish()
-    assert captured(b"".join(told), target).failed == "The model's answer broke off."
+    converted = [chunk for event in events[:2] for chunk in crossing.feed(event)] + crossing.finish()
+    assert captured(b"".join(converted), target).failed == "The model's answer broke off."
     assert crossing.ended
     assert crossing.feed(events[-1]) == crossing.finish() == []
 
@@ -687,16 +691,16 @@ def test_no_garbage_makes_a_stream_raise(data, road):
     source, target = road
     events = SseReader().feed(b"".join(as_stream(json.dumps(data.draw(REPLIES[source])).encode(), source)))
     crossing = ConvertedStream(source, target, ids=IDS)
-    told = []
+    converted = []
     for event in events:
         found = event.data
         if found.startswith("{") and data.draw(st.booleans()):
             found = json.dumps(_damaged(json.loads(found), data.draw))
         for damaged in SseReader().feed(sse(event.name, found)):
-            told += crossing.feed(damaged)
-    told += crossing.finish()
+            converted += crossing.feed(damaged)
+    converted += crossing.finish()
     assert crossing.ended
-    assert captured(b"".join(told), target).ended or captured(b"".join(told), target).failed
+    assert captured(b"".join(converted), target).ended or captured(b"".join(converted), target).failed
 
 
 def _damaged(value, draw):

@@ -1,4 +1,4 @@
-"""Made messages are accepted, changed messages differ only where they were changed, and every prompt is valid."""
+"""Synthetic messages are accepted, edits change only what they should, and every prompt is valid."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EXPLICIT = b'{"mode": "explicit",  "ttl": "30m"}'
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(EVENTS)
-def test_whatever_happened_the_prompt_is_one_that_a_provider_takes(wire, events):
+def test_every_rendered_prompt_is_valid_for_the_provider(wire, events):
     messages, _ = rendered(written(events, wire), wire)
     assert problems(messages, wire) == ([] if messages else ["there is no message"])
 
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(fine_conversations())
-def test_what_a_provider_would_take_is_sent_byte_for_byte(wire, events):
+def test_a_valid_conversation_is_sent_byte_for_byte(wire, events):
     before = written(events, wire)
     assert problems(before, wire) == []
     after, arrangement = rendered(before, wire)
@@ -50,7 +50,7 @@ def test_what_a_provider_would_take_is_sent_byte_for_byte(wire, events):
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(EVENTS)
-def test_a_prompt_that_was_mended_is_not_mended_again(wire, events):
+def test_a_repaired_prompt_is_not_repaired_again(wire, events):
     once, _ = rendered(written(events, wire), wire)
     again, arrangement = rendered(once, wire)
     assert again == once
@@ -59,18 +59,18 @@ def test_a_prompt_that_was_mended_is_not_mended_again(wire, events):
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(EVENTS)
-def test_no_word_is_lost_or_said_twice(wire, events):
+def test_no_text_is_lost_or_duplicated(wire, events):
     before = written(events, wire)
     after, arrangement = rendered(before, wire)
     words = [re.findall(rb"(?:user|system|says)-\d+\.", b"".join(messages)) for messages in (before, after)]
     assert sorted(words[0]) == sorted(words[1])
-    given_results, kept_results = (re.findall(rb"gave-\d+\.", b"".join(messages)) for messages in (before, after))
-    assert len(set(kept_results)) == len(kept_results) == len(given_results) - len(arrangement.omitted)
+    results_before, results_after = (re.findall(rb"gave-\d+\.", b"".join(messages)) for messages in (before, after))
+    assert len(set(results_after)) == len(results_after) == len(results_before) - len(arrangement.omitted)
 
 
 @pytest.mark.parametrize("wire", [CHAT, RESPONSES])
 @given(EVENTS)
-def test_where_a_message_is_one_result_every_message_is_whole_or_made(wire, events):
+def test_with_one_result_per_message_every_message_is_original_or_synthetic(wire, events):
     before = written(events, wire)
     after, arrangement = rendered(before, wire)
     made = [piece for piece in arrangement.pieces if isinstance(piece, SyntheticResult)]
@@ -87,7 +87,7 @@ def real_sessions(data):
     yield from ((CHAT, messages) for messages in runs.values())
 
 
-def test_every_stretch_of_every_real_session_makes_a_valid_prompt(data, scale):
+def test_every_slice_of_every_real_session_makes_a_valid_prompt(data, scale):
     checked = 0
     for wire, messages in real_sessions(data):
         lines = lines_of(messages, wire)
@@ -95,7 +95,7 @@ def test_every_stretch_of_every_real_session_makes_a_valid_prompt(data, scale):
         rounds = scale(3, release=20)
         for part in range(1, rounds + 1):
             end = len(messages) * part // rounds
-            # not only from the beginning: a session that has lost its oldest messages anywhere has to do as well
+            # A session that lost its oldest messages at any point has to render as well.
             for start in {0, end * (part * 7 % 10) // 10}:
                 stretch = lines[start:end]
                 found = render_arrangement(arrange(stretch, {CHAT: "strict"}.get(wire, "merging")), contents, wire)
@@ -111,7 +111,7 @@ def test_a_late_result_moves_behind_its_call_and_the_user_waits():
     assert after == [*before[:3], *late, before[3]]
 
 
-def test_words_between_results_are_said_after_them():
+def test_text_between_results_moves_behind_them():
     user, calls = written([("user",), ("assistant", ["c1", "c2"], "")], ANTHROPIC)
     words = '{"type":"text" ,"text":"\\u0041"}'
     results = [f'{{"type":"tool_result","tool_use_id":"{call}" }}' for call in ("c1", "c2")]
@@ -124,33 +124,33 @@ def test_words_between_results_are_said_after_them():
 
 def test_a_result_between_reasoning_and_its_call_goes_before_both():
     before = written([("user",), ("assistant", ["c1"], "thinks"), ("assistant", ["c2"], "thinks")], RESPONSES)
-    one, two = written([("results", ["c1", "c2"], "")], RESPONSES)
-    after, _ = rendered([*before[:4], one, before[4], two], RESPONSES)
-    assert after == [*before[:3], one, *before[3:], two]
+    first, second = written([("results", ["c1", "c2"], "")], RESPONSES)
+    after, _ = rendered([*before[:4], first, before[4], second], RESPONSES)
+    assert after == [*before[:3], first, *before[3:], second]
 
 
 def test_empty_messages_and_blank_blocks_are_not_sent():
     blank = '{"role": "user", "content": [{"type": "text", "text": " "}%s]}'
     user = written([("user",)], ANTHROPIC)[0]
-    kept = b'{"role": "user", "content": [{"type": "text", "text": "x"}]}'
+    non_blank = b'{"role": "user", "content": [{"type": "text", "text": "x"}]}'
     mixed = (blank % ', {"type": "text", "text": "x"}').encode()
     empty = [(blank % "").encode(), b'{"role": "assistant", "content": ""}', b'{"role": "assistant", "content": []}']
-    assert rendered([user, *empty, mixed], ANTHROPIC)[0] == [user, kept]
+    assert rendered([user, *empty, mixed], ANTHROPIC)[0] == [user, non_blank]
 
 
-def test_an_entry_without_content_is_passed_over_and_a_missing_one_is_an_error():
+def test_an_entry_without_content_is_skipped_and_a_missing_entry_is_an_error():
     arrangement = arrange(lines_of(written([("user",)] * 2, CHAT), CHAT), "strict")
     assert render_arrangement(arrangement, {1: None, 2: b"{}"}, CHAT) == [b"{}"]
     with pytest.raises(KeyError):
         render_arrangement(arrangement, {1: None}, CHAT)
 
 
-def test_where_claude_would_be_first_someone_opens():
+def test_a_user_message_is_added_where_claude_would_speak_first():
     (first, _), _ = rendered(written([("assistant", [], "speaks")], ANTHROPIC), ANTHROPIC)
     assert read(first, ANTHROPIC).role == "user"
 
 
-def test_a_message_with_a_strangers_result_keeps_its_words_exactly():
+def test_a_message_with_an_orphaned_result_keeps_its_text_exactly():
     raw = (
         b'{"role":"user","content":[ {"type":"tool_result","tool_use_id":"x"} ,\t{"type":"text","text":"\\u0041 go"} ]}'
     )
@@ -165,37 +165,37 @@ def test_a_message_with_a_strangers_result_keeps_its_words_exactly():
     )
 
 
-def test_of_two_results_for_one_call_in_one_message_the_first_stays():
+def test_the_first_of_two_results_for_one_call_in_one_message_stays():
     raw = written([("results", ["c1", "c1"], "")], ANTHROPIC)[0]
-    kept = format_named(ANTHROPIC).edits.only_answers(raw, {"c1"})
-    assert b"gave-0." in kept
-    assert b"gave-1." not in kept
+    reduced = format_named(ANTHROPIC).edits.only_answers(raw, {"c1"})
+    assert b"gave-0." in reduced
+    assert b"gave-1." not in reduced
 
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(text=st.text(alphabet=st.characters(exclude_categories=[])), name=st.text(max_size=5))
 @example(text="\ud800", name="")
-def test_made_messages_say_what_they_were_given_even_lone_surrogates(wire, text, name):
+def test_synthetic_messages_carry_their_text_even_lone_surrogates(wire, text, name):
     assert read(format_named(wire).text_message("user", text), wire).parts[0].text == text
     assert read(format_named(wire).text_message("assistant", text), wire).role == "assistant"
     (result,) = read(format_named(wire).edits.result_message("c 1", name, text), wire).results
     assert (result.call_id, result.text) == ("c 1", text)
 
 
-def test_the_systems_word_among_anthropic_messages_is_the_users():
+def test_a_system_message_among_anthropic_messages_becomes_a_user_message():
     assert read(format_named(ANTHROPIC).text_message("system", "x"), ANTHROPIC).role == "user"
     assert read(format_named(CHAT).text_message("system", "x"), CHAT).role == "system"
 
 
 @pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "shell_call", "apply_patch_call"])
-def test_a_made_result_is_of_the_kind_of_its_call(kind):
+def test_a_synthetic_result_has_the_kind_of_its_call(kind):
     call = json.dumps({"type": kind, "call_id": "c1", "name": "look"}).encode()
     (_, made), _ = rendered([call], RESPONSES)
     assert json.loads(made)["type"] == f"{kind}_output"
     assert "still running" in str(json.loads(made)["output"])
 
 
-def test_calls_that_the_provider_runs_are_not_answered_by_us():
+def test_calls_that_the_provider_runs_get_no_synthetic_result():
     asks = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     raw = [b'{"role": "user", "content": "go"}', json.dumps({"role": "assistant", "content": [asks]}).encode()]
     lines = lines_of(raw, ANTHROPIC)
@@ -222,11 +222,13 @@ def test_a_new_text_for_a_result_changes_nothing_around_it(wire, before, after):
 
 
 def test_a_new_text_for_an_anthropic_result_keeps_its_ties_marks_and_neighbours():
-    one = '{"is_error":true,"type":"tool_result","tool_use_id":"c1","content":%s ,"cache_control":{"type":"ephemeral"}}'
+    result = (
+        '{"is_error":true,"type":"tool_result","tool_use_id":"c1","content":%s ,"cache_control":{"type":"ephemeral"}}'
+    )
     bare = '{"type":"tool_result", "tool_use_id":"c2"}'
     frame = '{"role":"user", "content":[%s,  %s, {"type":"text","text":"\\u00e9"}]}'
-    before = frame % (one % '[{"type":"text","text":"long"}]', bare)
-    after = frame % (one % '"short"', '{"type":"tool_result", "tool_use_id":"c2", "content": "none"}')
+    before = frame % (result % '[{"type":"text","text":"long"}]', bare)
+    after = frame % (result % '"short"', '{"type":"tool_result", "tool_use_id":"c2", "content": "none"}')
     assert format_named(ANTHROPIC).edits.with_results(before.encode(), {"c1": "short", "c2": "none"}) == after.encode()
 
 
@@ -239,7 +241,7 @@ def test_a_shell_result_keeps_its_shape_and_a_screenshot_is_left_alone():
     assert format_named(RESPONSES).edits.with_results(screen, {"c": "short"}) == screen
 
 
-def test_thinking_leaves_and_the_rest_stays_byte_for_byte():
+def test_thinking_is_removed_and_the_rest_stays_byte_for_byte():
     words = b'{"type":"text" ,"text":"x"}'
     raw = b'{"role":"assistant","content":[{"type":"thinking"}, %s,{"type":"redacted_thinking"}]}' % words
     assert format_named(ANTHROPIC).edits.without_thinking(raw) == b'{"role":"assistant","content":[%s]}' % words
@@ -281,7 +283,7 @@ def test_a_mark_goes_on_the_last_block_that_can_carry_it(wire, mark, before, aft
     assert with_cache_mark(marked, wire, mark) == marked
 
 
-def test_marks_inside_results_are_found_and_leave_without_a_trace():
+def test_cache_marks_inside_results_are_found_and_removed_completely():
     inner = b'{"cache_control":%s, "type":"text"}' % MARK
     raw = b'{"role":"user","content":[{"type":"tool_result","content":[%s]},{"a":1 , "cache_control":{}}]}' % inner
     assert cache_marks(raw, ANTHROPIC) == [MARK, b"{}"]
@@ -290,16 +292,16 @@ def test_marks_inside_results_are_found_and_leave_without_a_trace():
     )
 
 
-def test_a_marked_text_of_the_assistant_is_its_output():
+def test_marked_assistant_text_becomes_output_text():
     marked = with_cache_mark(b'{"role":"assistant","content":"x"}', RESPONSES, EXPLICIT)
     assert json.loads(marked)["content"][0]["type"] == "output_text"
 
 
-def test_a_mark_that_is_null_is_none():
+def test_a_null_mark_is_not_a_mark():
     assert cache_marks(b'{"role":"user","content":[{"type":"text","text":"x","cache_control":null}]}', ANTHROPIC) == []
 
 
-def test_what_cannot_carry_a_mark_stays_as_it_is():
+def test_a_message_that_cannot_carry_a_mark_stays_unchanged():
     for wire, raw in [
         (CHAT, b'{"role":"assistant","content":null,"tool_calls":[{"id":"c"}]}'),
         (RESPONSES, b'{"type":"function_call","call_id":"c","arguments":"{}"}'),
@@ -309,13 +311,13 @@ def test_what_cannot_carry_a_mark_stays_as_it_is():
         assert with_cache_mark(raw, wire, MARK) == raw
 
 
-def test_of_too_many_marks_the_newest_stay():
+def test_the_newest_marks_stay_when_there_are_too_many():
     plain = written([("user",)] * 7, ANTHROPIC)
     marked = newest_marks([with_cache_mark(raw, ANTHROPIC, MARK) for raw in plain], ANTHROPIC)
     assert [len(cache_marks(raw, ANTHROPIC)) for raw in marked] == [0, 0, 0, 1, 1, 1, 1]
 
 
-def test_thinking_and_marks_of_real_messages_leave_and_nothing_else(data):
+def test_only_thinking_and_marks_are_removed_from_real_messages(data):
     for wire, messages in real_sessions(data):
         for raw in messages[:: len(messages) // 20 + 1]:
             bare = format_named(wire).edits.without_thinking(raw)
@@ -332,7 +334,7 @@ def test_thinking_and_marks_of_real_messages_leave_and_nothing_else(data):
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(fields=MESSAGES | ITEMS, blocks=st.lists(BLOCKS, min_size=1, max_size=3))
-def test_no_message_however_odd_breaks_a_change(wire, fields, blocks):
+def test_no_malformed_message_breaks_an_edit(wire, fields, blocks):
     for content in (fields.get("content"), blocks):
         raw = json.dumps({**fields, "content": content}).encode()
         changed = [

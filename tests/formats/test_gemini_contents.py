@@ -1,4 +1,4 @@
-"""Gemini's contents and addresses: names in either case, calls without ids, and what clients make of a history."""
+"""Gemini's contents and URLs: names in either case, calls without ids, and history as clients resend it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def result(name, text, id=""):
     return {"functionResponse": {**({"id": id} if id else {}), "name": name, "response": {"output": text}}}
 
 
-ASKED = {"parts": [{"text": "Read."}]}
+QUESTION = {"parts": [{"text": "Read."}]}
 CALLS = {"role": "model", "parts": [call("read", path="a"), call("read", path="b"), call("list")]}
-GIVEN = {"role": "user", "parts": [result("read", "A"), result("read", "B"), result("list", "C")]}
+RESULTS = {"role": "user", "parts": [result("read", "A"), result("read", "B"), result("list", "C")]}
 
 
-def test_a_content_is_recognised_and_read_in_either_case():
+def test_a_content_is_detected_and_read_in_either_case():
     content = {
         "role": "user",
         "parts": [
@@ -43,46 +43,49 @@ def test_a_content_is_recognised_and_read_in_either_case():
     assert found.role == "tool"
     assert [part.kind for part in found.parts] == ["image", "result", "media"]
     assert (found.results[0].text, found.results[0].call_id) == ("words", "read#0")
-    told = {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": "Yes.", "thoughtSignature": "c" * 90}]}
-    parts = read(raw(told), GEMINI.name).parts
+    reply = {
+        "role": "model",
+        "parts": [{"text": "hm", "thought": True}, {"text": "Yes.", "thoughtSignature": "c" * 90}],
+    }
+    parts = read(raw(reply), GEMINI.name).parts
     assert [(part.kind, part.weight) for part in parts] == [("thinking", 0), ("text", 90)]
 
 
 def test_calls_without_ids_are_paired_by_name_and_place():
-    assert problems([raw(ASKED), raw(CALLS), raw(GIVEN)], GEMINI.name) == []
-    short = {**GIVEN, "parts": GIVEN["parts"][1:]}
-    assert "call 'read#1' has no result" in "\n".join(problems([raw(ASKED), raw(CALLS), raw(short)], GEMINI.name))
+    assert problems([raw(QUESTION), raw(CALLS), raw(RESULTS)], GEMINI.name) == []
+    short = {**RESULTS, "parts": RESULTS["parts"][1:]}
+    assert "call 'read#1' has no result" in "\n".join(problems([raw(QUESTION), raw(CALLS), raw(short)], GEMINI.name))
     made = [{"role": "user", "parts": [result("read", "A", f"read-17000000000{n}-x")]} for n in range(2)]
     assert read(raw(made[0]), GEMINI.name).results[0].call_id == "read#0"
-    changed = json.loads(message.with_results(raw(GIVEN), {"read#1": "short"}))
+    changed = json.loads(message.with_results(raw(RESULTS), {"read#1": "short"}))
     assert [part["functionResponse"]["response"]["output"] for part in changed["parts"]] == ["A", "short", "C"]
-    kept = json.loads(message.only_answers(raw(GIVEN), {"read#1", "list#0"}))
-    assert kept["parts"] == GIVEN["parts"][1:]
+    answers = json.loads(message.only_answers(raw(RESULTS), {"read#1", "list#0"}))
+    assert answers["parts"] == RESULTS["parts"][1:]
 
 
 @pytest.mark.parametrize("own", ["", "other"])
 def test_results_get_the_ids_of_their_calls(own):
     calls = {"role": "model", "parts": [call("read", "c1"), call("list", "c2"), call("read", "c3")]}
-    given = {"role": "user", "parts": [result("read", "A", own), result("read", "B"), result("list", "C", "c2")]}
-    _, _, linked = message.joined_history([raw(ASKED), raw(calls), raw(given)])
+    results = {"role": "user", "parts": [result("read", "A", own), result("read", "B"), result("list", "C", "c2")]}
+    _, _, linked = message.joined_history([raw(QUESTION), raw(calls), raw(results)])
     assert [part["functionResponse"]["id"] for part in json.loads(linked)["parts"]] == ["c1", "c3", "c2"]
-    assert problems([raw(ASKED), raw(calls), linked], GEMINI.name) == []
-    fine = [raw(ASKED), raw(CALLS), raw(GIVEN)]
+    assert problems([raw(QUESTION), raw(calls), linked], GEMINI.name) == []
+    fine = [raw(QUESTION), raw(CALLS), raw(RESULTS)]
     assert message.joined_history(fine) is fine
 
 
-def test_chunks_that_a_client_sends_back_are_the_content_that_was_streamed():
+def test_chunks_sent_back_by_a_client_are_joined_into_the_streamed_content():
     signed = {**call("read", "c1"), "thoughtSignature": "c2ln"}
     whole = {"role": "model", "parts": [{"text": "hm, hm", "thought": True}, {"text": "Let me see."}, signed]}
     pieces = [{"text": "hm, ", "thought": True}, {"text": "hm", "thought": True}, {"text": "Let m"}, {"text": "e see."}]
     chunks = [raw({"role": "model", "parts": [part]}) for part in [*pieces, signed]]
-    asked, joined = message.joined_history([raw(ASKED), *chunks])
-    assert asked == raw(ASKED)
+    question, joined = message.joined_history([raw(QUESTION), *chunks])
+    assert question == raw(QUESTION)
     assert json.loads(joined) == whole
-    # thoughts, signatures and cuts make no other message of it
+    # Thoughts, signatures and chunk boundaries do not change the canonical form.
     bare = {"role": "model", "parts": [{"text": "Let "}, {"text": "me see."}, call("read", "c1")]}
     assert canonical(raw(bare), GEMINI.name) == canonical(joined, GEMINI.name)
-    assert canonical(raw({**ASKED, "role": "user"}), GEMINI.name) == canonical(raw(ASKED), GEMINI.name)
+    assert canonical(raw({**QUESTION, "role": "user"}), GEMINI.name) == canonical(raw(QUESTION), GEMINI.name)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_chunks_that_a_client_sends_back_are_the_content_that_was_streamed():
         ({"role": "model", "parts": [{"functionCall": 3}]}, "no object"),
     ],
 )
-def test_what_gemini_never_takes_is_named(content, why):
+def test_contents_that_gemini_refuses_are_named(content, why):
     assert why in message.defect(content)
 
 
@@ -123,7 +126,7 @@ def test_media_become_text_parts():
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_body_comes_out_of_its_address_as_it_went_in(body, stream):
+def test_a_body_round_trips_through_its_address(body, stream):
     method = "streamGenerateContent" if stream else "generateContent"
     _, address = address_at(f"/v1beta/models/gemini-3-pro:{method}", "alt=sse&key=rk-1&x=%C3%A4")
     assert address.query == "alt=sse&key=rk-1&x=%C3%A4"
@@ -140,7 +143,7 @@ def test_a_body_comes_out_of_its_address_as_it_went_in(body, stream):
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff{", b'{"model":', b'{"stream": 1, ]', b"null"])
-def test_what_is_no_body_is_left_to_the_parser(body):
+def test_an_invalid_body_is_left_to_the_parser(body):
     _, address = address_at("/v1/models/m:generateContent", "")
     assert isinstance(request.enclose(address, body), bytes)
     assert address_at("/v1/models", "") is None

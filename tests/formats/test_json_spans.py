@@ -1,4 +1,4 @@
-"""An array that is read in one loop is the array that is read element by element."""
+"""Reading an array in one pass gives the same result as reading it element by element."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=5), st.sampled_from(["", " ", "\n\t "]), st.text(max_size=3))
-def test_one_loop_finds_the_spans_and_the_end_that_single_steps_find(values, space, before):
+def test_a_single_pass_finds_the_same_spans_and_end_as_single_steps(values, space, before):
     inside = f"{space},{space}".join(json.dumps(value) for value in values)
     text = f"{before}[{space}{inside}{space}], 7"
     whole, spans = array_at(text, len(before))
@@ -30,7 +30,7 @@ def test_one_loop_finds_the_spans_and_the_end_that_single_steps_find(values, spa
 @pytest.mark.parametrize(
     "text", ["[", "[1", "[1,", "[1,]", "[1 2]", "[1}", "[,1]", '["a]', "[NaN]", '[{"id": 1, "id": 2}]']
 )
-def test_what_is_no_array_is_refused_in_one_loop_too(text):
+def test_an_invalid_array_is_refused_in_a_single_pass_too(text):
     with pytest.raises(MalformedJson):
         list(elements(text))
     with pytest.raises(MalformedJson):
@@ -38,10 +38,10 @@ def test_what_is_no_array_is_refused_in_one_loop_too(text):
 
 
 LONG = "9" * 5_000
-"""Python converts no integer of so many digits."""
+"""More digits than Python converts to an integer."""
 
 
-def test_a_number_of_any_length_is_read_and_what_is_wrong_behind_it_is_refused():
+def test_a_number_of_any_length_is_read_and_errors_after_it_are_refused():
     assert parse(f'{{"a": {LONG}}}') == {"a": float("inf")}
     assert [span.value for span in array_at(f"[1, {LONG}, 2]", 0)[1]] == [1, float("inf"), 2]
     for wrong in (f'{{"a": {LONG}, }}', f"[{LONG}, NaN]", f'{{"id": {LONG}, "id": 1}}', f"[{LONG},"):

@@ -1,4 +1,4 @@
-"""Sizes of images, from the first bytes of their files."""
+"""Image dimensions, read from the first bytes of the file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_size_is_read_from_the_header(name):
 @pytest.mark.parametrize(
     "data", [b"", b"%PDF-1.7", png(0, 5), png(7, 7)[:20], b"\xff\xd8\xff\xff\xff", jpeg(9, 9)[:12]]
 )
-def test_what_has_no_size_has_none(data):
+def test_data_without_a_size_returns_none(data):
     assert pixel_size(data) is None
 
 
@@ -67,12 +67,12 @@ def test_what_has_no_size_has_none(data):
     st.binary(max_size=60)
     | st.tuples(st.sampled_from(list(IMAGES.values())), st.binary(max_size=40)).map(lambda pair: pair[0][:20] + pair[1])
 )
-def test_no_bytes_upset_it(data):
+def test_no_bytes_make_the_reader_raise(data):
     assert pixel_size(data) is None or min(pixel_size(data)) > 0
 
 
 @given(st.text(max_size=60))
-def test_no_text_upsets_it(text):
+def test_no_base64_text_makes_the_reader_raise(text):
     size_of_base64(text)
 
 

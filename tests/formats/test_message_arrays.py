@@ -1,4 +1,4 @@
-"""Arrays of messages, found wherever they stand in a document or on a line."""
+"""Arrays of messages are found anywhere in a document or on a line."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from recto.formats.session_files.message_arrays import find_arrays, looks_like_m
     ],
 )
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_array_of_messages_is_found_wherever_it_stands(document, indent):
+def test_an_array_of_messages_is_found_anywhere_in_a_document(document, indent):
     found = entries_of(json.dumps(document, indent=indent).encode())
     assert [(entry.session, entry.role) for entry in found] == [("some.name", "user"), ("some.name", "assistant")]
     assert [json.loads(entry.content) for entry in found] == [USER, REPLY]
 
 
-def test_every_conversation_of_a_document_has_a_name_of_its_own():
+def test_every_conversation_of_a_document_has_its_own_name():
     document = [
         {"task_id": 0, "traj": [USER]},
         {"question_id": "q7", "sessions": [[USER], [REPLY]], "session_ids": ["s1", "s2"]},
@@ -48,8 +48,8 @@ def test_every_conversation_of_a_document_has_a_name_of_its_own():
 
 
 def test_lines_are_messages_or_conversations():
-    one_each = entries_of(lines(USER, REPLY, {"role": "tool", "tool_call_id": "c", "content": "r"}))
-    assert [(entry.session, entry.role) for entry in one_each] == [
+    flat = entries_of(lines(USER, REPLY, {"role": "tool", "tool_call_id": "c", "content": "r"}))
+    assert [(entry.session, entry.role) for entry in flat] == [
         ("some.name", "user"),
         ("some.name", "assistant"),
         ("some.name", "tool"),
@@ -59,13 +59,13 @@ def test_lines_are_messages_or_conversations():
     assert tuning[2].kind == "imported_line"
 
 
-def test_a_conversation_is_in_one_format_though_some_of_its_messages_could_be_in_any():
+def test_a_conversation_has_one_format_although_some_messages_fit_any():
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}
     for raw in (json.dumps([USER, call, REPLY]).encode(), lines(USER, call, REPLY)):
         assert {entry.wire for entry in entries_of(raw)} == {"anthropic.messages"}
 
 
-def test_what_is_no_message_in_an_array_of_messages_is_kept_as_an_event():
+def test_a_value_that_is_not_a_message_in_an_array_becomes_an_event():
     found = entries_of(json.dumps([USER, {"marker": True}, None, REPLY]).encode())
     assert outline(found) == [("user", "message"), ("event", "imported_line"), ("assistant", "message")]
 
@@ -80,7 +80,7 @@ def test_what_is_no_message_in_an_array_of_messages_is_kept_as_an_event():
     ),
     indent=st.sampled_from([None, 1]),
 )
-def test_any_document_comes_back_and_every_outermost_array_of_messages_is_found(document, indent):
+def test_any_document_round_trips_and_every_outermost_array_is_found(document, indent):
     raw = json.dumps(document, indent=indent).encode()
     try:
         found = entries_of(raw)
@@ -95,7 +95,7 @@ def test_any_document_comes_back_and_every_outermost_array_of_messages_is_found(
 
 
 def arrays_in(value):
-    """The same, in the plain way: by walking the values."""
+    """Reference implementation of the search: walks the parsed values."""
     if isinstance(value, dict):
         for inner in value.values():
             yield from arrays_in(inner)

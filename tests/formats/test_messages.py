@@ -1,4 +1,4 @@
-"""What a message says, in each format; and what is said of bytes that are none."""
+"""Reading messages of each format, and the errors for bytes that are not messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def message(wire: str, **fields) -> Message:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("role", "expected"),
     [
         ("developer", "system"),
         ("system", "system"),
@@ -32,8 +32,8 @@ def message(wire: str, **fields) -> Message:
         ("critic", "user"),
     ],
 )
-def test_roles_are_told_in_our_words(said, meant):
-    assert message(CHAT, role=said, content="x").role == meant
+def test_roles_are_mapped_to_recto_roles(role, expected):
+    assert message(CHAT, role=role, content="x").role == expected
 
 
 def test_a_chat_call_carries_name_arguments_id_and_the_weight_of_its_signature():
@@ -62,7 +62,7 @@ def test_reasoning_of_vendors_is_thinking(field):
     assert [(part.kind, part.text) for part in parts] == [("thinking", "six by seven"), ("text", "42")]
 
 
-def test_reasoning_given_twice_in_two_fields_counts_once_and_sealed_reasoning_by_weight():
+def test_reasoning_repeated_in_two_fields_counts_once_and_sealed_reasoning_by_weight():
     details = [{"type": "reasoning.text", "text": "hm"}, {"type": "reasoning.encrypted", "data": "x" * 900}]
     parts = message(CHAT, role="assistant", content="", reasoning="hm", reasoning_details=details).parts
     thinking = [part for part in parts if part.kind == "thinking"]
@@ -72,7 +72,7 @@ def test_reasoning_given_twice_in_two_fields_counts_once_and_sealed_reasoning_by
     assert [part.text for part in both if part.kind == "thinking"] == ["hm"]
 
 
-def test_an_anthropic_user_message_with_a_result_is_the_tools():
+def test_an_anthropic_user_message_with_a_result_has_the_tool_role():
     blocks = [
         {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "done"}]},
         {"type": "text", "text": "and go on"},
@@ -83,7 +83,7 @@ def test_an_anthropic_user_message_with_a_result_is_the_tools():
     assert message(ANTHROPIC, role="user", content="hello").role == "user"
 
 
-def test_anthropic_thinking_carries_the_weight_of_what_is_sealed():
+def test_anthropic_thinking_carries_the_weight_of_its_sealed_data():
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": "s" * 300},
         {"type": "redacted_thinking", "data": "d" * 200},
@@ -133,7 +133,7 @@ def test_an_unknown_block_is_read_in_full_and_an_unknown_member_is_weighed(wire)
 @pytest.mark.parametrize(
     "raw", [b"[]", b"null", b'"user"', b"3", b"{}", b'{"content": "x"}', b'{"role": 3}', b'{"role": null}']
 )
-def test_what_is_no_message_is_refused_with_a_reason(wire, raw):
+def test_json_that_is_not_a_message_is_refused_with_a_reason(wire, raw):
     with pytest.raises(MalformedMessage, match="not a message: it"):
         read(raw, wire)
 
@@ -141,7 +141,7 @@ def test_what_is_no_message_is_refused_with_a_reason(wire, raw):
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b'{"role": NaN}', b'{"role": "user", "role": "user"}', b"\xff{}", b"[" * 100_000]
 )
-def test_what_is_no_json_is_refused(raw):
+def test_invalid_json_is_refused(raw):
     with pytest.raises(MalformedJson):
         read(raw, CHAT)
 
@@ -169,7 +169,7 @@ def test_an_unknown_format_is_refused_by_name():
         ({"role": "user", "content": [{"type": "input_text", "text": "x"}]}, RESPONSES),
     ],
 )
-def test_the_format_of_a_message_is_told_by_its_marks(fields, wire):
+def test_the_format_of_a_message_is_detected_from_its_members(fields, wire):
     assert detect(json.dumps(fields).encode()) == wire
 
 
@@ -193,7 +193,7 @@ def test_any_bytes_give_a_message_or_an_input_error(raw):
             continue
 
 
-def test_rendering_puts_the_exact_bytes_in_a_row():
+def test_rendering_joins_the_exact_bytes_into_an_array():
     odd = [b'{"role":"user" ,"content":"\\u00e9 \xc3\xa9"}', b'{ "role": "assistant", "content": 1e2 }']
     assert render(odd) == b"[" + odd[0] + b", " + odd[1] + b"]"
     assert render([]) == b"[]"

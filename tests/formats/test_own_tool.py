@@ -1,4 +1,4 @@
-"""Streams of several rounds become one: one beginning, one end, one numbering, nothing of the gateway's own calls."""
+"""Streams of several rounds are joined into one, without any trace of the gateway's own calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_NAME = {format.short_name: format for format in FORMATS.values()}
 
 
 def joined(wire: str, *streams: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a client gets of rounds of which all but the last are answered."""
+    """Returns the events a client receives when the gateway answers all rounds but the last."""
     rounds = BY_NAME[wire].own_tool().rounds(OWN)
     out = b""
     for number, stream in enumerate(streams):
@@ -35,7 +35,7 @@ def joined(wire: str, *streams: Iterable[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def events(stream: Iterable[dict[str, Any]]) -> list[SseEvent]:
-    return SseReader().feed(b"".join(sse(one.get("type"), json.dumps(one)) for one in stream))
+    return SseReader().feed(b"".join(sse(event.get("type"), json.dumps(event)) for event in stream))
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def more(index: int, arguments: str) -> dict[str, Any]:
 
 
 def calls_in(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [piece for one in chunks for piece in one["choices"][0]["delta"].get("tool_calls", [])]
+    return [piece for chunk in chunks for piece in chunk["choices"][0]["delta"].get("tool_calls", [])]
 
 
 @pytest.mark.parametrize("wire", BY_NAME)
@@ -91,10 +91,10 @@ def test_a_stream_without_the_call_passes_byte_for_byte(wire):
     assert [out for event in raw for out in rounds.feed(event)] == [event.raw for event in raw]
 
 
-def test_chat_renumbers_the_clients_calls_whatever_way_a_vendor_streams_them():
+def test_chat_renumbers_the_clients_calls_for_every_vendors_streaming_style():
     stream = [chunk(call(0, "a", "recall")), chunk(more(0, "{}")), chunk(call(1, "b", "read")), chunk(more(1, "{}"))]
     assert [piece["index"] for piece in calls_in(joined("chat", stream))] == [0, 0]
-    # all calls with index 0; the name in pieces; the name repeated in full; no index at all
+    # Vendors differ: every call has index 0, the name arrives in pieces, the name is repeated, or there is no index.
     stream = [chunk(call(0, "a", "recall")), chunk(call(0, "b", "read"))]
     assert [piece["id"] for piece in calls_in(joined("chat", stream))] == ["b"]
     stream = [
@@ -127,8 +127,8 @@ def test_chat_joins_rounds_under_one_id_with_one_role_and_the_sum_of_usage():
         {"id": "d", "choices": [], "usage": {"prompt_tokens": 20, "prompt_tokens_details": {"cached_tokens": 9}}},
     ]
     got = joined("chat", first, second)
-    assert {one["id"] for one in got} == {"c"}
-    deltas = [one["choices"][0]["delta"] for one in got if one["choices"]]
+    assert {event["id"] for event in got} == {"c"}
+    deltas = [event["choices"][0]["delta"] for event in got if event["choices"]]
     assert sum("role" in delta for delta in deltas) == 1
     assert "".join(delta.get("content") or "" for delta in deltas) == "Let me look.\n\nIt is."
     assert got[-1]["usage"] == {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 13}}
@@ -155,10 +155,12 @@ def test_messages_have_one_start_one_end_and_blocks_without_gaps():
         message("b", text, own, other, stop="tool_use"),
     )
     assert (
-        [one["type"] for one in got].count("message_start") == [one["type"] for one in got].count("message_stop") == 1
+        [event["type"] for event in got].count("message_start")
+        == [event["type"] for event in got].count("message_stop")
+        == 1
     )
-    starts = [one for one in got if one["type"] == "content_block_start"]
-    assert [(one["index"], one["content_block"]["type"]) for one in starts] == [
+    starts = [event for event in got if event["type"] == "content_block_start"]
+    assert [(event["index"], event["content_block"]["type"]) for event in starts] == [
         (0, "thinking"),
         (1, "text"),
         (2, "tool_use"),
@@ -168,7 +170,7 @@ def test_messages_have_one_start_one_end_and_blocks_without_gaps():
     assert got[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-def test_responses_number_events_and_items_on_and_hide_the_tool_that_they_repeat():
+def test_responses_continue_the_numbering_and_hide_the_repeated_tool():
     def response(id: str, *items: dict[str, Any]) -> list[dict[str, Any]]:
         head = {"id": id, "created_at": len(id), "tools": [{"name": "read"}, {"name": "recall", "type": "function"}]}
         stream: list[dict[str, Any]] = [{"type": "response.created", "response": {**head, "output": []}}]
@@ -179,15 +181,17 @@ def test_responses_number_events_and_items_on_and_hide_the_tool_that_they_repeat
             ]
         usage = {"input_tokens": 5, "input_tokens_details": {"cached_tokens": 1}}
         stream.append({"type": "response.completed", "response": {**head, "output": [*items], "usage": usage}})
-        return [{**one, "sequence_number": number} for number, one in enumerate(stream)]
+        return [{**event, "sequence_number": number} for number, event in enumerate(stream)]
 
     own, other = ({"type": "function_call", "name": name} for name in ("recall", "read"))
     got = joined(
         "responses", response("r", {"type": "reasoning"}, own), response("rr", own, {"type": "message"}, other)
     )
-    assert [one["sequence_number"] for one in got] == list(range(len(got)))
-    assert [one["type"] for one in got].count("response.created") == 1
-    added = [(one["output_index"], one["item"]["type"]) for one in got if one["type"] == "response.output_item.added"]
+    assert [event["sequence_number"] for event in got] == list(range(len(got)))
+    assert [event["type"] for event in got].count("response.created") == 1
+    added = [
+        (event["output_index"], event["item"]["type"]) for event in got if event["type"] == "response.output_item.added"
+    ]
     assert added == [(0, "reasoning"), (1, "message"), (2, "function_call")]
     last = got[-1]["response"]
     assert [item["type"] for item in last["output"]] == ["reasoning", "message", "function_call"]
@@ -211,7 +215,7 @@ def test_complete_responses_are_joined_like_streams():
     assert only["choices"] == [{"message": {}, "finish_reason": "stop"}]
 
 
-def test_usage_is_added_up_and_requests_say_what_the_model_may_call():
+def test_usage_is_summed_and_the_callable_tools_are_read_from_requests():
     assert added_usage(
         {"a": 1, "d": {"x": 2}, "tier": "s"}, {"a": 2, "d": {"x": 3, "y": 1}, "b": None, "tier": "t"}
     ) == {
@@ -229,10 +233,10 @@ def test_usage_is_added_up_and_requests_say_what_the_model_may_call():
     assert may_choose({"tools": [declared], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}})
     only = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["read"]}}
     assert not may_choose({"tools": [declared], "toolConfig": only})
-    assert not may_choose({"tools": [declared, {"googleSearch": {}}]})  # no functions are taken beside it
+    assert not may_choose({"tools": [declared, {"googleSearch": {}}]})  # Gemini accepts no functions together with it
 
 
-def test_gemini_joins_rounds_though_a_call_and_the_end_come_in_one_chunk():
+def test_gemini_joins_rounds_when_a_call_and_the_end_share_a_chunk():
     def answer(id: str, *parts: dict[str, Any], stop: str | None = None, tokens: int = 5) -> dict[str, Any]:
         end = {"finishReason": stop} if stop else {}
         usage = {"promptTokenCount": tokens, "candidatesTokenCount": 1}
@@ -243,11 +247,11 @@ def test_gemini_joins_rounds_though_a_call_and_the_end_come_in_one_chunk():
     first = [answer("a", {"text": "Let me "}), answer("a", {"text": "look."}, own, stop="STOP")]
     second = [answer("b", {"text": "It is."}, tokens=7), answer("b", other, stop="STOP", tokens=7)]
     got = joined("gemini", first, second)
-    parts = [part for one in got for part in one["candidates"][0]["content"]["parts"]]
+    parts = [part for chunk in got for part in chunk["candidates"][0]["content"]["parts"]]
     assert "".join(part.get("text", "") for part in parts) == "Let me look.It is."
     assert [part["functionCall"]["name"] for part in parts if "functionCall" in part] == ["read"]
-    assert [one["candidates"][0].get("finishReason") for one in got] == [None, None, "STOP"]
-    assert {one["responseId"] for one in got} == {"a"}
+    assert [chunk["candidates"][0].get("finishReason") for chunk in got] == [None, None, "STOP"]
+    assert {chunk["responseId"] for chunk in got} == {"a"}
     assert got[-1]["usageMetadata"] == {"promptTokenCount": 12, "candidatesTokenCount": 2}
     whole = BY_NAME["gemini"].own_tool().join([answer("a", {"text": "Look."}, own), second[1]], OWN)
     assert whole["candidates"][0]["content"]["parts"] == [{"text": "Look."}, other]

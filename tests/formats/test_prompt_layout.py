@@ -1,4 +1,4 @@
-"""A layout that grows, shrinks and is edited gives what arranging and rendering the whole list gives."""
+"""An incrementally updated layout equals arranging and rendering the whole list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recto.formats.prompt_layout import LaidLine, LaidNote, PromptLayout, render
 
 NOTE = b'{"role": "user", "content": "[Recalled.]"}'
 MANY = st.sampled_from([1, 3, 8, 32])
-"""Lines from which on a layout adds them at once."""
+"""Number of new lines from which a layout adds them in bulk."""
 OTHER = b'{"role": "user", "content": "[Handoff.]"}'
 
 
@@ -25,8 +25,8 @@ def laid(messages, wire):
     return [LaidLine(line._replace(leads=leads(fields_of(raw))), raw, len(raw)) for line, raw in lines]
 
 
-def from_nothing(lines, wire, notes=()):
-    """What the layout has to be, made from the whole list at once."""
+def from_scratch(lines, wire, notes=()):
+    """Returns the expected layout, built from the whole list."""
     arrangement = arrange([line.line for line in lines], ADJACENCY[wire])
     contents = {line.line.seq: line.raw for line in lines} | {note.seq: note.raw for note in notes}
     pieces = list(arrangement.pieces)
@@ -40,7 +40,7 @@ def from_nothing(lines, wire, notes=()):
 
 
 def same(layout, lines, wire, notes=()):
-    expected, messages = from_nothing(lines, wire, notes)
+    expected, messages = from_scratch(lines, wire, notes)
     found = layout.laid_out(notes)
     assert found.arrangement == expected
     assert found.messages == messages
@@ -51,7 +51,7 @@ def same(layout, lines, wire, notes=()):
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(events=EVENTS | fine_conversations(), steps=st.lists(st.integers(1, 5), max_size=20), many=MANY)
-def test_a_layout_that_was_extended_is_the_one_made_from_nothing(wire, events, steps, many):
+def test_an_extended_layout_equals_one_built_from_scratch(wire, events, steps, many):
     lines = laid(written(events, wire), wire)
     layout, done = PromptLayout(wire, len, many), 0
     for step in [*steps, len(lines)]:
@@ -62,7 +62,7 @@ def test_a_layout_that_was_extended_is_the_one_made_from_nothing(wire, events, s
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(events=EVENTS, more=EVENTS, many=MANY, data=st.data())
-def test_after_an_edit_everything_before_it_is_kept(wire, events, more, many, data):
+def test_an_edit_keeps_everything_before_it(wire, events, more, many, data):
     lines = laid(written([*events, *more], wire), wire)
     before = len(written(events, wire))
     layout = PromptLayout(wire, len, many)
@@ -75,9 +75,9 @@ def test_after_an_edit_everything_before_it_is_kept(wire, events, more, many, da
         for at, line in enumerate(lines)
         if at not in gone
     ]
-    kept = layout.keep(after)
-    assert kept >= min([*gone, *edited, before, len(after)])
-    layout.extend(after[kept:])
+    unchanged = layout.keep(after)
+    assert unchanged >= min([*gone, *edited, before, len(after)])
+    layout.extend(after[unchanged:])
     places = [line.line.seq for line in after if line.line.role == "user"] or [999]
     same(layout, after, wire, [LaidNote(-2, data.draw(st.sampled_from(places)), NOTE)])
     same(layout, after, wire)
@@ -85,7 +85,7 @@ def test_after_an_edit_everything_before_it_is_kept(wire, events, more, many, da
 
 @pytest.mark.parametrize("wire", WIRES)
 @given(events=EVENTS, more=EVENTS, many=MANY, data=st.data())
-def test_notes_stand_behind_their_entry_while_the_turn_goes_on(wire, events, more, many, data):
+def test_notes_stay_behind_their_entry_during_the_turn(wire, events, more, many, data):
     lines = laid(written([*events, ("user",), *more], wire), wire)
     questions = [line.line.seq for line in lines if line.line.role == "user"]
     layout, done = PromptLayout(wire, len, many), 0
@@ -100,7 +100,7 @@ def test_notes_stand_behind_their_entry_while_the_turn_goes_on(wire, events, mor
         same(layout, lines[:done], wire, notes)
 
 
-def test_real_sessions_grow_into_the_same_prompt(data, scale):
+def test_growing_real_sessions_render_the_same_prompt(data, scale):
     every = scale(6, release=1)
     checked = 0
     for wire, messages in list(real_sessions(data))[::every]:
@@ -118,7 +118,7 @@ def test_real_sessions_grow_into_the_same_prompt(data, scale):
     assert checked > 50
 
 
-def test_a_tool_loop_is_not_arranged_again_from_its_question():
+def test_a_tool_loop_is_not_rearranged_from_its_question():
     loop = [("user",)]
     for number in range(50):
         loop += [("assistant", [f"c{number}"], "speaks"), ("results", [f"c{number}"], "")]
@@ -126,14 +126,14 @@ def test_a_tool_loop_is_not_arranged_again_from_its_question():
         counted = []
         layout = PromptLayout(wire, lambda raw, counted=counted: counted.append(raw) or 1)
         lines = [line._replace(cost=None) for line in laid(written(loop, wire), wire)]
-        for line in lines:  # every line is counted once, however often the prompt is asked for
+        for line in lines:  # every line is counted once, however often the prompt is rendered
             layout.extend([line])
             layout.laid_out()
         assert len(layout._parts) > 40
         assert len(counted) == len(set(counted))
 
 
-def test_a_late_result_is_found_behind_its_call_in_a_part_that_was_closed():
+def test_a_late_result_is_placed_behind_its_call_in_a_closed_part():
     events = [("user",), ("assistant", ["c1"], ""), ("user",), ("assistant", [], "speaks"), ("user",)]
     events += [("assistant", [], "speaks"), ("results", ["c1"], ""), ("user",)]
     lines = laid(written(events, CHAT), CHAT)
@@ -146,7 +146,7 @@ def test_a_late_result_is_found_behind_its_call_in_a_part_that_was_closed():
 
 
 @pytest.mark.parametrize("many", [1, 32])
-def test_a_late_result_among_many_new_lines_is_found_behind_its_call_in_a_closed_part(many):
+def test_a_late_result_among_many_new_lines_is_placed_behind_its_call_in_a_closed_part(many):
     events = [("user",), ("assistant", ["c1"], ""), ("user",), ("assistant", [], "speaks"), ("user",)]
     events += [("assistant", [], "speaks"), ("results", ["c1"], ""), ("user",), ("assistant", [], "speaks"), ("user",)]
     lines = laid(written(events, CHAT), CHAT)
@@ -156,7 +156,7 @@ def test_a_late_result_among_many_new_lines_is_found_behind_its_call_in_a_closed
     same(layout, lines, CHAT)
 
 
-def test_a_note_before_the_part_that_an_edit_opened_again_replaces_nothing():
+def test_a_note_before_a_reopened_part_replaces_nothing():
     events = [
         ("user",),
         ("assistant", [], "speaks"),

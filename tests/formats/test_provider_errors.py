@@ -1,4 +1,4 @@
-"""Refusals: the real clients raise the errors of their own vendors."""
+"""Error responses: the vendors' own clients raise their own error types."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ EVENTS = "text/event-stream"
 
 
 def client_error(wire, status, body, kind="application/json", *, stream=False):
-    """The error that the vendor's own client raises for an answer."""
-    answer = httpx2.MockTransport(lambda _: httpx2.Response(status, content=body, headers={"content-type": kind}))
-    http = httpx2.Client(transport=answer)
+    """Returns the error that the vendor's own client raises for a response."""
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(status, content=body, headers={"content-type": kind}))
+    http = httpx2.Client(transport=transport)
     ask = {"model": "m", "stream": stream}
-    said = [{"role": "user", "content": "x"}]
+    messages = [{"role": "user", "content": "x"}]
     try:
         if wire == ANTHROPIC:
             client = anthropic.Anthropic(api_key="k", base_url="http://t", http_client=http, max_retries=0)
-            found = client.messages.create(messages=said, max_tokens=1, **ask)
+            found = client.messages.create(messages=messages, max_tokens=1, **ask)
         else:
             client = openai.OpenAI(api_key="k", base_url="http://t", http_client=http, max_retries=0)
             found = (
-                client.chat.completions.create(messages=said, **ask)
+                client.chat.completions.create(messages=messages, **ask)
                 if wire == CHAT
                 else client.responses.create(input="x", **ask)
             )
@@ -84,7 +84,7 @@ def test_anthropic_overload_has_its_own_status():
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_an_overflow_is_told_in_the_words_that_clients_look_for(wire):
+def test_an_overflow_has_the_wording_that_clients_match(wire):
     status, body = format_named(wire).errors.overflow(250_000, 200_000, detail="Pinned text holds it.")
     error = client_error(wire, status, body)
     if wire == ANTHROPIC:
@@ -97,12 +97,12 @@ def test_an_overflow_is_told_in_the_words_that_clients_look_for(wire):
     assert "Pinned text holds it." in str(error)
 
 
-def test_a_refused_thread_makes_the_client_send_everything_again():
-    asked = []
+def test_a_client_resends_everything_after_its_thread_is_refused():
+    requests = []
 
-    def answer(request):
+    def respond(request):
         body = json.loads(request.content)
-        asked.append(body)
+        requests.append(body)
         if "thread" in body:
             status, refused = format_named(ANTHROPIC).errors.unsupported_request(body, "")
             return httpx2.Response(status, content=refused, headers={"content-type": "application/json"})
@@ -111,19 +111,19 @@ def test_a_refused_thread_makes_the_client_send_everything_again():
         usage = {"input_tokens": 1, "output_tokens": 1}
         return httpx2.Response(200, json={**message, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage})
 
-    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    http = httpx2.Client(transport=httpx2.MockTransport(respond))
     client = anthropic.Anthropic(api_key="k", base_url="http://t", http_client=http, max_retries=0)
     runner = client.beta.messages.tool_runner(
         model="m", max_tokens=5, tools=[], messages=[{"role": "user", "content": "x"}]
     )
     assert runner.until_done().content[0].text == "done"
-    assert "thread" in asked[0]
-    assert "thread" not in asked[-1]
-    assert asked[-1]["messages"] == [{"role": "user", "content": "x"}]
+    assert "thread" in requests[0]
+    assert "thread" not in requests[-1]
+    assert requests[-1]["messages"] == [{"role": "user", "content": "x"}]
 
 
 @pytest.mark.parametrize("wire", [CHAT, ANTHROPIC])
-def test_an_error_in_a_stream_that_has_begun_is_raised_by_the_client(wire):
+def test_the_client_raises_an_error_in_a_running_stream(wire):
     begun = (
         sse(None, '{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}')
         if wire == CHAT
@@ -134,7 +134,7 @@ def test_an_error_in_a_stream_that_has_begun_is_raised_by_the_client(wire):
     assert "it broke" in str(error)
 
 
-def test_a_responses_stream_that_fails_ends_as_one():
+def test_a_failed_responses_stream_ends_with_response_failed():
     response = {"id": "resp", "object": "response", "output": [], "status": "in_progress"}
     created = {"type": "response.created", "sequence_number": 0, "response": response}
     begun = sse("response.created", json.dumps(created))

@@ -1,4 +1,4 @@
-"""Real sessions, whole: every file comes back byte for byte, and every message in it is read."""
+"""Complete real sessions: every file is reproduced byte for byte, and every message in it is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_messages(entries: list[SourceEntry]) -> int:
     return len(messages)
 
 
-def test_agent_sessions_come_back_and_their_pairs_are_seen(data):
+def test_agent_sessions_round_trip_with_their_call_pairs(data):
     files = sorted((data / "agent_sessions").rglob("*.jsonl"))
     count, calls, results = 0, set(), set()
     for file in files:
@@ -49,7 +49,7 @@ def test_agent_sessions_come_back_and_their_pairs_are_seen(data):
     assert results <= calls
 
 
-def test_tau_bench_is_two_hundred_runs(data):
+def test_tau_bench_is_read_as_two_hundred_runs(data):
     entries = read_back(data / "taubench" / "gpt-4o-airline.json")
     assert check_messages(entries) == 5_308
     assert len({entry.session for entry in entries}) == 200

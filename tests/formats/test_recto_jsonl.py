@@ -1,4 +1,4 @@
-"""Recto's own JSONL: nothing is lost on the way out and in, and nothing forged gets in."""
+"""Recto's own JSONL: exports round-trip without loss, and forged lines are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTENTS = [
 
 
 def draft(number: int, content: bytes, **fields) -> Draft:
-    given_fields = {
+    fields_with_defaults = {
         "id": f"e{number}",
         "ts": number,
         "role": "user",
@@ -42,7 +42,7 @@ def draft(number: int, content: bytes, **fields) -> Draft:
         "wire": "openai.chat",
         **fields,
     }
-    return Draft(**given_fields)
+    return Draft(**fields_with_defaults)
 
 
 def transcript(session: str = "agent:default:main", contents=CONTENTS) -> list[Entry]:
@@ -60,7 +60,7 @@ def file_of(entries: list[Entry], heads: bool = True) -> bytes:
     return write_header(heads_of(entries) if heads else None) + b"".join(map(write_line, entries))
 
 
-def test_what_is_written_is_read_back_entry_for_entry_and_byte_for_byte():
+def test_written_entries_are_read_back_byte_for_byte():
     entries = transcript() + transcript("../../etc/passwd") + transcript("agent:ü:main")
     raw = file_of(entries)
     assert raw.count(b"\n") == len(entries) + 1
@@ -71,7 +71,7 @@ def test_what_is_written_is_read_back_entry_for_entry_and_byte_for_byte():
     assert link_entries("agent:ü:main", EMPTY_HEAD, back[-len(CONTENTS) :])[-1].hash == entries[-1].hash
 
 
-def test_content_that_is_json_on_one_line_can_be_read_by_anyone():
+def test_single_line_json_content_is_stored_as_plain_json():
     first, *_, last = file_of(transcript(contents=CONTENTS[:1] * 2)).splitlines()
     assert json.loads(first)["recto"] == 1
     assert json.loads(last)["content"] == {"role": "user", "content": "é"}
@@ -98,7 +98,7 @@ DRAFTS = st.builds(
 
 
 @given(drafts=st.lists(DRAFTS, max_size=4), heads=st.booleans())
-def test_any_entries_survive(drafts, heads):
+def test_any_entries_round_trip(drafts, heads):
     entries = link_entries("s", EMPTY_HEAD, drafts)
     raw = file_of(entries, heads)
     assert list(read_entries(lines_of([raw]), "x")) == entries
@@ -107,7 +107,7 @@ def test_any_entries_survive(drafts, heads):
     assert [entry.content for entry in copies[1:]] == [entry.content for entry in entries]
 
 
-def test_a_file_of_a_newer_recto_is_refused_with_the_cure():
+def test_a_file_of_a_newer_recto_is_refused_with_the_fix():
     raw = file_of(transcript()).replace(b'"recto": 1', b'"recto": 2', 1)
     with pytest.raises(FileTooNew, match="use a newer Recto"):
         list(read_entries(lines_of([raw]), "x"))
@@ -141,7 +141,7 @@ def test_a_changed_line_is_refused_with_its_reason(old, new, reason):
         list(read_entries(lines_of([raw.replace(old, new, 1)]), "x"))
 
 
-def test_a_file_that_lost_its_end_is_refused_when_its_header_names_the_end():
+def test_a_truncated_file_is_refused_when_its_header_names_the_end():
     raw = file_of(transcript()).splitlines(keepends=True)
     with pytest.raises(MalformedFile, match="the end is missing"):
         list(read_entries(lines_of([b"".join(raw[:-1])]), "x"))
@@ -160,7 +160,7 @@ def test_a_file_without_a_proper_header_is_refused(header):
         list(read_entries(lines_of([]), "x"))
 
 
-def test_what_a_damaged_file_still_holds_comes_out_as_copies():
+def test_readable_entries_of_a_damaged_file_are_imported_as_copies():
     entries = transcript()
     raw = file_of(entries).splitlines(keepends=True)
     raw[3] = raw[3][:50] + b"\n"

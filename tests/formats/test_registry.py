@@ -18,7 +18,7 @@ from recto.formats import (
 
 SOURCE = Path(recto.__file__).parent
 SEATS = SOURCE / "adapters" / "seats"
-"""Files that other programs run, without Recto in their process."""
+"""Files that other programs run without importing Recto."""
 OUTSIDE = sorted(
     file
     for file in SOURCE.rglob("*.py")
@@ -31,7 +31,7 @@ SPEAKERS = {
     "gateway/endpoints/threads.py": "Codex speaks Responses",
     "gateway/upstreams/embedded.py": "llama.cpp speaks Chat",
 }
-"""Modules that speak one format, because what is behind them does. They name it, and compare it with nothing."""
+"""Modules tied to one format because their peer speaks it. They name the format but never compare it."""
 
 
 def docstrings(tree: ast.Module) -> set[int]:
@@ -39,7 +39,7 @@ def docstrings(tree: ast.Module) -> set[int]:
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Every name that a module imports from the package of a format."""
+    """Returns every name that a module imports from a format's package."""
     return {
         alias.name
         for node in ast.walk(tree)
@@ -61,7 +61,7 @@ def test_nothing_outside_the_formats_names_a_format(file):
     assert not names & {node.id for branch in branches for node in ast.walk(branch) if isinstance(node, ast.Name)}
 
 
-def test_every_speaker_speaks_a_format():
+def test_every_listed_speaker_imports_a_format():
     assert {name for name in SPEAKERS if imported(ast.parse((SOURCE / name).read_text()))} == SPEAKERS.keys()
 
 
@@ -82,7 +82,7 @@ def test_a_format_is_known_by_its_name_paths_providers_and_headers(format):
     assert format_of_client({header: "1"} if header else {}) is (format if header else DEFAULT_FORMAT)
 
 
-def test_what_names_no_format_is_in_the_default_one():
+def test_input_that_names_no_format_gets_the_default_format():
     assert format_at("/v1/models") is format_of_provider("nobody") is format_of_client({}) is DEFAULT_FORMAT
     with pytest.raises(MalformedMessage, match=r"'x' is not a wire format; known are openai\.chat, "):
         format_named("x")

@@ -1,4 +1,4 @@
-"""Request bodies and replies: taken apart and put together without touching what was not touched."""
+"""Request bodies and replies: parsed and rebuilt byte for byte except for the edited parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHAT, RESPONSES, ANTHROPIC = "openai.chat", "openai.responses", "anthropic.messa
 KEY = {CHAT: "messages", RESPONSES: "input", ANTHROPIC: "messages", "google.gemini": "contents"}
 
 
-def test_a_body_of_each_format_is_taken_apart():
+def test_a_body_of_each_format_is_parsed():
     anthropic = open_body(
         b'{"model": "claude", "system": [ {"type":"text","text":"s"} ], "tools" :[{"name": "f"}], "max_tokens": 5,\n'
         b'"messages": [ {"role":"user","content":"a"} , {"role":"assistant","content":"b"} ]}',
@@ -30,7 +30,7 @@ def test_a_body_of_each_format_is_taken_apart():
     assert (responses.system, responses.tools, responses.model) == (b'"be brief"', None, "")
 
 
-def test_only_the_array_changes_and_kept_messages_keep_their_bytes_and_spacing():
+def test_only_the_array_changes_and_unedited_messages_keep_their_bytes_and_spacing():
     messages = '[\n  {"role":"user", "content":"ü"},\n  {"role":"assistant","content":"b"}\n]'
     raw = f'{{"x": 1e2, "messages": {messages}, "y": "\\u00fc"}}'.encode()
     body = open_body(raw, CHAT)
@@ -43,7 +43,7 @@ def test_only_the_array_changes_and_kept_messages_keep_their_bytes_and_spacing()
     assert open_body(body.with_messages([]), CHAT).messages == ()
 
 
-def test_a_text_as_input_is_one_message_of_the_user():
+def test_a_text_as_input_is_read_as_a_user_message():
     raw = b'{"model": "m", "input": "hi \\u00e9", "stream": true}'
     body = open_body(raw, RESPONSES)
     assert body.messages == (b'{"role": "user", "content": "hi \\u00e9"}',)
@@ -53,12 +53,12 @@ def test_a_text_as_input_is_one_message_of_the_user():
 
 
 @pytest.mark.parametrize("raw", [b"{}", b' { "previous_response_id" : "r" } '])
-def test_a_response_without_input_can_be_given_some(raw):
+def test_input_can_be_added_to_a_responses_body_without_input(raw):
     body = open_body(raw, RESPONSES)
     assert body.messages == ()
     assert body.with_messages([]) == raw
-    given_some = body.with_messages([b'{"role":"user","content":"x"}'])
-    assert json.loads(given_some) == {"input": [{"role": "user", "content": "x"}], **json.loads(raw)}
+    with_input = body.with_messages([b'{"role":"user","content":"x"}'])
+    assert json.loads(with_input) == {"input": [{"role": "user", "content": "x"}], **json.loads(raw)}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_response_without_input_can_be_given_some(raw):
         (b'{"messages": [], "messages": [1]}', MalformedJson),
     ],
 )
-def test_what_is_no_body_is_refused(raw, error):
+def test_an_invalid_body_is_refused(raw, error):
     with pytest.raises(error):
         open_body(raw, CHAT)
 
@@ -86,7 +86,7 @@ def test_what_is_no_body_is_refused(raw, error):
     place=st.integers(0, 4),
     ascii_only=st.booleans(),
 )
-def test_an_untouched_body_is_identical_and_a_touched_one_differs_only_where_touched(
+def test_an_unedited_body_is_identical_and_an_edited_body_differs_only_in_the_edit(
     wire, messages, extra, indent, place, ascii_only
 ):
     fields = {**extra, KEY[wire]: messages}
@@ -125,7 +125,7 @@ def test_a_reply_of_chat_gives_its_message_exactly():
         (RESPONSES, b'{"output": [ ', b'{"type": "message", "content": "\\ud83d" }', b" ]}"),
     ],
 )
-def test_a_reply_with_half_a_character_is_given_exactly(wire, before, message, behind):
+def test_a_reply_with_half_a_character_is_returned_exactly(wire, before, message, behind):
     inside = b'{"message": ' if wire == CHAT else b""
     reply = read_reply(before + inside + message + behind, wire)
     assert reply.messages == (b'{"role": "assistant", "content": %s}' % message if wire == ANTHROPIC else message,)
@@ -153,7 +153,7 @@ def test_a_reply_of_responses_gives_every_item_exactly():
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_an_error_in_place_of_a_reply_is_told(wire):
+def test_an_error_in_place_of_a_reply_is_reported(wire):
     with pytest.raises(MalformedMessage, match="the provider says: too long"):
         read_reply(b'{"error": {"message": "too long"}}', wire)
     for raw in (b'{"choices": []}', b'{"choices": 1}', b'{"choices": [[]]}', b'{"output": {}, "content": 3}', b"[]"):

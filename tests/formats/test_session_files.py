@@ -1,4 +1,4 @@
-"""Files people already have: what is in them, and that every byte of them can be had back."""
+"""Session files of other programs: what is read from them, and that every byte can be restored."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_blank_lines_line_ends_marks_and_a_missing_end_survive(name):
+def test_blank_lines_line_ends_byte_order_marks_and_a_missing_end_survive(name):
     raw = FILES[name]
     count = len(entries_of(raw))
     for changed in (
@@ -294,12 +294,12 @@ def test_chunks_of_any_size_give_the_same_entries(name, size):
 @pytest.mark.parametrize(
     "bad", [b'{"type": "user", "mess', b"\xff\xfe", b"{'a': 1}", b'{"a": NaN}', b"[" * 5000, b"\x00"]
 )
-def test_a_line_that_cannot_be_read_is_told_with_its_number_and_kept_only_when_asked(name, bad):
+def test_an_unreadable_line_is_reported_with_its_number_and_kept_only_on_request(name, bad):
     good = FILES[name].splitlines(keepends=True)
     raw = b"".join([*good[:2], bad + b"\n", *good[2:]])
-    with pytest.raises(MalformedFile, match=r"line 3: .*--keep-going") as refused:
+    with pytest.raises(MalformedFile, match=r"line 3: .*--keep-going") as raised:
         list(read_file([raw], "x.jsonl"))
-    assert refused.value.line == 3
+    assert raised.value.line == 3
     problems: list[ReadProblem] = []
     found = entries_of(raw, keep_going=True, report=problems.append)
     assert [(problem.line, bool(problem.reason)) for problem in problems] == [(3, True)]
@@ -314,13 +314,13 @@ def test_a_damaged_first_line_does_not_hide_the_rest():
     assert [entry.kind for entry in entries_of(raw, keep_going=True)] == ["unreadable_line", "message", "message"]
 
 
-def test_a_damaged_document_is_told_with_its_line():
+def test_a_damaged_document_is_reported_with_its_line():
     raw = json.dumps([USER, REPLY], indent=1).encode()[:-20]
-    with pytest.raises(MalformedFile) as refused:
+    with pytest.raises(MalformedFile) as raised:
         list(read_file([raw], "x.json"))
-    assert refused.value.line == 8
-    (kept,) = entries_of(raw, keep_going=True)
-    assert (kept.kind, kept.content) == ("unreadable_line", raw)
+    assert raised.value.line == 8
+    (entry,) = entries_of(raw, keep_going=True)
+    assert (entry.kind, entry.content) == ("unreadable_line", raw)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_damaged_document_is_told_with_its_line():
         b'[{"name": "Bob", "role": "admin"}]',
     ],
 )
-def test_a_file_without_messages_is_refused_with_what_could_be_read(raw):
+def test_a_file_without_messages_is_refused_with_the_supported_formats(raw):
     with pytest.raises(UnknownFormat, match="Recto reads Claude Code sessions, Codex rollouts"):
         list(read_file([raw], "x", keep_going=True))
 

@@ -1,4 +1,4 @@
-"""Server-sent events: cut wherever the network cuts them, forwarded byte for byte."""
+"""Server-sent events: parsed across arbitrary chunk boundaries, forwarded byte for byte."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def test_names_data_comments_and_all_line_ends_are_read():
 
 
 @given(raw=STREAMS, cuts=st.lists(st.integers(0, 80), max_size=8), mark=st.booleans())
-def test_wherever_it_is_cut_the_same_events_come_and_not_a_byte_is_lost(raw, cuts, mark):
+def test_chunk_boundaries_change_no_event_and_lose_no_byte(raw, cuts, mark):
     raw = b"\xef\xbb\xbf" * mark + raw
     whole, rest = read(raw)
     events, left = read(raw, cuts)
     assert b"".join(event.raw for event in events) + left == raw == b"".join(event.raw for event in whole) + rest
-    said = [(event.name, event.data) for event in events if event.name or event.data]
-    assert said == [(event.name, event.data) for event in whole if event.name or event.data]
+    contents = [(event.name, event.data) for event in events if event.name or event.data]
+    assert contents == [(event.name, event.data) for event in whole if event.name or event.data]
 
 
 @given(raw=STREAMS.filter(lambda raw: b"id" not in raw and b"retry" not in raw), cuts=st.lists(st.integers(0, 80)))
-def test_events_are_those_that_a_client_reads(raw, cuts):
+def test_events_equal_those_of_the_openai_client(raw, cuts):
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -80,20 +80,20 @@ def test_events_are_those_that_a_client_reads(raw, cuts):
 @given(
     name=st.none() | st.sampled_from(["a", "response.created"]), data=st.text(st.characters(exclude_categories=["Cs"]))
 )
-def test_what_is_written_is_read(name, data):
+def test_written_events_are_read_back(name, data):
     [event], rest = read(sse(name, data))
     assert (event.name, rest) == (name or "", b"")
     assert event.data.split("\n") == (data.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n"))
 
 
-def test_a_line_feed_that_comes_late_is_no_line_of_its_own():
+def test_a_late_line_feed_is_not_a_line_of_its_own():
     reader = SseReader()
     assert [event.data for event in reader.feed(b"data: x\r\n\r")] == ["x"]
     assert [event.raw for event in reader.feed(b"\ndata: y\n\n")] == [b"\ndata: y\n\n"]
     assert [event.raw for event in SseReader().feed(b"\xef\xbb\xbf\ndata: y\n\n")][1:] == [b"data: y\n\n"]
 
 
-def test_an_event_without_end_is_refused_and_what_came_before_it_is_not_lost():
+def test_an_endless_event_is_refused_and_earlier_events_are_kept():
     reader = SseReader(max_bytes=100)
     assert [event.data for event in reader.feed(b"data: a\n\ndata: " + b"x" * 200)] == ["a"]
     with pytest.raises(MalformedMessage, match="longer than 100 bytes"):
@@ -102,7 +102,7 @@ def test_an_event_without_end_is_refused_and_what_came_before_it_is_not_lost():
         SseReader(max_bytes=100).feed(b"data: " + b"x" * 200 + b"\n\n")
 
 
-def test_a_long_event_in_small_pieces_is_looked_at_once():
+def test_a_long_event_in_small_pieces_is_scanned_once():
     reader = SseReader()
     for piece in range(1, 2_000):
         assert reader.feed(b"x" * 64) == []

@@ -1,4 +1,4 @@
-"""What a stream said: the same as the answer in one piece, however the stream is cut or broken."""
+"""Captured streams equal the complete reply, wherever the stream is cut or broken off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recto.formats.json_spans import text_of
 from recto.formats.response import Usage
 from recto.formats.streaming import SseEvent, SseReader, sse
 
-ASKED = {"role": "user", "content": "go"}
+QUESTION = {"role": "user", "content": "go"}
 
 
 def captured(raw, wire, cuts=()):
@@ -28,27 +28,27 @@ def captured(raw, wire, cuts=()):
     return capture
 
 
-def said(reply, wire):
+def summary(reply, wire):
     return [canonical(message, wire) for message in reply.messages], reply.stop_reason, reply.usage
 
 
 def events(*objects, named=False):
-    return b"".join(sse(one["type"] if named else None, json.dumps(one)) for one in objects)
+    return b"".join(sse(event["type"] if named else None, json.dumps(event)) for event in objects)
 
 
 @given(data=st.data(), wire=st.sampled_from(sorted(FORMATS)), cuts=st.lists(st.integers(0, 4_000), max_size=6))
-def test_a_reply_told_as_a_stream_is_captured_as_the_reply(data, wire, cuts):
+def test_a_streamed_reply_is_captured_as_the_complete_reply(data, wire, cuts):
     reply = json.dumps(data.draw(REPLIES[wire]), ensure_ascii=False).encode()
     stream = b"".join(as_stream(reply, wire, include_usage=True))
     capture = captured(stream, wire, cuts)
     assert capture.ended
     assert capture.failed == ""
     assert capture.id
-    assert said(capture.reply(), wire) == said(read_reply(reply, wire), wire)
+    assert summary(capture.reply(), wire) == summary(read_reply(reply, wire), wire)
 
 
 @given(data=st.data(), wire=st.sampled_from(sorted(FORMATS)), end=st.integers(0, 6_000))
-def test_what_a_cut_stream_leaves_can_be_sent_again_once_its_calls_are_answered(data, wire, end):
+def test_messages_of_a_cut_stream_can_be_resent_once_their_calls_are_answered(data, wire, end):
     reply = json.dumps(data.draw(REPLIES[wire])).encode()
     stream = b"".join(as_stream(reply, wire))[:end]
     messages = list(captured(stream, wire).partial().messages)
@@ -70,8 +70,8 @@ def test_what_a_cut_stream_leaves_can_be_sent_again_once_its_calls_are_answered(
             answers = [{"role": "user", "parts": [part for answer in answers for part in answer["parts"]]}]
         if wire == ANTHROPIC and answers:
             answers = [{"role": "user", "content": [block for answer in answers for block in answer["content"]]}]
-        asked = {"parts": [{"text": "?"}]} if wire == GEMINI else ASKED
-        sent = [json.dumps(one).encode() for one in [asked]] + messages + [json.dumps(one).encode() for one in answers]
+        question = {"parts": [{"text": "?"}]} if wire == GEMINI else QUESTION
+        sent = [json.dumps(question).encode()] + messages + [json.dumps(answer).encode() for answer in answers]
         assert problems(sent, wire) == []
 
 
@@ -113,14 +113,14 @@ GARBAGE = st.recursive(
     noise=st.binary(max_size=20),
 )
 def test_no_garbage_makes_a_capture_raise(wire, found, noise):
-    capture = captured(noise + b"\n\n" + b"".join(sse(None, json.dumps(one)) for one in found), wire)
+    capture = captured(noise + b"\n\n" + b"".join(sse(None, json.dumps(event)) for event in found), wire)
     for reply in (capture.reply(), capture.partial()):
         for message in reply.messages:
             text_of(message)
             json.loads(message)
 
 
-def test_chat_streams_of_several_vendors_keep_what_has_to_go_back():
+def test_chat_streams_of_several_vendors_keep_what_must_be_sent_back():
     def chunk(delta, finish=None, index=0):
         return {"id": "c", "choices": [{"index": index, "delta": delta, "finish_reason": finish}], "usage": None}
 
@@ -225,7 +225,7 @@ def test_an_anthropic_stream_keeps_signatures_citations_input_and_the_last_count
     assert [part["type"] for part in json.loads(cut.partial().messages[0])["content"]] == ["thinking", "text"]
 
 
-def test_a_call_that_never_became_json_and_a_search_without_its_result_are_left_out():
+def test_a_call_with_invalid_json_and_a_search_without_its_result_are_left_out():
     def block(index, kind, written):
         delta = {"type": "input_json_delta", "partial_json": written}
         return [
@@ -236,11 +236,11 @@ def test_a_call_that_never_became_json_and_a_search_without_its_result_are_left_
 
     call, search = {"type": "tool_use", "name": "f"}, {"type": "server_tool_use", "name": "web_search"}
     capture = captured(events(*block(0, call, '{"a": '), *block(1, search, "{}"), *block(2, call, "{}")), ANTHROPIC)
-    assert [one["id"] for one in json.loads(capture.reply().messages[0])["content"]] == ["t1", "t2"]
-    assert [one["id"] for one in json.loads(capture.partial().messages[0])["content"]] == ["t2"]
+    assert [entry["id"] for entry in json.loads(capture.reply().messages[0])["content"]] == ["t1", "t2"]
+    assert [entry["id"] for entry in json.loads(capture.partial().messages[0])["content"]] == ["t2"]
 
 
-def test_a_responses_stream_takes_items_where_they_are_done_and_the_response_where_it_is_whole():
+def test_a_responses_stream_takes_finished_items_and_the_complete_response():
     reasoning = {"type": "reasoning", "id": "rs", "summary": []}
     call = {"type": "function_call", "id": "fc", "call_id": "c", "name": "f", "arguments": ""}
     message = {"type": "message", "id": "m", "role": "assistant", "content": [], "status": "in_progress"}
@@ -281,14 +281,14 @@ def test_a_responses_stream_takes_items_where_they_are_done_and_the_response_whe
         (GEMINI, {"error": {"code": 503, "message": "too busy", "status": "UNAVAILABLE"}}),
     ],
 )
-def test_an_error_in_the_stream_is_told(wire, event):
+def test_an_error_in_the_stream_is_reported(wire, event):
     capture = captured(events(event), wire)
     assert capture.failed == "too busy"
     assert capture.partial().messages == ()
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_a_stream_without_end_stops_growing_and_says_so(wire):
+def test_the_capture_of_an_endless_stream_stops_growing_and_reports_overflow(wire):
     capture = format_named(wire).capture(max_bytes=10_000)
     replies = {CHAT: _long_chat, RESPONSES: _long_responses, ANTHROPIC: _long_anthropic, GEMINI: _long_gemini}
     reply = replies[wire]()
@@ -322,7 +322,7 @@ def _long_anthropic():
     ]
 
 
-def test_an_event_that_is_no_json_is_passed_over():
+def test_an_event_that_is_not_json_is_skipped():
     capture = format_named(CHAT).capture()
     capture.take(SseEvent(name="", data="{not json", raw=b""))
     assert capture.reply().messages == ()
@@ -365,21 +365,21 @@ ANTHROPIC_EVENTS = (
 
 @pytest.mark.parametrize(("wire", "events"), [("openai.chat", CHAT_EVENTS), ("anthropic.messages", ANTHROPIC_EVENTS)])
 @given(data=st.data(), ascii=st.booleans())
-def test_an_event_like_the_one_before_is_read_as_if_it_were_the_first_of_its_form(wire, events, data, ascii):
+def test_a_repeated_event_form_is_read_like_its_first_occurrence(wire, events, data, ascii):
     runs = st.tuples(st.sampled_from(events), st.lists(PIECE, min_size=2, max_size=3))
     found = [event(text) for event, texts in data.draw(st.lists(runs, min_size=1, max_size=6)) for text in texts]
     captures = [format_named(wire).capture() for _ in range(2)]
     for number, event in enumerate(found):
         alike, different = event, {"number": number, **event}  # nothing reads the number
-        for capture, one in zip(captures, (alike, different), strict=True):
-            capture.take(SseEvent("", json.dumps(one, ensure_ascii=ascii), b""))
+        for capture, variant in zip(captures, (alike, different), strict=True):
+            capture.take(SseEvent("", json.dumps(variant, ensure_ascii=ascii), b""))
     alike, different = captures
     assert alike.partial() == different.partial()
     assert alike.reply() == different.reply()
     assert alike.ended == different.ended
 
 
-def test_an_event_that_only_looks_like_the_one_before_is_parsed():
+def test_an_event_that_only_resembles_the_previous_event_is_parsed():
     capture = format_named("openai.chat").capture()
     start, end = '{"choices": [{"delta": {"content": "', '"}}]}'
     pieces = ["one ", 'two", "refusal": "no', "\x01", "three"]

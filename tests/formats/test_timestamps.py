@@ -1,4 +1,4 @@
-"""Times in files, as people and programs write them."""
+"""Timestamps in session files, in the forms that people and programs write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recto.formats.session_files.types import microseconds
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("1970-01-01T00:00:00Z", 0),
         ("2000-02-29T12:00:00.5+02:00", 951_818_400_500_000),
@@ -33,11 +33,11 @@ from recto.formats.session_files.types import microseconds
         ([], None),
     ],
 )
-def test_times_are_read_as_they_are_written(written, meant):
-    assert microseconds(written) == meant
+def test_timestamps_are_parsed_to_microseconds(written, expected):
+    assert microseconds(written) == expected
 
 
 @given(st.datetimes())
-def test_every_time_python_writes_is_read(moment):
+def test_every_isoformat_timestamp_is_parsed(moment):
     since = moment.replace(tzinfo=datetime.UTC) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     assert microseconds(moment.isoformat()) == since // datetime.timedelta(microseconds=1)

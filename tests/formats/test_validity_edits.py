@@ -1,4 +1,4 @@
-"""A Chat message that holds nothing is not sent, however it is written; one that says anything is."""
+"""An empty Chat message is not sent, however it is written; a message with any content is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recto.formats.openai_chat import CHAT
         b'{"role": "assistant", "x": {"content": "words"}}',
     ],
 )
-def test_an_assistant_that_said_nothing_is_left_out(raw):
+def test_an_empty_assistant_message_is_left_out(raw):
     assert format_named(CHAT).edits.settle([raw]) == []
 
 
@@ -32,5 +32,5 @@ def test_an_assistant_that_said_nothing_is_left_out(raw):
         b'{"role": "assistant", "content": null, "tool_calls": [{"id": "a"}]}',
     ],
 )
-def test_whatever_else_there_is_stays_as_it_is(raw):
+def test_every_other_message_stays_unchanged(raw):
     assert format_named(CHAT).edits.settle([raw]) == [raw]

@@ -1,6 +1,6 @@
-"""Agents as people write them, one for each client library: each asks questions, runs the tool, and keeps its history.
+"""Agents built with each client library: every agent asks questions, runs the tool and keeps its own history.
 
-Every one of them is the library's own code; what is ours is only the loop that the library leaves to its user.
+Requests and parsing are the library's own code; only the loop that the library leaves to its user is written here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tests.gateway.gateways import Running
 
 Questions: TypeAlias = list[tuple[str, bool]]
-"""What is asked, and whether the answers shall be streamed."""
+"""Each question, and whether its answers are streamed."""
 MODEL = "gpt-4o"
 SYSTEM = "You read files and answer questions about them."
 PARAMETERS = {
@@ -23,23 +23,23 @@ PARAMETERS = {
     "required": ["path"],
     "additionalProperties": False,
 }
-ABOUT = "Reads a file."
+TOOL_DESCRIPTION = "Reads a file."
 
 
 def file(path: str) -> str:
-    """What stands in a file: long, and another text for each."""
+    """Returns the content of a file: a long text that is different for each path."""
     return f"{path} begins. " + f"Line of {path} with numbers and words. " * 260 + f"{path} ends."
 
 
 @dataclass
 class Agent:
-    """What an agent was told, and what it did."""
+    """The answers that an agent got, and the files that it read."""
 
     gateway: Running
     answers: list[str] = field(default_factory=list)
-    """The text of each answer, as the library gave it to its user."""
+    """The text of each answer, as the library returned it."""
     read: list[str] = field(default_factory=list)
-    """The files that the model wanted to read, in order."""
+    """The files that the model read, in order."""
 
     @property
     def openai_url(self) -> str:
@@ -54,19 +54,22 @@ def openai_chat(agent: Agent, questions: Questions) -> None:
     import openai
 
     tools: list[Any] = [
-        {"type": "function", "function": {"name": "read_file", "description": ABOUT, "parameters": PARAMETERS}}
+        {
+            "type": "function",
+            "function": {"name": "read_file", "description": TOOL_DESCRIPTION, "parameters": PARAMETERS},
+        }
     ]
     messages: list[Any] = [{"role": "system", "content": SYSTEM}]
     with openai.OpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
         for question, stream in questions:
             messages.append({"role": "user", "content": question})
             while True:
-                asked = {"model": MODEL, "messages": messages, "tools": tools, "max_completion_tokens": 500}
+                arguments = {"model": MODEL, "messages": messages, "tools": tools, "max_completion_tokens": 500}
                 if stream:
-                    with client.chat.completions.stream(**asked) as events:
+                    with client.chat.completions.stream(**arguments) as events:
                         message = events.get_final_completion().choices[0].message
                 else:
-                    message = client.chat.completions.create(**asked).choices[0].message
+                    message = client.chat.completions.create(**arguments).choices[0].message
                 messages.append(message.to_dict())
                 for call in message.tool_calls or []:
                     result = agent.tool(json.loads(call.function.arguments)["path"])
@@ -84,19 +87,25 @@ async def _openai_responses(agent: Agent, questions: Questions) -> None:
     import openai
 
     tools: list[Any] = [
-        {"type": "function", "name": "read_file", "description": ABOUT, "parameters": PARAMETERS, "strict": True}
+        {
+            "type": "function",
+            "name": "read_file",
+            "description": TOOL_DESCRIPTION,
+            "parameters": PARAMETERS,
+            "strict": True,
+        }
     ]
     items: list[Any] = []
     async with openai.AsyncOpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
         for question, stream in questions:
             items.append({"role": "user", "content": question})
             while True:
-                asked = {"model": MODEL, "input": items, "tools": tools, "instructions": SYSTEM}
+                arguments = {"model": MODEL, "input": items, "tools": tools, "instructions": SYSTEM}
                 if stream:
-                    async with client.responses.stream(**asked) as events:
+                    async with client.responses.stream(**arguments) as events:
                         response = await events.get_final_response()
                 else:
-                    response = await client.responses.create(**asked)
+                    response = await client.responses.create(**arguments)
                 items += response.output
                 calls = [item for item in response.output if item.type == "function_call"]
                 for call in calls:
@@ -110,18 +119,18 @@ async def _openai_responses(agent: Agent, questions: Questions) -> None:
 def anthropic_messages(agent: Agent, questions: Questions) -> None:
     import anthropic
 
-    tools: list[Any] = [{"name": "read_file", "description": ABOUT, "input_schema": PARAMETERS}]
+    tools: list[Any] = [{"name": "read_file", "description": TOOL_DESCRIPTION, "input_schema": PARAMETERS}]
     messages: list[Any] = []
     with anthropic.Anthropic(base_url=agent.gateway.url, api_key=agent.gateway.secret, max_retries=0) as client:
         for question, stream in questions:
             messages.append({"role": "user", "content": question})
             while True:
-                asked = {"model": MODEL, "max_tokens": 500, "system": SYSTEM, "messages": messages, "tools": tools}
+                arguments = {"model": MODEL, "max_tokens": 500, "system": SYSTEM, "messages": messages, "tools": tools}
                 if stream:
-                    with client.messages.stream(**asked) as events:
+                    with client.messages.stream(**arguments) as events:
                         reply = events.get_final_message()
                 else:
-                    reply = client.messages.create(**asked)
+                    reply = client.messages.create(**arguments)
                 messages.append({"role": "assistant", "content": [block.to_dict() for block in reply.content]})
                 results = [
                     {"type": "tool_result", "tool_use_id": block.id, "content": agent.tool(block.input["path"])}
@@ -135,7 +144,7 @@ def anthropic_messages(agent: Agent, questions: Questions) -> None:
 
 
 def anthropic_runner(agent: Agent, questions: Questions) -> None:
-    """The library's own loop, which asks for a thread first."""
+    """Runs the library's own loop, which first requests a thread."""
     asyncio.run(_anthropic_runner(agent, questions))
 
 
@@ -202,16 +211,16 @@ def _pydantic(agent: Agent, questions: Questions, model: Any) -> None:
         async for _ in events:
             pass
 
-    async def asked() -> None:
+    async def run_agent() -> None:
         history: list[Any] = []
         async with made:
             for question, stream in questions:
-                watch = seen if stream else None  # with somebody who watches, it asks for streams
+                watch = seen if stream else None  # with an event handler, the library requests streams
                 done = await made.run(question, message_history=history, event_stream_handler=watch)
                 agent.answers.append(done.output)
                 history = done.all_messages()
 
-    asyncio.run(asked())
+    asyncio.run(run_agent())
 
 
 def agents_chat(agent: Agent, questions: Questions) -> None:
@@ -231,7 +240,7 @@ def _agents(agent: Agent, questions: Questions, kind: Any) -> None:
     from agents import Agent as OpenAIAgent
     from agents import RunConfig, Runner, function_tool
 
-    async def asked() -> None:
+    async def run_agent() -> None:
         history: list[Any] = []
         async with openai.AsyncOpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
             model = kind(model=MODEL, openai_client=client)
@@ -239,17 +248,17 @@ def _agents(agent: Agent, questions: Questions, kind: Any) -> None:
             made: Any = OpenAIAgent(name="reader", instructions=SYSTEM, model=model, tools=[tool])
             untraced = RunConfig(tracing_disabled=True)
             for question, stream in questions:
-                given = [*history, {"role": "user", "content": question}]
+                messages = [*history, {"role": "user", "content": question}]
                 if stream:
-                    result: Any = Runner.run_streamed(made, given, max_turns=30, run_config=untraced)
+                    result: Any = Runner.run_streamed(made, messages, max_turns=30, run_config=untraced)
                     async for _ in result.stream_events():
                         pass
                 else:
-                    result = await Runner.run(made, given, max_turns=30, run_config=untraced)
+                    result = await Runner.run(made, messages, max_turns=30, run_config=untraced)
                 agent.answers.append(result.final_output)
                 history = result.to_input_list()
 
-    asyncio.run(asked())
+    asyncio.run(run_agent())
 
 
 def _named(agent: Agent) -> Callable[[str], str]:
@@ -271,4 +280,4 @@ SPOKEN: dict[Callable[[Agent, Questions], None], str] = {
     anthropic_runner: "messages",
     pydantic_anthropic: "messages",
 }
-"""Every agent, and the format that its library speaks."""
+"""The format that the library of each agent speaks."""

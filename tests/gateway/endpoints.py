@@ -1,8 +1,8 @@
-"""The vendors' endpoints, each asked through a gateway: `python -m tests.gateway.endpoints` writes the table.
+"""Calls every endpoint of the vendors through a gateway: `python -m tests.gateway.endpoints` writes the table.
 
-Every row is what was seen: whether the request reached the upstream and as what, and what the client got. A note is
-needed where the gateway answers by itself, and says in what the answer differs from the vendor's; a reason, where it
-refuses.
+Every row is observed: whether and how the request reached the upstream, and what the client received. An endpoint
+that the gateway answers itself needs a note on how its response differs from the vendor's; one that it refuses needs a
+reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FILE = {"file": ("a.jsonl", b'{"a": 1}\n')}
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One endpoint, and a request to it."""
+    """An endpoint, and a request to it."""
 
     vendor: str
     method: str
@@ -65,7 +65,7 @@ def _contents(**more: Any) -> dict[str, Any]:
 
 _EMBEDDED = {"model": "models/gemini-embedding-001", "content": {"parts": [{"text": "Hello"}]}}
 _COUNTED = "counts the prompt that would be sent; never more than the input budget. The upstream is not asked"
-_HELD = "conversations are kept by the gateway, and work with every upstream"
+_CONVERSATIONS = "conversations are kept by the gateway, and work with every upstream"
 _LISTED = "the models of all upstreams, in the shape of the client's vendor"
 _APPEND_ONLY = "a transcript is neither changed nor deleted by its clients"
 _STORED = "stored answers are in the transcript: [the inspection API](api.md) reads them"
@@ -97,9 +97,11 @@ ENDPOINTS = (
     Endpoint(OPENAI, "DELETE", "/v1/responses/{id}"),
     Endpoint(OPENAI, "POST", "/v1/responses/{id}/cancel", {}),
     Endpoint(OPENAI, "GET", "/v1/responses/{id}/input_items"),
-    Endpoint(OPENAI, "POST", "/v1/conversations", {"items": [{"role": "user", "content": "Hello"}]}, note=_HELD),
-    Endpoint(OPENAI, "GET", "/v1/conversations/{conversation}", note=_HELD),
-    Endpoint(OPENAI, "GET", "/v1/conversations/{conversation}/items", note=_HELD),
+    Endpoint(
+        OPENAI, "POST", "/v1/conversations", {"items": [{"role": "user", "content": "Hello"}]}, note=_CONVERSATIONS
+    ),
+    Endpoint(OPENAI, "GET", "/v1/conversations/{conversation}", note=_CONVERSATIONS),
+    Endpoint(OPENAI, "GET", "/v1/conversations/{conversation}/items", note=_CONVERSATIONS),
     Endpoint(OPENAI, "POST", "/v1/conversations/{conversation}", {"metadata": {}}, why=_APPEND_ONLY),
     Endpoint(OPENAI, "DELETE", "/v1/conversations/{conversation}", why=_APPEND_ONLY),
     Endpoint(
@@ -173,14 +175,16 @@ ENDPOINTS = (
 )
 _MODELS = ("/v1/models", "/v1beta/models")
 GATEWAYS_OWN = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings")
-"""Where the upstream is asked, and not with what the client sent: with the prompt of a session, or by the gateway."""
+"""Paths whose upstream request is not the client's: it has the prompt of a session, or the gateway makes it."""
 
 
 @dataclass
 class Provider:
-    """An upstream that answers every path, and keeps what reached it."""
+    """An upstream that answers every path and records its requests."""
 
-    scripted: ScriptedUpstream = field(default_factory=lambda: ScriptedUpstream(lambda asked: Says("Hello yourself.")))
+    scripted: ScriptedUpstream = field(
+        default_factory=lambda: ScriptedUpstream(lambda request: Says("Hello yourself."))
+    )
     reached: list[tuple[str, str, bytes]] = field(default_factory=list)
 
     def app(self) -> Any:
@@ -200,7 +204,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of one request."""
+    """The response to a request, and what reached the upstream."""
 
     status: int
     reached: tuple[tuple[str, str, bytes], ...]
@@ -210,7 +214,7 @@ class Seen:
 
 
 @contextmanager
-def standing(folder: Path) -> Iterator[tuple[Running, Provider]]:
+def running_gateway(folder: Path) -> Iterator[tuple[Running, Provider]]:
     provider = Provider()
     with serving(provider.app()) as url, gateway(folder, url, speaks=("chat", "responses", "messages", "gemini")) as gw:
         yield gw, provider
@@ -228,20 +232,22 @@ def ask(gw: Running, provider: Provider, endpoint: Endpoint, path: str, secret: 
     )
     error = ""
     if answer.status_code >= 400:
-        told = answer.json()["error"]
-        error = told["status"] if endpoint.vendor == GEMINI else told.get("code") or told["type"]
+        detail = answer.json()["error"]
+        error = detail["status"] if endpoint.vendor == GEMINI else detail.get("code") or detail["type"]
     reached = tuple(
-        one for one in provider.reached if one[1] not in _MODELS or path.partition("?")[0].endswith("/models")
+        reached_request
+        for reached_request in provider.reached
+        if reached_request[1] not in _MODELS or path.partition("?")[0].endswith("/models")
     )
     return Seen(answer.status_code, reached, answer.content, "x-recto-session-id" in answer.headers, error)
 
 
 def row(gw: Running, provider: Provider, endpoint: Endpoint, names: dict[str, str]) -> tuple[str, str, str, str]:
-    """Ask one endpoint with a plain key and with one that was made for its path, in both spellings of the path."""
+    """Call an endpoint with a plain key and with a key made for its path, in both spellings of the path."""
     path = endpoint.path.format(**names)
     plain = ask(gw, provider, endpoint, path, gw.secret)
-    kept = plain.status == 403
-    secret = gw.key(paths=("/v1", "/v1beta")) if kept else gw.secret
+    needs_path = plain.status == 403
+    secret = gw.key(paths=("/v1", "/v1beta")) if needs_path else gw.secret
     seen = ask(gw, provider, endpoint, path, secret)
     again = (
         path.removeprefix("/v1") if endpoint.vendor != GEMINI else f"{path}{'&' if '?' in path else '?'}key={secret}"
@@ -252,7 +258,7 @@ def row(gw: Running, provider: Provider, endpoint: Endpoint, names: dict[str, st
     if endpoint.body and (flag := next((name for name in ("stream", "background") if name in endpoint.body), "")):
         shown += f" with `{flag}`"
     result, how = _result(endpoint, path, seen)
-    if kept:
+    if needs_path:
         (needed,) = re.findall(r"--path (\S+)'", json.loads(plain.body)["error"]["message"])
         made_with = "that path" if path.startswith(needed) else f"`{needed}`"
         how += f"; needs a key made with {made_with} (403 otherwise)"
@@ -261,14 +267,14 @@ def row(gw: Running, provider: Provider, endpoint: Endpoint, names: dict[str, st
 
 def _result(endpoint: Endpoint, path: str, seen: Seen) -> tuple[str, str]:
     assert bool(endpoint.why) == (seen.status >= 400), f"{endpoint}: {seen}"
-    assert bool(endpoint.note) == (seen.status < 400 and not _asked(seen, path)), f"{endpoint}: {seen}"
+    assert bool(endpoint.note) == (seen.status < 400 and not reached_upstream(seen, path)), f"{endpoint}: {seen}"
     if seen.status >= 400:
-        assert not _asked(seen, path), f"{endpoint}: {seen}"
+        assert not reached_upstream(seen, path), f"{endpoint}: {seen}"
         return "refused", f"{seen.status} `{seen.error}`: {endpoint.why}"
     if endpoint.note:
         return "differs", endpoint.note
-    method, asked, body = seen.reached[-1]
-    assert (method, asked) == (endpoint.method, path.partition("?")[0])
+    method, reached_path, body = seen.reached[-1]
+    assert (method, reached_path) == (endpoint.method, path.partition("?")[0])
     if seen.session:
         return "worked", "the upstream gets the prompt of a session that fits its window; all else passes as it came"
     if path in GATEWAYS_OWN:
@@ -279,14 +285,14 @@ def _result(endpoint: Endpoint, path: str, seen: Seen) -> tuple[str, str]:
     return "worked", "passes as it came, in both directions"
 
 
-def _asked(seen: Seen, path: str) -> bool:
-    """Whether the upstream was asked for what the client asked for."""
-    return any(asked == path.partition("?")[0] for _, asked, _ in seen.reached) and path not in _MODELS
+def reached_upstream(seen: Seen, path: str) -> bool:
+    """Whether the client's request reached the upstream."""
+    return any(reached_path == path.partition("?")[0] for _, reached_path, _ in seen.reached) and path not in _MODELS
 
 
 def table(folder: Path) -> str:
-    """Ask every endpoint and return the table."""
-    with standing(folder) as (gw, provider):
+    """Call every endpoint and return the table."""
+    with running_gateway(folder) as (gw, provider):
         headers = {"authorization": f"Bearer {gw.secret}"}
         opened = httpx2.post(f"{gw.url}/v1/conversations", headers=headers, json={}).json()["id"]
         names = {"id": "thing-1", "model": "gpt-4o", "conversation": opened}

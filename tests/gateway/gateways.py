@@ -1,4 +1,4 @@
-"""A gateway that listens, over a store of its own, in front of whatever a test has."""
+"""Runs a gateway for a test: on a port of its own, over a store of its own, in front of a given upstream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recto.gateway.server import Server
 
 @dataclass
 class Running:
-    """What a test needs of it."""
+    """A running gateway: its URL, the secret of a key, and the gateway itself."""
 
     url: str
     secret: str
@@ -28,9 +28,9 @@ class Running:
     def store(self) -> Any:
         return self.gateway.store
 
-    def key(self, **about: Any) -> str:
-        """Another key."""
-        return self.gateway.keys.add(Key(id="", name="test", **about))[1]
+    def key(self, **fields: Any) -> str:
+        """Adds a key and returns its secret."""
+        return self.gateway.keys.add(Key(id="", name="test", **fields))[1]
 
 
 @contextmanager
@@ -43,18 +43,26 @@ def gateway(
     opening: Callable[[Settings], Any] = open_store,
     **more: Any,
 ) -> Iterator[Running]:
-    """A gateway on a port of its own, in a thread; `more` are groups of settings, `around` may listen in.
+    """Runs a gateway on a port of its own, in a thread.
 
-    `opening` opens its store.
+    Args:
+        folder: Where its store is.
+        upstream: The URL of its only upstream; without one, `more` names upstreams or there are none.
+        speaks: The formats of that upstream.
+        around: Wraps the ASGI application, for example to record requests.
+        opening: Opens the store.
+        more: Groups of settings.
     """
-    # It shares standard error with the programs that a test runs in this process.
-    given: dict[str, Any] = {"port": 0, "access_log": "off", **more.pop("gateway", {})}
+    # The gateway shares standard error with the programs that a test runs in this process.
+    gateway_settings: dict[str, Any] = {"port": 0, "access_log": "off", **more.pop("gateway", {})}
     if upstream:
-        given["upstreams"] = {"main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}}
+        gateway_settings["upstreams"] = {
+            "main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}
+        }
     arguments: Mapping[str, Any] = {
         "store": str(folder / "transcript.db"),
         "recall": {"embedder": {"use": "none"}},
-        "gateway": given,
+        "gateway": gateway_settings,
         **more,
     }
     settings = load(environ={}, arguments=arguments)

@@ -1,4 +1,4 @@
-"""A store with three tenants that name their sessions alike, and the inspection API over it."""
+"""Serves the inspection API over a store whose tenants use the same session names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from recto.gateway.session_pool import SessionPool
 
 MAIN = "agent:books:main"
 ODD = "chat/one?&=%2F #ü"
-"""A name with everything that has a meaning in an address."""
+"""A session name with every character that has a meaning in a URL."""
 SMALL = {"gpt-4o": {"window": 6_000, "max_output": 1_000}}
 
 KEYS = {
@@ -39,21 +39,21 @@ CANARIES = {"anna": "canarynorth", "bert": "canarysouth", "none": "canarynobody"
 
 @cache
 def _validator(method: str, path: str, status: int) -> Draft202012Validator:
-    told = description(OPERATIONS)
-    answer = told["paths"][PREFIX + path][method.lower()]["responses"][str(status)]
+    document = description(OPERATIONS)
+    answer = document["paths"][PREFIX + path][method.lower()]["responses"][str(status)]
     if "$ref" in answer:
-        answer = told["components"]["responses"][str(status)]
+        answer = document["components"]["responses"][str(status)]
     schema = answer["content"]["application/json"]["schema"]
-    return Draft202012Validator({**schema, "components": told["components"]})
+    return Draft202012Validator({**schema, "components": document["components"]})
 
 
 def conforms(method: str, path: str, status: int, body: Any) -> None:
-    """Whatever is answered is what the description says."""
+    """Checks a response against its schema in the API description."""
     _validator(method, path, status).validate(body)
 
 
 class World:
-    """The store, the API, and a client for each key."""
+    """A store, the API over it, and a client with a key for each user."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -89,7 +89,7 @@ class World:
         return answer.json()
 
     def talk(self, who: str, name: str, turns: int, *, words: int = 60) -> None:
-        """A conversation whose every message holds the tenant's own word."""
+        """Appends a conversation in which every message contains the tenant's canary word."""
         with self.sessions.use(KEYS[who], name) as session:
             for turn in range(turns):
                 session.append({"role": "user", "content": f"{CANARIES[who]} asks for shelf {turn} of the library"})
@@ -105,18 +105,18 @@ class World:
 
 @contextmanager
 def world(folder: Path) -> Iterator[World]:
-    """A world in a folder, with nothing said in it yet."""
-    given = {"store": str(folder / "a.db"), "model": "gpt-4o", "models": SMALL, "window": {"record_percent": 5}}
-    made = World(load(environ={}, arguments=given | {"recall": {"embedder": {"use": "none"}, "background": False}}))
+    """Opens a world in a folder, without any session yet."""
+    arguments = {"store": str(folder / "a.db"), "model": "gpt-4o", "models": SMALL, "window": {"record_percent": 5}}
+    made = World(load(environ={}, arguments=arguments | {"recall": {"embedder": {"use": "none"}, "background": False}}))
     try:
-        with made.client:  # one event loop for all that is asked
+        with made.client:  # one event loop for all requests
             yield made
     finally:
         made.close()
 
 
-def example(one: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Parameters and a body with which an operation can be asked."""
+def example(operation: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Returns query parameters and a body that an operation accepts."""
     usual: dict[str, Any] = {
         "session": session, "seq": 1, "first": 1, "second": 2, "version": 1, "entries": [1], "decision": 1,
         "restored": 1, "kind": "misc", "text": "a note", "query": "which shelf", "proposal": "0" * 16,
@@ -125,13 +125,17 @@ def example(one: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str,
         "name": "agent:books:copy", "confirm": session, "reason": "asked for",
     }  # fmt: skip
     usual |= more
-    query = {name: usual[name] for name, kind in one.query.items() if kind.required}
-    body = None if one.body is None else {name: usual[name] for name, kind in one.body.items() if kind.required}
+    query = {name: usual[name] for name, kind in operation.query.items() if kind.required}
+    body = (
+        None
+        if operation.body is None
+        else {name: usual[name] for name, kind in operation.body.items() if kind.required}
+    )
     return query, body
 
 
-def named(one: Operation) -> str:
-    return f"{one.method} {one.path}"
+def named(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
 
 
 ALL = OPERATIONS

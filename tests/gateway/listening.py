@@ -1,4 +1,4 @@
-"""A gateway's guard and server as the tests meet them: called directly, or over real sockets on loopback."""
+"""Calls a gateway's guard and server in tests: directly, or over real sockets on loopback."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PORT = 8642
 
 
 @dataclass
-class Behind:
-    """An application behind the guard that tells what reached it."""
+class RecordingApp:
+    """An application behind the guard that records what reached it."""
 
     bodies: list[bytes] = field(default_factory=list)
     scopes: list[Any] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
-    """An endless answer is over."""
+    """Set when an endless response has ended."""
     begun: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
-    kept: list[str] = field(default_factory=list)
-    """What handlers wrote down when they were cancelled."""
+    cancelled: list[str] = field(default_factory=list)
+    """What handlers recorded when they were cancelled."""
 
     def app(self) -> Any:
         inside = self.inside()
@@ -70,7 +70,7 @@ class Behind:
         return JSONResponse({"key": request.scope["recto.key"].name})
 
     async def long(self, request: Request) -> Response:
-        """An answer of so many bytes."""
+        """Returns as many bytes as the path asks for."""
         return Response(b"x" * int(request.path_params["id"]))
 
     async def chat(self, request: Request) -> Response:
@@ -79,7 +79,7 @@ class Behind:
         return JSONResponse({"bytes": len(self.bodies[-1])})
 
     async def endless(self, request: Request) -> Response:
-        """An answer that is at hand: it never waits for anything, and never ends by itself."""
+        """Streams without ever waiting, and never ends by itself."""
 
         async def chunks() -> AsyncIterator[bytes]:
             while True:
@@ -88,7 +88,7 @@ class Behind:
         return StreamingResponse(chunks())
 
     async def waiting(self, request: Request) -> Response:
-        """An answer that begins, and ends when it is told to."""
+        """Starts a response, and ends it when `go_on` is set."""
 
         async def chunks() -> AsyncIterator[bytes]:
             yield b"begun "
@@ -97,7 +97,8 @@ class Behind:
                 await anyio.to_thread.run_sync(self.go_on.wait, DEADLINE, abandon_on_cancel=True)
             except asyncio.CancelledError:
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(self.kept.append, "begun")  # as a handler does that writes it down
+                    # as a handler that stores a partial response
+                    await anyio.to_thread.run_sync(self.cancelled.append, "begun")
                 raise
             yield b"ended"
 
@@ -106,15 +107,15 @@ class Behind:
 
 @contextmanager
 def listening(app: Any, **changes: Any) -> Iterator[tuple[Server, int]]:
-    """A server on a free port of loopback, in a thread; stopped at the end."""
+    """Runs a server on a free port of loopback, in a thread, and stops it at the end."""
     gateway = GatewaySettings(**{"port": 0, "drain_seconds": 0.2, **changes})
     ready, addresses = threading.Event(), []
 
-    def told(address: str) -> None:
+    def on_ready(address: str) -> None:
         addresses.append(address)
         ready.set()
 
-    server = Server(app, gateway, ready=told, draining=lambda: None)
+    server = Server(app, gateway, ready=on_ready, draining=lambda: None)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     assert ready.wait(DEADLINE)
@@ -127,28 +128,28 @@ def listening(app: Any, **changes: Any) -> Iterator[tuple[Server, int]]:
 
 
 def connected(port: int) -> socket.socket:
-    found = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
-    found.settimeout(DEADLINE)
-    return found
+    sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+    sock.settimeout(DEADLINE)
+    return sock
 
 
 def until_closed(sock: socket.socket) -> bytes:
-    """All that comes until the other side closes. A reset is a close too."""
-    got = bytearray()
+    """Receives everything until the other side closes. A reset counts as a close."""
+    received = bytearray()
     try:
         while piece := sock.recv(65536):
-            got += piece
+            received += piece
     except ConnectionError:
         pass
-    return bytes(got)
+    return bytes(received)
 
 
-def answered(sock: socket.socket) -> bytes:
-    """One answer that says how long it is, on a connection that stays."""
-    got = b""
-    while b"\r\n\r\n" not in got:
-        got += _more(sock)
-    head, _, body = got.partition(b"\r\n\r\n")
+def read_response(sock: socket.socket) -> bytes:
+    """Receives a response with a Content-Length, on a connection that stays open."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _more(sock)
+    head, _, body = received.partition(b"\r\n\r\n")
     size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
     while len(body) < size:
         body += _more(sock)
@@ -162,7 +163,7 @@ def _more(sock: socket.socket) -> bytes:
 
 
 def asked(port: int, method: str = "GET", path: str = "/healthz", *lines: str, body: bytes = b"") -> bytes:
-    """What a server answers to one request, sent as it is written here."""
+    """Sends a request exactly as it is written here and returns the server's response."""
     head = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close", *lines]
     with connected(port) as sock:
         sock.sendall("\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body)
@@ -174,8 +175,8 @@ def status(answer: bytes) -> int:
 
 
 @dataclass
-class Said:
-    """An answer of an ASGI application."""
+class AsgiResponse:
+    """A response of an ASGI application."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -186,11 +187,11 @@ class Said:
         return json.loads(self.body)
 
 
-async def said(
+async def call_app(
     app: Any, method: str = "GET", path: str = "/v1/models", headers: Any = (), pieces: Any = (), **scope: Any
-) -> Said:
+) -> AsgiResponse:
     """Calls an application directly, with exactly these headers and pieces of a body."""
-    answer = Said()
+    answer = AsgiResponse()
     waiting = list(pieces)
 
     async def receive() -> Any:

@@ -1,7 +1,8 @@
-"""A gateway in front of the scripted upstream, for clients whose packages live in another environment.
+"""Runs a gateway in front of the scripted upstream, for clients whose packages are in another environment.
 
-Prints its address and a key, runs until its standard input ends, and then prints what the upstream heard and what is
-stored. What the model says follows from the request: a question that begins with `Read` is answered by a call.
+Prints its address and a key, runs until its standard input ends, and then prints the requests that the upstream
+received and the messages that are stored. The model's response depends on the request: a question that begins with
+`Read` is answered with a tool call.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 from recto.transcript.entries import MESSAGE
 
 
-def answer(asked: Asked) -> Says:
-    last = json.dumps(asked.messages[-1])
+def answer(request: Asked) -> Says:
+    last = json.dumps(request.messages[-1])
     if '"Read ' in last:
         return Says(text="Let me see.", calls=(("read_file", {"path": "a.txt"}), ("read_file", {"path": "b.txt"})))
     return Says(text="It says: all is well with the boats.")
@@ -35,11 +36,14 @@ def main(speaks: str, model: str, window: int) -> None:
         print(json.dumps({"url": gw.url, "key": gw.secret}), flush=True)
         sys.stdin.read()
         stored = [
-            [json.loads(entry.content) for entry in gw.store.read(one.session) if entry.kind == MESSAGE]
-            for one in gw.store.sessions()
+            [json.loads(entry.content) for entry in gw.store.read(summary.session) if entry.kind == MESSAGE]
+            for summary in gw.store.sessions()
         ]
-        asked = [{"problems": one.problems, "tokens": one.tokens, "messages": one.messages} for one in upstream.asked]
-        print(json.dumps({"asked": asked, "sessions": [one for one in stored if one]}), flush=True)
+        requests = [
+            {"problems": request.problems, "tokens": request.tokens, "messages": request.messages}
+            for request in upstream.asked
+        ]
+        print(json.dumps({"asked": requests, "sessions": [messages for messages in stored if messages]}), flush=True)
 
 
 if __name__ == "__main__":

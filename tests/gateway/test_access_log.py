@@ -1,4 +1,4 @@
-"""The access log: one line for each request, whatever becomes of it, that no client can forge."""
+"""The access log: one line per request, whatever its outcome, that no client can forge."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MODEL = "gpt-4o"
 
 @dataclass
 class Lines:
-    """What a gateway wrote to its access log."""
+    """The lines that a gateway wrote to its access log."""
 
     texts: list[str] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -71,41 +71,41 @@ def chat(words: str, **more: Any) -> dict[str, Any]:
 
 
 def ask(gw: Any, body: Any, path: str = "/v1/chat/completions", **headers: str) -> httpx2.Response:
-    given = {"authorization": f"Bearer {gw.secret}", **headers}
-    return httpx2.post(f"{gw.url}{path}", json=body, headers=given, timeout=DEADLINE)
+    all_headers = {"authorization": f"Bearer {gw.secret}", **headers}
+    return httpx2.post(f"{gw.url}{path}", json=body, headers=all_headers, timeout=DEADLINE)
 
 
 @contextmanager
 def answering(
-    folder: Path, lines: Lines, style: str = "json", says: Any = lambda asked: Says(text="an answer"), **options: Any
+    folder: Path, lines: Lines, style: str = "json", says: Any = lambda request: Says(text="an answer"), **options: Any
 ) -> Iterator[tuple[Any, ScriptedUpstream]]:
-    given = {"access_log": style, **options}
-    with running(ScriptedUpstream(says)) as up, redirect_stderr(lines), gateway(folder, up.url, gateway=given) as gw:
+    settings = {"access_log": style, **options}
+    with running(ScriptedUpstream(says)) as up, redirect_stderr(lines), gateway(folder, up.url, gateway=settings) as gw:
         yield gw, up
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answered_request_is_one_line_with_its_tokens_and_times(tmp_path, lines, stream):
+def test_an_answered_request_is_logged_in_one_line_with_its_tokens_and_times(tmp_path, lines, stream):
     with answering(tmp_path, lines) as (gw, _):
         secret = gw.key(tenant="north", agent="coder")
         answer = ask(gw, chat("a question", stream=stream), authorization=f"Bearer {secret}")
         assert answer.status_code == 200
         [line] = lines.first(1)
         key = next(key for key in gw.gateway.keys.list() if key.tenant == "north")
-    told = json.loads(line)
+    record = json.loads(line)
     assert secret not in line
-    assert (told["key"], told["tenant"], told["agent"]) == (key.id, "north", "coder")
-    assert told["session"] == answer.headers["x-recto-session-id"]
-    assert told["request"] == answer.headers["x-recto-request-id"]
-    assert (told["model"], told["upstream"], told["status"], told["outcome"]) == (MODEL, "main", 200, "ok")
-    assert told["streamed"] is stream
-    assert told["input_tokens"] > 0
-    assert told["output_tokens"] > 0
-    assert told["cached_tokens"] == 0
-    assert told["counted_by"] == ("recto" if stream else "upstream")  # a stream without include_usage
-    assert told["decisions"] == "none"
-    assert 0 <= told["added_ms"] <= told["total_ms"]
-    assert (told["what"], told["method"], told["path"], told["client"]) == (
+    assert (record["key"], record["tenant"], record["agent"]) == (key.id, "north", "coder")
+    assert record["session"] == answer.headers["x-recto-session-id"]
+    assert record["request"] == answer.headers["x-recto-request-id"]
+    assert (record["model"], record["upstream"], record["status"], record["outcome"]) == (MODEL, "main", 200, "ok")
+    assert record["streamed"] is stream
+    assert record["input_tokens"] > 0
+    assert record["output_tokens"] > 0
+    assert record["cached_tokens"] == 0
+    assert record["counted_by"] == ("recto" if stream else "upstream")  # a stream without include_usage
+    assert record["decisions"] == "none"
+    assert 0 <= record["added_ms"] <= record["total_ms"]
+    assert (record["what"], record["method"], record["path"], record["client"]) == (
         "request",
         "POST",
         "/v1/chat/completions",
@@ -113,10 +113,10 @@ def test_an_answered_request_is_one_line_with_its_tokens_and_times(tmp_path, lin
     )
 
 
-def test_what_the_upstream_and_the_client_take_is_not_added_by_the_gateway():
+def test_time_spent_by_the_upstream_and_the_client_is_not_counted_as_added_by_the_gateway():
     clock = [100.0]
 
-    async def asked() -> UpstreamResponse:
+    async def respond() -> UpstreamResponse:
         async def pieces() -> Any:
             for _ in range(4):
                 clock[0] += 2
@@ -131,7 +131,7 @@ def test_what_the_upstream_and_the_client_take_is_not_added_by_the_gateway():
     async def run() -> RequestRecord:
         record = RequestRecord(now=lambda: clock[0])
         clock[0] += 0.5
-        async for _ in (await record.timed(asked())).pieces:
+        async for _ in (await record.timed(respond())).pieces:
             clock[0] += 0.25
         record.client_seconds += 0.75
         return record
@@ -140,18 +140,18 @@ def test_what_the_upstream_and_the_client_take_is_not_added_by_the_gateway():
     assert (record.seconds, record.upstream_seconds, record.added_seconds) == (12.5, 11, 0.75)
 
 
-def test_refused_failed_and_passed_on_requests_are_one_line_each(tmp_path, lines):
+def test_refused_failed_and_passed_on_requests_are_logged_in_one_line_each(tmp_path, lines):
     failing = JSONResponse({"error": {"message": "no", "type": "server_error", "code": "down"}}, 500)
     with answering(tmp_path, lines) as (gw, up):
         ask(gw, chat("no key"), authorization="Bearer rk-nothing")
         ask(gw, {"model": MODEL, "messages": "nonsense"})
-        up.fail = lambda asked: failing
+        up.fail = lambda request: failing
         ask(gw, chat("it fails"))
         ask(gw, {"input": "x"}, path="/v1/moderations")
         httpx2.get(f"{gw.url}/healthz")
         httpx2.get(f"{gw.url}/api/v1/sessions", headers={"authorization": f"Bearer {gw.secret}"})
         found = [json.loads(line) for line in lines.first(5)]
-    seen = [(told["status"], told["outcome"], told.get("reason"), "key" in told) for told in found]
+    seen = [(record["status"], record["outcome"], record.get("reason"), "key" in record) for record in found]
     assert seen == [
         (401, "refused", "invalid_api_key", False),
         (400, "refused", "malformed_request", True),
@@ -159,10 +159,10 @@ def test_refused_failed_and_passed_on_requests_are_one_line_each(tmp_path, lines
         (404, "upstream_error", "status_404", True),
         (200, "ok", None, True),
     ]
-    assert [told["level"] for told in found] == ["info", "info", "error", "info", "info"]
+    assert [record["level"] for record in found] == ["info", "info", "error", "info", "info"]
 
 
-def test_a_retry_that_gets_the_answer_of_its_first_attempt_says_so(tmp_path, lines):
+def test_a_retry_that_gets_the_response_of_its_first_attempt_is_logged_as_replayed(tmp_path, lines):
     with answering(tmp_path, lines) as (gw, up):
         for _ in range(2):
             ask(gw, chat("once"), **{"idempotency-key": "k1"})
@@ -174,7 +174,7 @@ def test_a_retry_that_gets_the_answer_of_its_first_attempt_says_so(tmp_path, lin
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_text_of_clients_forges_no_line_and_acts_on_no_terminal(tmp_path, lines, style):
+def test_client_text_cannot_forge_a_line_or_control_a_terminal(tmp_path, lines, style):
     names = [piece for piece in PIECES if piece.isprintable() or "\n" in piece][:40]
     names += ["x\n2026-01-01T00:00:00Z level=info status=200 key=forged", 'y" status=200 key="forged', "z\x7f\u2028w"]
     with answering(tmp_path, lines, style) as (gw, _):
@@ -193,13 +193,13 @@ def test_text_of_clients_forges_no_line_and_acts_on_no_terminal(tmp_path, lines,
             assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z level=", line)
 
 
-def test_a_log_that_is_off_writes_nothing(tmp_path, lines):
+def test_a_disabled_log_writes_nothing(tmp_path, lines):
     with answering(tmp_path, lines, "off") as (gw, _):
         ask(gw, chat("hello"))
     assert lines.all == []
 
 
-def test_a_reader_that_stops_reading_holds_up_no_request(tmp_path):
+def test_a_log_reader_that_stops_reading_blocks_no_request(tmp_path):
     class Stuck(Lines):
         def write(self, text: str) -> int:
             stuck.wait(DEADLINE)
@@ -226,7 +226,7 @@ def seen(trusted: tuple[str, ...], peer: str | None, *forwarded: str) -> str:
         ((), "203.0.113.9", ("1.2.3.4",), "203.0.113.9"),  # nothing is trusted
         (("10.0.0.0/8",), "203.0.113.9", ("1.2.3.4",), "203.0.113.9"),  # another peer is not
         (("10.0.0.0/8",), "10.0.0.1", ("1.2.3.4",), "1.2.3.4"),
-        (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6, 1.2.3.4",), "1.2.3.4"),  # what the client wrote itself
+        (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6, 1.2.3.4",), "1.2.3.4"),  # an address that the client wrote itself
         (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6", "1.2.3.4"), "1.2.3.4"),  # in a header of its own
         (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6, 1.2.3.4, 10.0.0.2",), "1.2.3.4"),  # two proxies
         (("10.0.0.0/8",), "10.0.0.1", ("10.9.9.9",), "10.9.9.9"),
@@ -243,7 +243,7 @@ def test_a_forwarded_address_counts_only_from_a_trusted_proxy(trusted, peer, for
     assert seen(trusted, peer, *forwarded) == client
 
 
-def test_a_proxy_that_is_no_address_is_refused():
+def test_a_trusted_proxy_that_is_not_an_address_is_refused():
     with pytest.raises(ValueError, match="trusted_proxies"):
         GatewaySettings(trusted_proxies=("gateway.example.com",))
     with pytest.raises(ValueError, match="access_log"):
@@ -257,11 +257,11 @@ def test_the_log_names_the_client_behind_a_trusted_proxy(tmp_path, lines, truste
         assert json.loads(lines.first(1)[0])["client"] == client
 
 
-# Clients that go away, in front of a real process
+# Clients that disconnect from a real process
 
 
 class Process:
-    """A gateway in a process of its own, with everything that it writes to standard error."""
+    """A gateway in a process of its own, and the lines that it writes to standard error."""
 
     def __init__(self, folder: Path, upstream: str) -> None:
         config = folder / "recto.yaml"
@@ -288,7 +288,7 @@ class Process:
         self.lines: list[str] = []
 
     def read(self, path: str) -> dict[str, Any]:
-        """The next line about a path; everything before is kept."""
+        """Returns the next log record of a path. The lines before it are stored in `lines`."""
         while True:
             ready, _, _ = select.select([self.process.stderr], [], [], DEADLINE)
             assert ready, self.lines
@@ -299,7 +299,7 @@ class Process:
                 return json.loads(line)
 
     def stop(self) -> list[str]:
-        """Everything that it wrote."""
+        """Stops the process and returns every line that it wrote."""
         self.process.terminate()
         self.process.stdout.close()
         self.lines += self.process.communicate(timeout=DEADLINE)[1].splitlines()
@@ -319,13 +319,13 @@ class Process:
 
 
 def reset(sock: socket.socket) -> None:
-    """Close a connection as a closed tab does: without reading what has come."""
+    """Closes a connection without reading the received data, as a closed browser tab does."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
 class Endless:
-    """An upstream whose streams and downloads never end, and which takes uploads without answering."""
+    """An upstream whose streams and downloads never end, and which reads uploads without a response."""
 
     def __init__(self) -> None:
         self.uploading = threading.Event()
@@ -362,17 +362,17 @@ class Endless:
 
 
 class EndlessUpstream(ScriptedUpstream):
-    """The same as a scripted one: `running` serves its routes."""
+    """A scripted upstream with endless routes; `running` serves them."""
 
     def __init__(self) -> None:
-        super().__init__(lambda asked: Says(text=""))
+        super().__init__(lambda request: Says(text=""))
         self.endless = Endless()
 
     def routes(self) -> list[Route]:
         return [*self.endless.app(), *super().routes()]
 
 
-def test_a_client_that_goes_away_is_one_line_and_no_traceback(tmp_path):
+def test_a_client_that_disconnects_is_logged_in_one_line_without_a_traceback(tmp_path):
     with running(EndlessUpstream()) as up:
         gw = Process(tmp_path, up.url)
         try:
@@ -381,32 +381,32 @@ def test_a_client_that_goes_away_is_one_line_and_no_traceback(tmp_path):
             while b"word" not in sock.recv(65536):
                 pass
             reset(sock)
-            told = gw.read("/v1/chat/completions")
-            assert (told["status"], told["outcome"], told["reason"]) == (200, "cut", "client_disconnected")
-            assert told["counted_by"] == "recto"
+            record = gw.read("/v1/chat/completions")
+            assert (record["status"], record["outcome"], record["reason"]) == (200, "cut", "client_disconnected")
+            assert record["counted_by"] == "recto"
             # a body that stops halfway
             reset(gw.send("POST", "/v1/messages", b'{"model": ', length=500))
-            told = gw.read("/v1/messages")
-            assert (told["status"], told["outcome"], told["reason"]) == (499, "cut", "client_disconnected")
+            record = gw.read("/v1/messages")
+            assert (record["status"], record["outcome"], record["reason"]) == (499, "cut", "client_disconnected")
             # an upload that is passed on while it arrives
             sock = gw.send("POST", "/v1/audio/transcriptions", b"x" * 70_000, "Content-Type: audio/wav", length=900_000)
             assert up.endless.uploading.wait(DEADLINE)
             reset(sock)
-            told = gw.read("/v1/audio/transcriptions")
-            assert (told["status"], told["outcome"], told["reason"]) == (499, "cut", "client_disconnected")
+            record = gw.read("/v1/audio/transcriptions")
+            assert (record["status"], record["outcome"], record["reason"]) == (499, "cut", "client_disconnected")
             # a download that is passed on
             sock = gw.send("POST", "/v1/images/generations", b"{}")
             while b"word" not in sock.recv(65536):
                 pass
             reset(sock)
-            told = gw.read("/v1/images/generations")
-            assert (told["status"], told["outcome"], told["reason"]) == (200, "cut", "client_disconnected")
+            record = gw.read("/v1/images/generations")
+            assert (record["status"], record["outcome"], record["reason"]) == (200, "cut", "client_disconnected")
             # an upstream that breaks off in the middle of a download
             sock = gw.send("POST", "/v1/audio/speech", b"{}")
             with sock:
                 assert not until_closed(sock).endswith(b"0\r\n\r\n")  # the end of a complete response
-            told = gw.read("/v1/audio/speech")
-            assert (told["status"], told["outcome"], told["reason"]) == (200, "upstream_error", "upstream_failed")
+            record = gw.read("/v1/audio/speech")
+            assert (record["status"], record["outcome"], record["reason"]) == (200, "upstream_error", "upstream_failed")
             # the page's own requests and MCP: answered or not, one line
             call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
             for method, path, body in (

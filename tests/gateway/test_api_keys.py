@@ -1,4 +1,6 @@
-"""A key opens what it was made for, until it ends; its secret is nowhere, and nobody else's text reaches the store."""
+"""API keys: a key is valid until it expires or is revoked, its secret is not stored, and no text of an unauthenticated
+caller reaches the store.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from listening import PORT, Behind, said
+from listening import PORT, RecordingApp, call_app
 
 import recto
 from recto.config import Settings
@@ -35,20 +37,20 @@ def store(request, tmp_path):
     opened.close()
 
 
-def test_a_secret_opens_its_key_and_no_other(store):
+def test_a_secret_finds_its_key_and_no_other(store):
     keys = Keys(store, FakeClock())
-    one, secret = keys.add(Key(name="one", tenant="acme", rights=frozenset({"ask"}), requests_per_minute=5))
-    other, another = keys.add(Key(name="two"))
-    assert keys.find(secret) == one
-    assert keys.find(another) == other
-    assert (one.tenant, one.rights, one.requests_per_minute) == ("acme", {"ask"}, 5)
-    assert one.id != other.id
+    key, secret = keys.add(Key(name="one", tenant="acme", rights=frozenset({"ask"}), requests_per_minute=5))
+    other_key, other_secret = keys.add(Key(name="two"))
+    assert keys.find(secret) == key
+    assert keys.find(other_secret) == other_key
+    assert (key.tenant, key.rights, key.requests_per_minute) == ("acme", {"ask"}, 5)
+    assert key.id != other_key.id
     assert len(secret) == 46
-    for wrong in (secret[:-1], secret + "x", secret.upper(), secret[3:], one.id, "", f'"{secret}"', f"{secret}\0"):
+    for wrong in (secret[:-1], secret + "x", secret.upper(), secret[3:], key.id, "", f'"{secret}"', f"{secret}\0"):
         assert keys.find(wrong) is None
 
 
-def test_what_is_stored_does_not_hold_the_secret(tmp_path):
+def test_the_secret_of_a_key_is_not_stored(tmp_path):
     store = SqliteStore(tmp_path / "a.db")
     _, secret = Keys(store, FakeClock()).add(Key(name="one"))
     store.close()
@@ -58,20 +60,20 @@ def test_what_is_stored_does_not_hold_the_secret(tmp_path):
     assert secret.removeprefix("rk-").encode() not in files
 
 
-def test_another_process_ends_a_key_at_once(tmp_path):
+def test_a_key_revoked_by_another_process_is_refused_at_once(tmp_path):
     with SqliteStore(tmp_path / "a.db") as here, SqliteStore(tmp_path / "a.db") as there:
         mine, theirs = Keys(here, FakeClock()), Keys(there, FakeClock())
         key, secret = theirs.add(Key(name="one"))
-        _, kept = theirs.add(Key(name="two"))
+        _, live_secret = theirs.add(Key(name="two"))
         assert mine.find(secret) == key
         assert theirs.revoke(key.id).revoked
         assert mine.find(secret) is None
-        assert mine.find(kept) is not None
-        assert theirs.revoke(key.id) == mine.list()[0]  # again, and nothing more happens
+        assert mine.find(live_secret) is not None
+        assert theirs.revoke(key.id) == mine.list()[0]  # revoking it again changes nothing
         assert here.head(SESSION).seq == 3
 
 
-def test_a_key_ends_when_its_time_is_over():
+def test_a_key_is_refused_after_it_expires():
     clock = FakeClock()
     keys = Keys(MemoryStore(), clock)
     key, secret = keys.add(Key(name="one", expires=clock.now() + DAY))
@@ -82,12 +84,12 @@ def test_a_key_ends_when_its_time_is_over():
     assert not Keys(keys._store, later).any_live()
 
 
-def test_a_key_that_is_not_there_cannot_be_revoked(store):
+def test_an_unknown_key_cannot_be_revoked(store):
     with pytest.raises(UnknownKey, match="recto keys list"):
         Keys(store, FakeClock()).revoke("nobody")
 
 
-def test_after_an_older_copy_was_put_back_its_keys_are_the_ones_that_count(store):
+def test_after_a_backup_is_restored_only_its_keys_are_accepted(store):
     keys = Keys(store, FakeClock())
     _, secret = keys.add(Key(name="one"))
     assert keys.find(secret)
@@ -100,7 +102,7 @@ def test_after_an_older_copy_was_put_back_its_keys_are_the_ones_that_count(store
 
 
 @pytest.mark.parametrize(
-    "about",
+    "fields",
     [
         {},
         {"id": "x", "name": "x", "rights": ["ask"]},
@@ -113,8 +115,8 @@ def test_after_an_older_copy_was_put_back_its_keys_are_the_ones_that_count(store
         {"id": "x", "name": "x", "rights": ["ask"], "hash": "0" * 64, "a_limit_of_later": 5},
     ],
 )
-def test_an_event_that_cannot_be_kept_to_makes_no_key(store, about):
-    store.append(SESSION, [event(FakeClock(), "key_added", about)])
+def test_an_event_with_invalid_fields_makes_no_key(store, fields):
+    store.append(SESSION, [event(FakeClock(), "key_added", fields)])
     assert Keys(store, FakeClock()).list() == ()
 
 
@@ -135,12 +137,12 @@ def test_an_event_that_cannot_be_kept_to_makes_no_key(store, about):
         {"upstream": "x\x00"},
     ],
 )
-def test_a_key_that_could_not_be_told_apart_is_not_made(wrong):
+def test_a_key_with_invalid_fields_is_refused(wrong):
     with pytest.raises(InputError):
         replace(Key(name="good"), **wrong)
 
 
-def test_nobody_can_name_list_copy_bring_or_take_the_keys(tmp_path):
+def test_no_caller_can_open_list_fork_or_import_the_session_of_keys(tmp_path):
     with SqliteStore(tmp_path / "a.db") as store:
         Keys(store, FakeClock()).add(Key(name="one"))
         for tenant in ("", "acme"):
@@ -148,8 +150,8 @@ def test_nobody_can_name_list_copy_bring_or_take_the_keys(tmp_path):
                 recto.open(store, session=SESSION, tenant=tenant)
         with recto.open(store, session="agent:a:main") as session:
             session.append({"role": "user", "content": "key_added rk-"})
-        assert [one.session for one in list_sessions(store)] == ["agent:a:main"]
-        assert [one.session for one in list_sessions(store, limit=1)] == ["agent:a:main"]
+        assert [summary.session for summary in list_sessions(store)] == ["agent:a:main"]
+        assert [summary.session for summary in list_sessions(store, limit=1)] == ["agent:a:main"]
         for source, target in ((SESSION, "agent:a:copy"), ("agent:a:main", SESSION)):
             with pytest.raises(InputError, match="Recto's own"):
                 fork(store, source, target, clock=FakeClock())
@@ -202,7 +204,7 @@ WAYS = [
 ]
 
 
-def test_no_key_opens_nothing_and_no_text_of_a_caller_reaches_the_store(tmp_path):
+def test_without_a_valid_key_every_request_is_refused_and_no_caller_text_reaches_the_store(tmp_path):
     seen: list[str] = []
 
     def traced(connection: apsw.Connection) -> None:
@@ -215,19 +217,19 @@ def test_no_key_opens_nothing_and_no_text_of_a_caller_reaches_the_store(tmp_path
             key, secret = keys.add(Key(name="one"))
             revoked, gone = keys.add(Key(name="gone"))
             keys.revoke(revoked.id)
-            behind = Behind()
+            behind = RecordingApp()
             guard = Guard(behind.app(), GatewaySettings(), keys)
             prefixes = [secret[:cut] for cut in range(0, len(secret), 3)]
             tried = [*HOSTILE, *prefixes, secret + "x", secret.swapcase(), gone, key.id, revoked.id]
 
             async def try_all() -> list[int]:
-                asked = [
+                requests = [
                     (path, [("host", f"127.0.0.1:{PORT}"), (name, form.format(text))])
                     for text in tried
                     for name, form in WAYS
                     for path in ("/v1/models", f"/v1/nothing/{MARK}")
                 ]
-                return [(await said(guard, path=path, headers=headers)).status for path, headers in asked]
+                return [(await call_app(guard, path=path, headers=headers)).status for path, headers in requests]
 
             statuses = asyncio.run(try_all())
             assert len(statuses) > 500
@@ -236,7 +238,7 @@ def test_no_key_opens_nothing_and_no_text_of_a_caller_reaches_the_store(tmp_path
             assert seen
             assert not [line for line in seen if MARK in line or secret[3:20] in line]
             good = [("host", f"127.0.0.1:{PORT}"), ("authorization", f"Bearer {secret}")]
-            assert asyncio.run(said(guard, headers=good)).json == {"key": "one"}
+            assert asyncio.run(call_app(guard, headers=good)).json == {"key": "one"}
     finally:
         apsw.connection_hooks.remove(traced)
 

@@ -1,4 +1,4 @@
-"""Large bodies on their way in: bounded together, none stuck for ever, and no key in the way of another."""
+"""Admission of large request bodies: bounded in total, every body is admitted in the end, and no key blocks another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recto.gateway.middleware._body import BodyAdmission
 
 MB = 1 << 20
 QUICK = 1e15
-"""Bytes a second: as good as at once."""
+"""Bytes per second: effectively unlimited."""
 
 
 async def settled() -> None:
@@ -33,43 +33,43 @@ def test_small_bodies_never_wait():
     assert asyncio.run(run()) == 0
 
 
-def test_the_first_goes_on_without_room_and_the_second_when_the_first_has_arrived():
+def test_the_first_body_is_admitted_above_the_capacity_and_the_second_waits_until_it_has_arrived():
     async def run() -> list[str]:
-        arrivals, said = BodyAdmission(capacity=2 * MB, rate=QUICK), []
+        arrivals, log = BodyAdmission(capacity=2 * MB, rate=QUICK), []
         go_on = asyncio.Event()
 
         async def first() -> None:
             with arrivals.body("a") as body:
                 await body.take(30 * MB)
-                said.append("first came")
+                log.append("first came")
                 await go_on.wait()
-                said.append("first is over")
+                log.append("first is over")
 
         async def second() -> None:
             with arrivals.body("b") as body:
                 await body.take(2 * MB)
-                said.append("second came")
+                log.append("second came")
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(first())
             await settled()
             tasks.create_task(second())
             await settled()
-            assert said == ["first came"]
+            assert log == ["first came"]
             go_on.set()
-        return said
+        return log
 
     assert asyncio.run(run()) == ["first came", "first is over", "second came"]
 
 
-def test_a_key_with_many_leaves_room_for_another():
+def test_a_key_with_many_bodies_leaves_capacity_for_another():
     async def run() -> tuple[int, bool]:
         arrivals = BodyAdmission(capacity=8 * MB, rate=QUICK)
         came: list[str] = []
 
         async def body(key: str, until: asyncio.Event) -> None:
-            with arrivals.body(key) as one:
-                await one.take(2 * MB)
+            with arrivals.body(key) as admitted:
+                await admitted.take(2 * MB)
                 came.append(key)
                 await until.wait()
 
@@ -86,10 +86,10 @@ def test_a_key_with_many_leaves_room_for_another():
         assert len(came) == 11
         return many, alone
 
-    assert asyncio.run(run()) == (3, True)  # one that may always go on, and half of the room
+    assert asyncio.run(run()) == (3, True)  # the body that is always admitted, and half of the capacity
 
 
-def test_whoever_finds_no_room_for_long_is_told_to_come_back_and_holds_nothing():
+def test_a_body_that_waits_too_long_is_refused_with_503_and_releases_its_bytes():
     async def run() -> int:
         arrivals = BodyAdmission(capacity=MB, rate=QUICK, wait_seconds=0.01)
         with arrivals.body("a") as first:
@@ -103,7 +103,7 @@ def test_whoever_finds_no_room_for_long_is_told_to_come_back_and_holds_nothing()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_together_they_never_hold_more_than_the_room_and_one_body_and_all_arrive(seed):
+def test_all_bodies_arrive_and_buffer_at_most_the_capacity_and_one_body(seed):
     rng = random.Random(seed)
     most = 6 * MB
 
@@ -112,9 +112,9 @@ def test_together_they_never_hold_more_than_the_room_and_one_body_and_all_arrive
 
         async def body(key: str, size: int, gives_up: bool) -> None:
             nonlocal peak
-            with arrivals.body(key) as one:
+            with arrivals.body(key) as admitted:
                 for _ in range(0, size, MB // 4):
-                    await one.take(MB // 4)
+                    await admitted.take(MB // 4)
                     peak = max(peak, arrivals.buffered)
                     if gives_up and rng.random() < 0.1:
                         return

@@ -1,5 +1,4 @@
-"""What the gateway remembers has a bound, however many sessions, keys and clients there were; and what one of them asks
-for does not stand in the way of another."""
+"""The gateway's memory stays bounded for any number of sessions, keys and clients, and no client blocks another."""
 
 from __future__ import annotations
 
@@ -35,19 +34,23 @@ from recto.testing import FakeClock
 from recto.transcript.entries import Draft
 
 DEADLINE = 60
-"""Seconds for what must happen; on a machine that is busy it takes a while."""
+"""Seconds to wait for an event that must happen; on a busy machine it takes a while."""
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 
 
-def said(number: int, text: str = "") -> Draft:
+def make_draft(number: int, text: str = "") -> Draft:
     content = b'{"role": "user", "content": "%s"}' % (text or f"entry {number}").encode()
     return Draft(id=f"m{number}", ts=number, role="user", content=content, wire="openai.chat", meta=b"{}")
 
 
-def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
-    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
-    given = {"sessions": 4}
-    with running(upstream) as up, gateway(tmp_path, up.url, gateway=given) as gw, httpx2.Client(timeout=60) as client:
+def test_caches_stay_bounded_after_many_sessions(tmp_path):
+    upstream = ScriptedUpstream(lambda request: Says(text="All is well."))
+    settings = {"sessions": 4}
+    with (
+        running(upstream) as up,
+        gateway(tmp_path, up.url, gateway=settings) as gw,
+        httpx2.Client(timeout=60) as client,
+    ):
         turns, sessions = gw.gateway.turns, gw.gateway.sessions
         turns.resolver.fingerprints.cache_size = 16
         for number in range(40):
@@ -61,9 +64,9 @@ def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
         assert turns._busy == {}
 
 
-def test_sessions_that_hold_large_messages_are_closed_before_they_are_many(tmp_path, monkeypatch):
+def test_open_sessions_with_large_messages_are_closed_above_a_byte_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(session_pool, "_MAX_BYTES", 1_000_000)
-    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
+    upstream = ScriptedUpstream(lambda request: Says(text="All is well."))
     call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
     with running(upstream) as up, gateway(tmp_path, up.url) as gw, httpx2.Client(timeout=60) as client:
         for number in range(6):
@@ -79,12 +82,12 @@ def test_sessions_that_hold_large_messages_are_closed_before_they_are_many(tmp_p
                     headers={"authorization": f"Bearer {gw.secret}"},
                 )
                 assert answer.status_code == 200
-        held = [held_bytes(pooled.session) for pooled in gw.gateway.sessions._open_sessions.values()]
-        assert 0 < sum(held) <= 1_000_000
+        open_bytes = [held_bytes(pooled.session) for pooled in gw.gateway.sessions._open_sessions.values()]
+        assert 0 < sum(open_bytes) <= 1_000_000
 
 
-def test_a_refused_request_leaves_nothing_behind(tmp_path):
-    upstream = ScriptedUpstream(lambda asked: Says(text="All is well."))
+def test_a_refused_request_leaks_no_memory(tmp_path):
+    upstream = ScriptedUpstream(lambda request: Says(text="All is well."))
     text = "the quick brown fox " * 100_000
 
     def ask(client: httpx2.Client, content: str) -> int:
@@ -95,34 +98,34 @@ def test_a_refused_request_leaves_nothing_behind(tmp_path):
     with running(upstream) as up, gateway(tmp_path, up.url) as gw, httpx2.Client(timeout=60) as client:
         assert [ask(client, "hello"), ask(client, text), ask(client, "bye")] == [200, 400, 200]
         gc.collect()
-        gc.disable()  # what only the collector finds would stay for long
+        gc.disable()  # an object that only the collector frees would stay for long
         tracemalloc.start()
         try:
             assert [ask(client, text) for _ in range(4)] == [400] * 4
             assert ask(client, "bye again") == 200
-            kept, _ = tracemalloc.get_traced_memory()
+            leaked, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
             gc.enable()
-    assert kept < len(text)
+    assert leaked < len(text)
 
 
-def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):
+def test_the_index_caches_few_sessions_and_looks_up_the_rest(monkeypatch):
     monkeypatch.setattr(indexing, "_MAX_SESSIONS", 8)
     store, index = MemoryStore(), MemoryIndex()
     indexer = Indexer(store, index, lexicon=PorterLexicon(), in_background=False)
     names = [f"agent:default:{number}" for number in range(50)]
     for name in names:
-        store.append(name, [said(1), said(2)])
+        store.append(name, [make_draft(1), make_draft(2)])
         assert indexer.confirm(name, [1, 2], 5).vectors
     assert indexer._verified.size <= 8
     assert indexer._indexed.size == 8
     assert indexer.indexed_through(names[-1]) == 2
-    assert indexer.indexed_through(names[0]) == 0  # not known here any more, and not asked for
+    assert indexer.indexed_through(names[0]) == 0  # evicted from the cache, and not requested
     assert indexer.backlog(names[0]) == (0, 0)
 
 
-def test_troubles_of_many_sessions_are_not_all_kept(monkeypatch):
+def test_indexing_errors_of_many_sessions_are_bounded(monkeypatch):
     monkeypatch.setattr(indexing, "_MAX_SESSIONS", 8)
     indexer = Indexer(MemoryStore(), MemoryIndex(), lexicon=PorterLexicon(), in_background=False)
     indexer.index.covered = lambda session, lane: 1 / 0  # type: ignore[method-assign,assignment]
@@ -132,7 +135,7 @@ def test_troubles_of_many_sessions_are_not_all_kept(monkeypatch):
     assert "division" in indexer.last_error("agent:default:49")
 
 
-def test_sessions_that_fell_silent_are_forgotten_though_nobody_asks_how_things_stand():
+def test_inactive_sessions_are_forgotten_without_any_scrape():
     now = [0.0]
     live = ActiveSessions(seconds=10, now=lambda: now[0])
     for number in range(100):
@@ -152,26 +155,26 @@ def test_sessions_that_fell_silent_are_forgotten_though_nobody_asks_how_things_s
     assert len(live._sessions) <= 11
 
 
-def test_the_number_a_session_had_is_found_among_thousands_by_eight_bytes_each(tmp_path, monkeypatch):
+def test_a_session_number_is_found_among_thousands_by_an_eight_byte_mark(tmp_path, monkeypatch):
     marks = {f"s{number}": number.to_bytes(4, "big") * 2 for number in range(1, 3_001)}
-    marks["across"] = marks["s7"][4:] + marks["s8"][:4]  # stands where two others meet
+    marks["across"] = marks["s7"][4:] + marks["s8"][:4]  # occurs where two other marks meet
     monkeypatch.setattr(heads_file, "mark_of", lambda session: marks[session])
-    file = heads_file.HeadsFile(tmp_path / "heads")
-    file.create(late=False)
+    heads = heads_file.HeadsFile(tmp_path / "heads")
+    heads.create(late=False)
     head = heads_file.Head(1, bytes(32))
-    file.rewrite([(number, f"s{number}", head) for number in range(1, 3_001) if number != 5])
-    assert [file.number_of(name) for name in ("s1", "s2999", "s3000", "s5", "across")] == [1, 2999, 3000, None, None]
-    assert len(file._marks) == 8 * 3_000
-    file.keep(3_001, "across", head, None)
-    assert file.number_of("across") == 3_001
-    file.close()
+    heads.rewrite([(number, f"s{number}", head) for number in range(1, 3_001) if number != 5])
+    assert [heads.number_of(name) for name in ("s1", "s2999", "s3000", "s5", "across")] == [1, 2999, 3000, None, None]
+    assert len(heads._marks) == 8 * 3_000
+    heads.keep(3_001, "across", head, None)
+    assert heads.number_of("across") == 3_001
+    heads.close()
 
 
-def test_a_session_that_was_cut_away_is_still_missed_by_the_next_writer(tmp_path):
+def test_the_heads_file_numbers_every_session_of_a_closed_store(tmp_path):
     path = tmp_path / "transcript.db"
     with SqliteStore(path) as store:
         for number in range(20):
-            store.append(f"agent:default:{number}", [said(1)])
+            store.append(f"agent:default:{number}", [make_draft(1)])
     file = heads_file.HeadsFile(path.with_name("transcript.db-heads"))
     assert [file.number_of(f"agent:default:{number}") for number in range(20)] == list(range(1, 21))
     file.close()
@@ -183,7 +186,7 @@ async def passes(stile: FairScheduler, key: str, order: list[str], name: str) ->
         await asyncio.sleep(0)
 
 
-def test_one_request_of_another_key_waits_for_none_of_the_many():
+def test_a_request_of_another_key_does_not_wait_for_the_many_of_one_key():
     async def meet() -> list[str]:
         stile, order = FairScheduler(1), []
         async with stile.slot("bad"):
@@ -199,7 +202,7 @@ def test_one_request_of_another_key_waits_for_none_of_the_many():
     assert asyncio.run(meet()).index("good") <= 1
 
 
-def test_no_more_than_so_many_work_at_once_and_who_gives_up_makes_room():
+def test_the_scheduler_never_exceeds_its_slots_and_a_cancelled_waiter_frees_its_place():
     async def meet() -> int:
         stile, inside, most = FairScheduler(3), 0, 0
 
@@ -229,24 +232,24 @@ def test_small_requests_do_not_wait_behind_large_ones():
     assert lanes.scheduler(1_000) is not lanes.scheduler(10_000_000)
 
 
-def test_one_key_cannot_take_every_place_to_work():
+def test_one_key_cannot_take_every_slot():
     limits = RateLimits(GatewaySettings(concurrency=16))
     bad, good = Key(id="bad", name="bad"), Key(id="good", name="good")
-    held = [limits.work(bad) for _ in range(14)]
-    for one in held:
-        one.__enter__()
+    slots = [limits.work(bad) for _ in range(14)]
+    for slot in slots:
+        slot.__enter__()
     with pytest.raises(RequestRefused) as refused, limits.work(bad):
         pass
     assert refused.value.status == 503
     with limits.work(good), limits.work(good), pytest.raises(RequestRefused), limits.work(good):
         pass
-    for one in held:
-        one.__exit__(None, None, None)
+    for slot in slots:
+        slot.__exit__(None, None, None)
     assert limits.in_flight == 0
 
 
 class Counted(MemoryStore):
-    """A store that counts how often its end is looked at."""
+    """A store that counts how often its head is read."""
 
     looks = 0
 
@@ -255,7 +258,7 @@ class Counted(MemoryStore):
         return super().head(session)
 
 
-def test_a_thousand_requests_of_one_key_read_the_store_a_few_times_and_a_revoked_key_opens_nothing():
+def test_a_thousand_concurrent_lookups_read_the_store_a_few_times_and_a_revoked_key_is_refused():
     store = Counted()
     keys = Keys(store, FakeClock())
     key, secret = keys.add(Key(id="", name="one"))
@@ -264,7 +267,7 @@ def test_a_thousand_requests_of_one_key_read_the_store_a_few_times_and_a_revoked
     async def meet() -> None:
         store.looks = 0
         found = await asyncio.gather(*(lookup.find(secret) for _ in range(1_000)), lookup.find("rk-unknown"))
-        assert [one.id for one in found[:-1] if one] == [key.id] * 1_000
+        assert [match.id for match in found[:-1] if match] == [key.id] * 1_000
         assert found[-1] is None
         assert store.looks < 10
         keys.revoke(key.id)
@@ -274,7 +277,7 @@ def test_a_thousand_requests_of_one_key_read_the_store_a_few_times_and_a_revoked
 
 
 class Slow:
-    """An embedder that goes on when it is let, and says on which threads it was asked."""
+    """An embedder that counts its calls and records the threads that called it."""
 
     name, dims, weight = "slow/1", 4, 0.7
 
@@ -296,15 +299,15 @@ class Slow:
 
 def test_a_page_of_messages_is_embedded_on_one_thread():
     store, embedder = MemoryStore(), Slow()
-    store.append("agent:default:main", [said(number) for number in range(1, 17)])
+    store.append("agent:default:main", [make_draft(number) for number in range(1, 17)])
     indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
     assert indexer.confirm("agent:default:main", range(1, 17), 30).vectors
     assert (embedder.calls, len(embedder.threads)) == (16, 1)
 
 
-def test_what_was_embedded_before_an_embedder_broke_is_kept():
+def test_vectors_embedded_before_an_embedder_failed_are_stored():
     store, embedder = MemoryStore(), Slow(breaks_at=6)
-    store.append("agent:default:main", [said(number) for number in range(1, 11)])
+    store.append("agent:default:main", [make_draft(number) for number in range(1, 11)])
     indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
     confirmed = indexer.confirm("agent:default:main", range(1, 11), 30)
     assert (confirmed.words, confirmed.vectors) == (True, False)
@@ -312,7 +315,7 @@ def test_what_was_embedded_before_an_embedder_broke_is_kept():
     assert indexer.confirm("agent:default:main", range(1, 11), 30).vectors
 
 
-def test_an_embedder_that_gets_on_has_time_again_and_one_that_does_not_is_given_up():
+def test_an_embedder_that_makes_progress_gets_more_time_and_a_stuck_one_is_abandoned():
     class Waits(Slow):
         def __init__(self) -> None:
             super().__init__()
@@ -326,40 +329,42 @@ def test_an_embedder_that_gets_on_has_time_again_and_one_that_does_not_is_given_
 
     embedder = Waits()
     guarded = GuardedEmbedder(embedder)
-    given = []
+    batches = []
     with pytest.raises(EmbedderFailed, match="not answered"):
-        given.extend(guarded.each([["a"], ["b"], ["c"]], 0.05))
-    assert len(given) <= 2
+        batches.extend(guarded.each([["a"], ["b"], ["c"]], 0.05))
+    assert len(batches) <= 2
     embedder.stuck.set()
 
 
-class Taken:
-    """A lock that another has for a while, and while it has it gets on or does not."""
+class BusyLock:
+    """A lock that another holder keeps for some rounds, with or without progress."""
 
-    def __init__(self, line: FifoLock, rounds: int, *, gets_on: bool) -> None:
-        self.line, self.rounds, self.gets_on = line, rounds, gets_on
-        self.asked = self.released = 0
+    def __init__(self, line: FifoLock, rounds: int, *, progresses: bool) -> None:
+        self.line, self.rounds, self.progresses = line, rounds, progresses
+        self.attempts = self.released = 0
 
     def acquire(self, timeout: float) -> bool:
-        self.asked += 1
-        if self.asked <= self.rounds and self.gets_on:
+        self.attempts += 1
+        if self.attempts <= self.rounds and self.progresses:
             self.line.report_progress()
-        return self.asked > self.rounds
+        return self.attempts > self.rounds
 
     def release(self) -> None:
         self.released += 1
 
 
-@pytest.mark.parametrize(("gets_on", "asked", "released"), [(True, 10, 1), (False, 2, 0)])
-def test_a_session_that_must_be_indexed_now_waits_for_others_as_long_as_they_get_on(gets_on, asked, released):
+@pytest.mark.parametrize(("progresses", "attempts", "released"), [(True, 10, 1), (False, 2, 0)])
+def test_a_session_that_must_be_indexed_now_waits_for_others_as_long_as_they_make_progress(
+    progresses, attempts, released
+):
     line = FifoLock()
-    line._lock = taken = Taken(line, 9, gets_on=gets_on)  # type: ignore[assignment]
+    line._lock = lock = BusyLock(line, 9, progresses=progresses)  # type: ignore[assignment]
     with line.turn(10):
         pass
-    assert (taken.asked, taken.released) == (asked, released)
+    assert (lock.attempts, lock.released) == (attempts, released)
 
 
-def test_work_that_nobody_waits_for_lets_others_pass():
+def test_background_work_lets_other_work_pass():
     line, order = FifoLock(), []
 
     def later() -> None:
@@ -374,7 +379,7 @@ def test_work_that_nobody_waits_for_lets_others_pass():
     assert order == ["now", "later"]
 
 
-def test_time_is_given_again_for_each_step_and_not_without_end():
+def test_a_deadline_is_extended_for_each_step_up_to_its_end():
     deadline = Deadline.extending(1_000)
     before = deadline.remaining
     deadline.extend()

@@ -1,4 +1,4 @@
-"""Budgets of keys: tokens and dollars a day, over restarts and over gateways, refused in each protocol's own shape."""
+"""Budgets of keys: tokens and dollars per day, across restarts and gateways, refused in each protocol's own shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Clock:
 
 @pytest.fixture
 def up():
-    with running(ScriptedUpstream(lambda asked: Says(text="an answer"))) as upstream:
+    with running(ScriptedUpstream(lambda request: Says(text="an answer"))) as upstream:
         yield upstream
 
 
@@ -71,7 +71,7 @@ def test_a_key_that_has_used_up_its_tokens_is_refused_in_its_protocol(tmp_path, 
         assert ask(gw, gw.secret, path).status_code == 200, "the budget is that of the key"
 
 
-def test_the_sdks_do_not_ask_again(tmp_path, up):
+def test_the_sdks_do_not_retry(tmp_path, up):
     requests: list[str] = []
 
     def around(app: Any) -> Any:
@@ -88,16 +88,19 @@ def test_the_sdks_do_not_ask_again(tmp_path, up):
         message: Any = [{"role": "user", "content": "hello"}]
         with (
             pytest.raises(openai.RateLimitError) as refused,
-            openai.OpenAI(base_url=f"{gw.url}/v1", api_key=secret) as one,
+            openai.OpenAI(base_url=f"{gw.url}/v1", api_key=secret) as client,
         ):
-            one.chat.completions.create(model="gpt-4o", messages=message)
+            client.chat.completions.create(model="gpt-4o", messages=message)
         assert refused.value.code == "insufficient_quota"
-        with pytest.raises(anthropic.RateLimitError), anthropic.Anthropic(base_url=gw.url, api_key=secret) as other:
-            other.messages.create(model="gpt-4o", messages=message, max_tokens=9)
+        with (
+            pytest.raises(anthropic.RateLimitError),
+            anthropic.Anthropic(base_url=gw.url, api_key=secret) as anthropic_client,
+        ):
+            anthropic_client.messages.create(model="gpt-4o", messages=message, max_tokens=9)
         assert requests == ["/v1/chat/completions", "/v1/messages"]
 
 
-def test_it_holds_over_restarts_and_at_another_gateway_on_the_same_store(tmp_path, up):
+def test_a_budget_survives_restarts_and_is_shared_by_gateways_on_the_same_store(tmp_path, up):
     with gateway(tmp_path, up.url) as gw:
         secret = gw.key(tokens_per_day=60)
         while ask(gw, secret).status_code == 200:
@@ -113,42 +116,42 @@ def test_it_holds_over_restarts_and_at_another_gateway_on_the_same_store(tmp_pat
 def test_two_gateways_on_one_database_count_every_answer_of_a_key_once(tmp_path, up):
     with (
         database() as url,
-        gateway(tmp_path, up.url, store=url) as one,
-        gateway(tmp_path, up.url, store=url) as two,
+        gateway(tmp_path, up.url, store=url) as first,
+        gateway(tmp_path, up.url, store=url) as second,
     ):
-        secret = one.key(tokens_per_day=1_000_000, tenant="north")
-        key = one.gateway.keys.list()[-1]
+        secret = first.key(tokens_per_day=1_000_000, tenant="north")
+        key = first.gateway.keys.list()[-1]
         with ThreadPoolExecutor(8) as threads:
-            asking = [threads.submit(ask, gw, secret) for gw in (one, two) for _ in range(12)]
+            asking = [threads.submit(ask, gw, secret) for gw in (first, second) for _ in range(12)]
         assert {answer.result().status_code for answer in asking} == {200}
-        each = one.gateway.budgets.today(key).tokens // 24
+        each = first.gateway.budgets.today(key).tokens // 24
         assert each >= 7
-        for gw in (one, two):
+        for gw in (first, second):
             assert gw.gateway.budgets.today(key).tokens == 24 * each
-        one.gateway.keys.limit(key.id, {"tokens_per_day": 24 * each})
-        assert [ask(gw, secret).status_code for gw in (one, two)] == [429, 429]
+        first.gateway.keys.limit(key.id, {"tokens_per_day": 24 * each})
+        assert [ask(gw, secret).status_code for gw in (first, second)] == [429, 429]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_counts_once_also_one_whose_usage_is_not_reported(tmp_path, up, path, stream):
+def test_every_answer_counts_once_even_when_its_usage_is_not_reported(tmp_path, up, path, stream):
     with gateway(tmp_path, up.url) as gw:
         secret = gw.key(tokens_per_day=1_000_000)
         key = gw.gateway.keys.list()[-1]
-        one = ask(gw, secret, path, stream=stream)
-        assert one.status_code == 200
-        assert one.text  # read to its end
-        first = gw.gateway.budgets.today(key).tokens
-        assert first >= 7
+        answer = ask(gw, secret, path, stream=stream)
+        assert answer.status_code == 200
+        assert answer.text  # read to its end
+        tokens = gw.gateway.budgets.today(key).tokens
+        assert tokens >= 7
         ask(gw, secret, path, stream=stream)
         fresh = Budgets(gw.gateway.sessions.view, Clock(), Registry().card)
-        assert gw.gateway.budgets.today(key).tokens == 2 * first
+        assert gw.gateway.budgets.today(key).tokens == 2 * tokens
         assert fresh.today(key).tokens == 0, "another day"
 
 
-def test_a_stream_that_its_client_cuts_off_counts(tmp_path):
+def test_a_stream_that_its_client_interrupts_counts_against_the_budget(tmp_path):
     text = "word " * 2_000
-    with running(ScriptedUpstream(lambda asked: Says(text=text))) as up, gateway(tmp_path, up.url) as gw:
+    with running(ScriptedUpstream(lambda request: Says(text=text))) as up, gateway(tmp_path, up.url) as gw:
         secret = gw.key(tokens_per_day=1_000_000)
         key = gw.gateway.keys.list()[-1]
         body = {"model": "gpt-4o", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
@@ -162,7 +165,7 @@ def test_a_stream_that_its_client_cuts_off_counts(tmp_path):
         assert gw.gateway.budgets.today(key).tokens > 0
 
 
-def test_dollars_are_counted_at_the_models_prices_and_a_model_without_one_counts_tokens_only(tmp_path, up, caplog):
+def test_dollars_are_counted_at_the_models_prices_and_a_model_without_prices_counts_tokens_only(tmp_path, up, caplog):
     prices = {"dear": {"window": 8_192, "input_price": 10**12, "output_price": 10**12}}
     with gateway(tmp_path, up.url, models=prices) as gw:
         secret = gw.key(dollars_per_day=5, tokens_per_day=10_000)
@@ -179,7 +182,7 @@ def test_dollars_are_counted_at_the_models_prices_and_a_model_without_one_counts
         assert "of 5.00 dollars" in refused.json()["error"]["message"]
 
 
-def test_cached_tokens_cost_what_the_provider_takes_for_them(tmp_path):
+def test_cached_tokens_are_charged_at_the_cache_read_price(tmp_path):
     card = Registry(
         overrides={"m": {"window": 9_000, "input_price": 100, "output_price": 1_000, "cache_read_price": 10}}
     ).card
@@ -191,18 +194,18 @@ def test_cached_tokens_cost_what_the_provider_takes_for_them(tmp_path):
         assert budgets.today(key) == Spending(1_010, 100 * 100 + 900 * 10 + 10 * 1_000, 0)
 
 
-def test_own_records_in_the_total_of_another_gateway_count_once():
+def test_records_in_the_total_of_another_gateway_count_once():
     settings = load(environ={}, arguments={"store": "memory:"})
     key = Key(id="a", name="a", tokens_per_day=1_000)
     with closing(open_store(settings)) as store:
-        one, two = (Budgets(lambda key: TenantStore(store), Clock(), Registry().card) for _ in range(2))
-        for budgets in (one, two):
-            if budgets is two:
+        first, second = (Budgets(lambda key: TenantStore(store), Clock(), Registry().card) for _ in range(2))
+        for budgets in (first, second):
+            if budgets is second:
                 budgets.today(key)
             made = budgets.record(key, "gpt-4o", Usage(prompt=20, output=7))
             assert made is not None
             TenantStore(store).append_made_record(*made)
-        assert [budgets.today(key).tokens for budgets in (one, two)] == [54, 54]
+        assert [budgets.today(key).tokens for budgets in (first, second)] == [54, 54]
 
 
 def test_a_day_begins_at_midnight_utc_and_few_records_are_read(tmp_path):
@@ -233,25 +236,25 @@ def test_a_day_begins_at_midnight_utc_and_few_records_are_read(tmp_path):
             return False
 
         key = Key(id="abc", name="x", tokens_per_day=10_000)
-        one, two = opened(), opened()
+        first, second = opened(), opened()
         for number in range(100):  # two gateways in turn
-            asked = two if number % 2 else one
-            assert not is_refused(asked), number
-            spend(asked)
-        assert is_refused(one)
-        assert is_refused(two)
+            gateway_budgets = second if number % 2 else first
+            assert not is_refused(gateway_budgets), number
+            spend(gateway_budgets)
+        assert is_refused(first)
+        assert is_refused(second)
         read.clear()
-        three = opened()
-        assert is_refused(three)
-        assert three.today(key).tokens == 10_000
+        third = opened()
+        assert is_refused(third)
+        assert third.today(key).tokens == 10_000
         assert len(read) < 10, "not all of the day"
         clock.at += DAY
-        assert not is_refused(one)
-        assert not is_refused(three)
+        assert not is_refused(first)
+        assert not is_refused(third)
     assert waits == {12 * 60 * 60 + 1}
 
 
-def test_a_key_without_a_budget_stores_nothing_more(tmp_path, up):
+def test_a_key_without_a_budget_stores_no_usage_record(tmp_path, up):
     with gateway(tmp_path, up.url) as gw:
         ask(gw, gw.secret)
         assert gw.gateway.budgets.record(gw.gateway.keys.list()[0], "gpt-4o", Usage(prompt=1, output=1)) is None
@@ -271,18 +274,18 @@ def test_limits_of_a_key_can_be_changed_while_it_is_used(tmp_path, up):
             gw.gateway.keys.limit(id, {"tokens_per_day": -1})
 
 
-def test_keys_lists_what_was_used_today(tmp_path, up):
+def test_keys_list_shows_the_usage_of_today(tmp_path, up):
     with gateway(tmp_path, up.url) as gw:
         secret = gw.key(tokens_per_day=1_000, dollars_per_day=2.5)
         ask(gw, secret)
         key = gw.gateway.keys.list()[-1]
         used = gw.gateway.budgets.today(key).tokens
-    given = ("--store", str(tmp_path / "transcript.db"))
-    listed = [json.loads(line) for line in called(*given, "keys", "list", "--json").stdout.splitlines()]
-    told = next(one for one in listed if one["id"] == key.id)
-    assert (told["tokens_today"], told["tokens_per_day"], told["dollars_per_day"]) == (used, 1_000, 2.5)
+    options = ("--store", str(tmp_path / "transcript.db"))
+    listed = [json.loads(line) for line in called(*options, "keys", "list", "--json").stdout.splitlines()]
+    row = next(row for row in listed if row["id"] == key.id)
+    assert (row["tokens_today"], row["tokens_per_day"], row["dollars_per_day"]) == (used, 1_000, 2.5)
     assert "tokens_today" not in listed[0]
-    changed = called(*given, "keys", "limit", key.id, "--tokens-per-day", "7", "--dollars-per-day", "0")
+    changed = called(*options, "keys", "limit", key.id, "--tokens-per-day", "7", "--dollars-per-day", "0")
     assert "7 tokens a day" in changed.stdout
-    assert called(*given, "keys", "limit", key.id).returncode != 0
-    assert json.loads(called(*given, "keys", "list", "--json").stdout.splitlines()[1])["tokens_per_day"] == 7
+    assert called(*options, "keys", "limit", key.id).returncode != 0
+    assert json.loads(called(*options, "keys", "list", "--json").stdout.splitlines()[1])["tokens_per_day"] == 7

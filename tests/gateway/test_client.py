@@ -1,4 +1,4 @@
-"""A screen asks a gateway that runs already, or one of its own, and draws what that answers."""
+"""The client of the terminal screens: connects to a running gateway, or starts an embedded one."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MAIN = "agent:default:main"
 
 @pytest.fixture(scope="module")
 def upstream():
-    with running(ScriptedUpstream(lambda asked: Says(text="It left Lisbon on Monday."))) as made:
+    with running(ScriptedUpstream(lambda request: Says(text="It left Lisbon on Monday."))) as made:
         yield made
 
 
-def asked(reached, work):
+def run_with_client(target, work):
     async def whole():
-        client = GatewayClient(reached.url, reached.key)
+        client = GatewayClient(target.url, target.key)
         try:
             return await work(client)
         finally:
@@ -52,54 +52,56 @@ def own(tmp_path, upstream, **more):
     )
 
 
-def test_a_gateway_of_ones_own_answers_and_keeps_everything_in_the_store(tmp_path, upstream):
+def test_an_embedded_gateway_answers_and_stores_everything(tmp_path, upstream):
     settings = own(tmp_path, upstream)
-    with connect_gateway(settings) as reached:
-        said, headers, usage = asked(reached, conversation)
-        shown = asked(reached, lambda client: client.get("/session/transcript", session=MAIN, order="desc", limit=5))
-    assert said == "It left Lisbon on Monday."
+    with connect_gateway(settings) as target:
+        text, headers, usage = run_with_client(target, conversation)
+        shown = run_with_client(
+            target, lambda client: client.get("/session/transcript", session=MAIN, order="desc", limit=5)
+        )
+    assert text == "It left Lisbon on Monday."
     assert headers["x-recto-session-id"] == MAIN
     assert usage["prompt_tokens"] > 0
-    assert [entry["text"] for entry in shown["entries"] if entry["kind"] == "message"] == [said, "Where is order 4711?"]
+    assert [entry["text"] for entry in shown["entries"] if entry["kind"] == "message"] == [text, "Where is order 4711?"]
     store = open_store(settings)
     assert store.head(MAIN).seq > 2
     store.close()
 
 
-def test_the_key_of_a_gateway_of_ones_own_ends_with_it_and_is_stored_nowhere(tmp_path, upstream):
+def test_the_key_of_an_embedded_gateway_ends_with_it_and_is_not_stored(tmp_path, upstream):
     settings = own(tmp_path, upstream)
-    with connect_gateway(settings, name="the chat") as reached:
-        who = asked(reached, lambda client: client.get("/asker"))
+    with connect_gateway(settings, name="the chat") as target:
+        who = run_with_client(target, lambda client: client.get("/asker"))
         assert (who["name"], who["agent"], who["main"]) == ("the chat", "default", MAIN)
     store = open_store(settings)
     assert store.head(KEYS).seq == 0
     store.close()
     with connect_gateway(settings) as later, pytest.raises(RequestRefused) as refused:
-        asked(type(later)(url=later.url, key=reached.key), lambda client: client.get("/asker"))
+        run_with_client(type(later)(url=later.url, key=target.key), lambda client: client.get("/asker"))
     assert refused.value.status == 401
 
 
-def test_a_gateway_of_ones_own_listens_on_loopback_whatever_the_settings_say(tmp_path, upstream):
-    with connect_gateway(own(tmp_path, upstream, host="0.0.0.0", hosts=["recto.example"], port=1)) as reached:
-        assert reached.url.startswith("http://127.0.0.1:")
+def test_an_embedded_gateway_listens_on_loopback_whatever_the_settings_say(tmp_path, upstream):
+    with connect_gateway(own(tmp_path, upstream, host="0.0.0.0", hosts=["recto.example"], port=1)) as target:
+        assert target.url.startswith("http://127.0.0.1:")
 
 
-def test_a_gateway_that_runs_already_is_asked_where_it_is(tmp_path, upstream):
+def test_a_client_connects_to_a_gateway_that_already_runs(tmp_path, upstream):
     with gateway(tmp_path, upstream.url) as running_gateway:
         settings = own(tmp_path / "elsewhere", upstream)
-        with connect_gateway(settings, running_gateway.url, running_gateway.secret) as reached:
-            assert asked(reached, conversation)[0] == "It left Lisbon on Monday."
+        with connect_gateway(settings, running_gateway.url, running_gateway.secret) as target:
+            assert run_with_client(target, conversation)[0] == "It left Lisbon on Monday."
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_what_the_gateway_refuses_is_told_in_its_own_words(tmp_path, upstream):
-    with connect_gateway(own(tmp_path, upstream)) as reached:
+def test_a_refusal_is_raised_with_the_gateways_message(tmp_path, upstream):
+    with connect_gateway(own(tmp_path, upstream)) as target:
         with pytest.raises(RequestRefused) as missing:
-            asked(reached, lambda client: client.get("/session", session="agent:default:nowhere"))
+            run_with_client(target, lambda client: client.get("/session", session="agent:default:nowhere"))
         assert (missing.value.status, missing.value.code) == (404, "not_found")
         with pytest.raises(RequestRefused) as bad:
-            asked(reached, lambda client: client.get("/sessions", limit=0))
+            run_with_client(target, lambda client: client.get("/sessions", limit=0))
         assert "limit" in str(bad.value)
     with pytest.raises(RequestRefused) as gone:
-        asked(reached, lambda client: client.get("/sessions"))
+        run_with_client(target, lambda client: client.get("/sessions"))
     assert "recto serve" in str(gone.value)

@@ -1,4 +1,4 @@
-"""Context management that clients ask a provider for: served for an upstream that refuses what it does not know."""
+"""Context management that clients request from a provider: the gateway serves it for upstreams that do not know it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ READ_FILE = {"name": "read_file", "input_schema": {"type": "object"}}
 MODELS = {"gpt-4o": {"window": 64_000}, "claude-model": {"window": 200_000}}
 
 
-def refuse_unknown(asked: Asked) -> JSONResponse | None:
-    """Refuse what only the provider's own servers know."""
-    unknown = [word for word in ("context_management", "compaction", "memory_20250818") if word in asked.raw.decode()]
-    unknown += [beta for beta in (EDITS_BETA, COMPACT_BETA) if beta in asked.headers.get("anthropic-beta", "")]
+def refuse_unknown(request: Asked) -> JSONResponse | None:
+    """Refuse members, tools and betas that only the provider's own servers know."""
+    unknown = [word for word in ("context_management", "compaction", "memory_20250818") if word in request.raw.decode()]
+    unknown += [beta for beta in (EDITS_BETA, COMPACT_BETA) if beta in request.headers.get("anthropic-beta", "")]
     error = {"type": "invalid_request_error", "message": f"Extra inputs are not permitted: {unknown}"}
     return JSONResponse({"type": "error", "error": error}, 400) if unknown else None
 
@@ -35,7 +35,7 @@ def refuse_unknown(asked: Asked) -> JSONResponse | None:
 @contextmanager
 def place(folder, *, fail=refuse_unknown, answer=None, speaks=("chat", "responses", "messages"), **options):
     with ExitStack() as stack:
-        upstream = ScriptedUpstream(answer or (lambda asked: Says(f"Answer {len(upstream.asked)}.")), fail=fail)
+        upstream = ScriptedUpstream(answer or (lambda request: Says(f"Answer {len(upstream.asked)}.")), fail=fail)
         stack.enter_context(running(upstream))
         main = {"url": f"{upstream.url}/v1", "speaks": list(speaks), "key": "sk-upstream", **options}
         yield stack.enter_context(gateway(folder, models=MODELS, gateway={"upstreams": {"main": main}})), upstream
@@ -71,16 +71,16 @@ def long_question(number: int) -> str:
 
 
 def responses_turn(client, items, stream):
-    asked = {
+    arguments = {
         "model": "gpt-4o",
         "input": items,
         "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}],
         "context_management": [{"type": "compaction", "compact_threshold": 4_000}],
     }
     if not stream:
-        response = client.responses.create(**asked)
+        response = client.responses.create(**arguments)
         return response, [item.to_dict() for item in response.output]
-    with client.responses.stream(**asked) as events:
+    with client.responses.stream(**arguments) as events:
         numbers = [(event.sequence_number, getattr(event, "output_index", None)) for event in events]
         response = events.get_final_response()
     assert [number for number, _ in numbers] == list(range(len(numbers)))
@@ -91,7 +91,7 @@ def responses_turn(client, items, stream):
 
 @pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_prompt_over_the_threshold_is_answered_behind_a_compaction_item(tmp_path, stream, drops):
+def test_a_prompt_over_the_threshold_is_answered_after_a_compaction_item(tmp_path, stream, drops):
     with place(tmp_path) as (gw, upstream), openai_client(gw) as client:
         items, seen = [], []
         for number in range(24):
@@ -105,7 +105,7 @@ def test_a_prompt_over_the_threshold_is_answered_behind_a_compaction_item(tmp_pa
         assert ["message"] in seen
         assert 2 <= seen.count(["compaction", "message"]) < 12
         assert sessions(gw) == 1
-        prompts = [len(asked.raw) for asked in upstream.asked]
+        prompts = [len(request.raw) for request in upstream.asked]
         assert max(prompts) < 24 * len(long_question(0))
         stored = stored_messages(gw)
         assert [entry.role for entry in stored] == ["user", "assistant"] * 24
@@ -113,7 +113,7 @@ def test_a_prompt_over_the_threshold_is_answered_behind_a_compaction_item(tmp_pa
         assert json.loads(stored[0].content)["content"] == long_question(0)
 
 
-def test_a_response_with_a_compaction_is_gone_on_from_by_its_id(tmp_path):
+def test_a_response_with_a_compaction_can_be_continued_by_its_id(tmp_path):
     with place(tmp_path) as (gw, upstream), openai_client(gw) as client:
         previous, compactions = None, 0
         for number in range(12):
@@ -130,7 +130,7 @@ def test_a_response_with_a_compaction_is_gone_on_from_by_its_id(tmp_path):
         assert len(upstream.asked) == 12
 
 
-def test_an_entry_that_is_not_known_is_refused_by_name_and_nothing_is_stored(tmp_path):
+def test_an_unknown_edit_type_is_refused_by_name_and_nothing_is_stored(tmp_path):
     with place(tmp_path) as (gw, upstream), openai_client(gw) as client, anthropic_client(gw) as other:
         with pytest.raises(openai.BadRequestError, match="dream_2027"):
             client.responses.create(model="gpt-4o", input="x", context_management=[{"type": "dream_2027"}])
@@ -164,7 +164,7 @@ def tool_history(count: int, words: int = 200) -> list[dict]:
 
 
 def ask_anthropic(client, messages, stream, edits, tools=(READ_FILE, {**READ_FILE, "name": "search"}), **more):
-    asked = {
+    arguments = {
         "model": "claude-model",
         "max_tokens": 200,
         "messages": messages,
@@ -174,23 +174,23 @@ def ask_anthropic(client, messages, stream, edits, tools=(READ_FILE, {**READ_FIL
         **more,
     }
     if not stream:
-        return client.beta.messages.create(**asked)
-    with client.beta.messages.stream(**asked) as events:
+        return client.beta.messages.create(**arguments)
+    with client.beta.messages.stream(**arguments) as events:
         for _ in events:
             pass
         return events.get_final_message()
 
 
-def results(asked: Asked) -> dict[str, str]:
+def results(request: Asked) -> dict[str, str]:
     blocks = [
-        block for message in asked.messages if isinstance(message["content"], list) for block in message["content"]
+        block for message in request.messages if isinstance(message["content"], list) for block in message["content"]
     ]
     return {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
 
 
-def inputs(asked: Asked) -> dict[str, dict]:
+def inputs(request: Asked) -> dict[str, dict]:
     blocks = [
-        block for message in asked.messages if isinstance(message["content"], list) for block in message["content"]
+        block for message in request.messages if isinstance(message["content"], list) for block in message["content"]
     ]
     return {block["id"]: block["input"] for block in blocks if block["type"] == "tool_use"}
 
@@ -265,8 +265,8 @@ def test_the_thinking_of_older_turns_is_cleared(tmp_path, stream):
         assert applied.cleared_input_tokens > 100
 
 
-@pytest.mark.parametrize(("model", "is_kept"), [("claude-model-4-8", True), ("claude-model-5-2", False)])
-def test_thinking_that_is_bound_to_an_edited_message_is_not_sent(tmp_path, model, is_kept):
+@pytest.mark.parametrize(("model", "stays"), [("claude-model-4-8", True), ("claude-model-5-2", False)])
+def test_thinking_that_is_bound_to_an_edited_message_is_not_sent(tmp_path, model, stays):
     thinking = {"type": "thinking", "thinking": "I wonder.", "signature": "c2lnbmVk"}
     history = tool_history(5)
     history[-2]["content"].insert(0, thinking)
@@ -274,12 +274,12 @@ def test_thinking_that_is_bound_to_an_edited_message_is_not_sent(tmp_path, model
     with place(tmp_path) as (gw, upstream), anthropic_client(gw) as client:
         ask_anthropic(client, history, False, [edit], model=model)
         assert b"cleared" in upstream.asked[-1].raw
-        assert (b"I wonder" in upstream.asked[-1].raw) is is_kept
+        assert (b"I wonder" in upstream.asked[-1].raw) is stays
 
 
 @pytest.mark.parametrize("drops", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_conversation_over_the_trigger_is_answered_behind_a_compaction_block(tmp_path, stream, drops):
+def test_a_conversation_over_the_trigger_is_answered_after_a_compaction_block(tmp_path, stream, drops):
     edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 5_000}}
     with place(tmp_path) as (gw, upstream), anthropic_client(gw) as client:
         messages, kinds = [], []
@@ -299,7 +299,7 @@ def test_a_conversation_over_the_trigger_is_answered_behind_a_compaction_block(t
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_paused_compaction_is_the_whole_answer_and_the_conversation_goes_on_behind_it(tmp_path, stream):
+def test_a_paused_compaction_is_the_whole_response_and_the_conversation_continues_after_it(tmp_path, stream):
     edit = {
         "type": "compact_20260112",
         "trigger": {"type": "input_tokens", "value": 5_000},
@@ -314,7 +314,7 @@ def test_a_paused_compaction_is_the_whole_answer_and_the_conversation_goes_on_be
         assert [block.type for block in reply.content] == ["compaction"]
         assert not upstream.asked
         compacted = [{"role": "assistant", "content": [block.to_dict() for block in reply.content]}]
-        reply = ask_anthropic(client, compacted, stream, [edit])  # the question in it is not answered yet
+        reply = ask_anthropic(client, compacted, stream, [edit])  # its question is not answered yet
         assert [block.type for block in reply.content] == ["text"]
         assert upstream.asked[-1].messages[-1]["content"] == long_question(29)
         compacted += [{"role": "assistant", "content": reply.content[0].text}, user("What were they?")]
@@ -325,14 +325,14 @@ def test_a_paused_compaction_is_the_whole_answer_and_the_conversation_goes_on_be
 
 @pytest.mark.parametrize("speaks", [("messages",), ("chat",), ("responses",)])
 def test_the_memory_tool_is_an_ordinary_tool_for_an_upstream_that_does_not_know_it(tmp_path, speaks):
-    def answer(asked):
+    def answer(arguments):
         call = {"command": "view", "path": "/memories"}
         return Says("", (("memory", call),)) if len(upstream.asked) == 1 else Says("Nothing is there.")
 
     with place(tmp_path, answer=answer, speaks=speaks) as (gw, upstream), anthropic_client(gw) as client:
         messages = [user("What do you remember?")]
-        asked = {"model": "gpt-4o", "max_tokens": 200, "tools": [MEMORY, READ_FILE], "betas": [EDITS_BETA]}
-        reply = client.beta.messages.create(messages=messages, **asked)
+        arguments = {"model": "gpt-4o", "max_tokens": 200, "tools": [MEMORY, READ_FILE], "betas": [EDITS_BETA]}
+        reply = client.beta.messages.create(messages=messages, **arguments)
         (call,) = [block for block in reply.content if block.type == "tool_use"]
         assert (call.name, call.input) == ("memory", {"command": "view", "path": "/memories"})
         tools = upstream.asked[-1].body["tools"]
@@ -343,11 +343,11 @@ def test_the_memory_tool_is_an_ordinary_tool_for_an_upstream_that_does_not_know_
             assert set(schema["properties"]["command"]["enum"]) == commands
         result = {"type": "tool_result", "tool_use_id": call.id, "content": "No files."}
         messages += [{"role": "assistant", "content": [block.to_dict() for block in reply.content]}, user([result])]
-        client.beta.messages.create(messages=messages, **asked)
+        client.beta.messages.create(messages=messages, **arguments)
         assert sessions(gw) == 1
 
 
-def test_edits_are_served_for_an_upstream_of_another_format_even_if_it_is_set_to_pass(tmp_path):
+def test_edits_are_served_for_an_upstream_of_another_format_even_in_pass_mode(tmp_path):
     with place(tmp_path, speaks=("chat",), context_management="pass") as (gw, upstream), anthropic_client(gw) as client:
         edit = {"type": "clear_tool_uses_20250919", "trigger": {"type": "tool_uses", "value": 2}}
         reply = ask_anthropic(client, tool_history(6), False, [edit], model="gpt-4o")
@@ -356,8 +356,8 @@ def test_edits_are_served_for_an_upstream_of_another_format_even_if_it_is_set_to
         assert upstream.asked[-1].raw.count(b"cleared") == 3
 
 
-def test_everything_is_passed_on_to_an_upstream_that_has_it(tmp_path):
-    setting = {"context_management": "pass", "fail": lambda asked: None}
+def test_pass_mode_forwards_every_edit_to_the_upstream(tmp_path):
+    setting = {"context_management": "pass", "fail": lambda request: None}
     with place(tmp_path, **setting) as (gw, upstream), anthropic_client(gw) as client, openai_client(gw) as other:
         edit = {"type": "dream_2027", "depth": 3}
         ask_anthropic(client, tool_history(6), False, [edit], tools=[MEMORY])
@@ -370,7 +370,7 @@ def test_everything_is_passed_on_to_an_upstream_that_has_it(tmp_path):
         assert upstream.asked[-1].body["context_management"] == management
 
 
-def test_switched_off_it_is_dropped_with_what_is_not_known(tmp_path):
+def test_off_mode_drops_all_edits_including_unknown_ones(tmp_path):
     with place(tmp_path, context_management="off") as (gw, upstream), anthropic_client(gw) as client:
         edits = [
             {"type": "dream_2027"},
@@ -382,7 +382,7 @@ def test_switched_off_it_is_dropped_with_what_is_not_known(tmp_path):
         assert reply.context_management is None
 
 
-def test_the_default_passes_to_anthropic_and_serves_everywhere_else():
+def test_the_default_mode_is_pass_for_anthropic_and_serve_for_every_other_upstream():
     def mode(url, **more):
         settings = load(environ={}, arguments={"gateway": {"upstreams": {"one": {"url": url, "key": "k", **more}}}})
         return make_upstreams(settings, lambda: None).by_name["one"].context_management

@@ -1,4 +1,4 @@
-"""The context report: what is stored with an answer is what its prompt was made of, to the token, in every format."""
+"""The context report: the composition stored with an answer matches its prompt to the token, in every format."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ NAMES = (
 WORDS = ("harbour", "ledger", "shelf", "invoice", "border", "lamp", "river", "copper", "ticket", "garden", "wheel")
 
 
-class Worked:
-    """A gateway before a provider that now and then calls tools, with standing files in every prompt."""
+class Worker:
+    """A gateway in front of a provider that sometimes calls tools, with standing files in every prompt."""
 
     def __init__(self, gw: Running, upstream: ScriptedUpstream) -> None:
         self.gw = gw
@@ -61,8 +61,8 @@ class Worked:
         dice = self.random
         return " ".join(f"{dice.choice(WORDS)} {dice.randrange(1000)}" for _ in range(dice.randint(1, most)))
 
-    def answer(self, asked: Asked) -> Says:
-        dice, tools = self.random, [name for name, _ in _tools(asked.body)]
+    def answer(self, request: Asked) -> Says:
+        dice, tools = self.random, [name for name, _ in _tools(request.body)]
         offered = RECALL_TOOL.name in tools
         if offered and dice.random() < 0.2:
             return Says(calls=((RECALL_TOOL.name, {"query": dice.choice(WORDS)}),))
@@ -74,15 +74,15 @@ class Worked:
 
     def post(self, wire: str, body: dict[str, Any], **headers: str) -> httpx2.Response:
         path, key = PATHS[wire], {"authorization": f"Bearer {self.gw.secret}", "x-goog-api-key": self.gw.secret}
-        given = body if wire == "google.gemini" else {"model": MODEL, **body}
-        return self.client.post(self.gw.url + path, json=given, headers={**key, **headers})
+        payload = body if wire == "google.gemini" else {"model": MODEL, **body}
+        return self.client.post(self.gw.url + path, json=payload, headers={**key, **headers})
 
 
 @pytest.fixture
-def worked(tmp_path) -> Iterator[Worked]:
+def worker(tmp_path) -> Iterator[Worker]:
     (tmp_path / "USER.md").write_text("# Who I am\n\nI keep the books.\n\n# What I want\n\n" + "Short answers. " * 400)
     (tmp_path / "AGENTS.md").write_text("Never delete a ledger.")
-    upstream = ScriptedUpstream(lambda asked: Says())
+    upstream = ScriptedUpstream(lambda request: Says())
     with ExitStack() as stack:
         stack.enter_context(running(upstream))
         more: dict[str, Any] = {
@@ -92,21 +92,21 @@ def worked(tmp_path) -> Iterator[Worked]:
         gw = stack.enter_context(
             gateway(tmp_path, upstream.url, speaks=("chat", "responses", "messages", "gemini"), **more)
         )
-        worked = Worked(gw, upstream)
-        upstream.answer = worked.answer
-        stack.callback(worked.client.close)
-        yield worked
+        worker = Worker(gw, upstream)
+        upstream.answer = worker.answer
+        stack.callback(worker.client.close)
+        yield worker
 
 
 class Client:
-    """An agent with a format, tools and a system text of its own. It keeps its history itself."""
+    """An agent with its own format, tools and system text. It sends its whole history."""
 
-    def __init__(self, worked: Worked, wire: str) -> None:
-        dice = worked.random
-        self.worked, self.wire, self.format = worked, wire, format_named(wire)
-        self.names = dice.sample(NAMES, dice.choice((0, 1, 3, 12)) if worked.upstream.asked else 12)
+    def __init__(self, worker: Worker, wire: str) -> None:
+        dice = worker.random
+        self.worker, self.wire, self.format = worker, wire, format_named(wire)
+        self.names = dice.sample(NAMES, dice.choice((0, 1, 3, 12)) if worker.upstream.asked else 12)
         self.sections = [
-            f"# {dice.choice(WORDS)} {place}\n\n{worked.words(40)}\n" for place in range(dice.randint(0, 9))
+            f"# {dice.choice(WORDS)} {place}\n\n{worker.words(40)}\n" for place in range(dice.randint(0, 9))
         ]
         self.history: list[bytes] = []
         self.output = dice.choice((0, 100, 2_000))
@@ -114,12 +114,12 @@ class Client:
         """Whether it lets its provider clear old results."""
 
     def ask(self) -> httpx2.Response:
-        worked, edits = self.worked, self.format.edits
+        worker, edits = self.worker, self.format.edits
         calls = [part for raw in self.history[-4:] for part in read(raw, self.wire).calls]
         answered = {part.call_id for raw in self.history for part in read(raw, self.wire).results}
         waiting = [part for part in calls if part.call_id not in answered]
         if waiting:
-            results = [NewToolResult(part.call_id, worked.words(300)) for part in waiting]
+            results = [NewToolResult(part.call_id, worker.words(300)) for part in waiting]
             if self.wire == "google.gemini":
                 raw = [
                     json.loads(edits.result_message(part.call_id, part.name, text.text))
@@ -130,14 +130,14 @@ class Client:
             else:
                 self.history += edits.result_messages(results)
         else:
-            self.history.append(self.format.text_message("user", worked.words(500)))
-        answer = worked.post(self.wire, self.body())
+            self.history.append(self.format.text_message("user", worker.words(500)))
+        answer = worker.post(self.wire, self.body())
         if answer.status_code == 200:
             self.history += read_reply(answer.content, self.wire).messages
         return answer
 
     def body(self) -> dict[str, Any]:
-        keys, dice = self.format.body, self.worked.random
+        keys, dice = self.format.body, self.worker.random
         messages = [json.loads(raw) for raw in self.history]
         text = "Answer shortly.\n\n" + "\n".join(self.sections)
         body: dict[str, Any] = {}
@@ -168,38 +168,38 @@ class Client:
 
 
 def _tool(wire: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    about = f"{name} does what its name says, {len(name)} times."
+    description = f"{name} does what its name says, {len(name)} times."
     match wire:
         case "openai.chat":
-            return {"type": "function", "function": {"name": name, "description": about, "parameters": schema}}
+            return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
         case "openai.responses":
-            return {"type": "function", "name": name, "description": about, "parameters": schema}
+            return {"type": "function", "name": name, "description": description, "parameters": schema}
         case "anthropic.messages":
-            return {"name": name, "description": about, "input_schema": schema}
+            return {"name": name, "description": description, "input_schema": schema}
     return {
         "name": name,
-        "description": about,
+        "description": description,
         "parameters": {"type": "OBJECT", "properties": {"path": {"type": "STRING"}}},
     }
 
 
 def _tools(body: dict[str, Any]) -> list[tuple[str, Any]]:
-    listed = [one for tool in body.get("tools", []) for one in tool.get("functionDeclarations", [tool])]
+    listed = [declaration for tool in body.get("tools", []) for declaration in tool.get("functionDeclarations", [tool])]
     return [(tool.get("name") or tool["function"]["name"], tool) for tool in listed]
 
 
-class Counted:
-    """A body as it reached the provider, counted by the model's own tokenizer: what each kind of piece costs in it."""
+class CountedPrompt:
+    """The cost of each kind of piece in a body that reached the provider, counted by the model's own tokenizer."""
 
-    def __init__(self, asked: Asked, meter: Any) -> None:
-        body = open_body(asked.raw, asked.wire)
+    def __init__(self, request: Asked, meter: Any) -> None:
+        body = open_body(request.raw, request.wire)
         self.tools = meter.tools((body.tools or b"").decode())
-        self.names = [name for name, _ in _tools(asked.body)]
+        self.names = [name for name, _ in _tools(request.body)]
         self.by_role: Counter[str] = Counter()
         self.by_tool: Counter[str] = Counter()
         tool_of: dict[str, str] = {}
         for raw in body.messages:
-            message, cost = read(raw, asked.wire), meter.message(read(raw, asked.wire))
+            message, cost = read(raw, request.wire), meter.message(read(raw, request.wire))
             tool_of |= {part.call_id: part.name for part in message.calls}
             tools = {part.name or tool_of[part.call_id] for part in message.results}
             if message.role == "system":
@@ -221,15 +221,15 @@ def _system_texts(raw: bytes | None) -> list[str]:
 
 
 def stored_runs(gw: Running) -> list[tuple[Entry, PromptComposition]]:
-    """Every answer in the store with the prompt that it answers, in the order in which they came."""
-    entries = [entry for one in gw.store.sessions() for entry in gw.store.read(one.session)]
+    """Returns every answer in the store with the composition of its prompt, oldest first."""
+    entries = [entry for summary in gw.store.sessions() for entry in gw.store.read(summary.session)]
     found = [(entry, PromptComposition.from_json(composition_in(entry))) for entry in entries]
     answers = [(entry, composition) for entry, composition in found if composition is not None]
     return sorted(answers, key=lambda answer: answer[0].id)
 
 
-def check_pieces(composition: PromptComposition, counted: Counted) -> None:
-    """The pieces are the tokens of the body, kind by kind."""
+def check_pieces(composition: PromptComposition, counted: CountedPrompt) -> None:
+    """Checks that the pieces add up to the tokens of the body, kind by kind."""
     pieces = composition.pieces
     assert sum(piece.tokens for piece in pieces) == composition.tokens == counted.tokens
     assert all(piece.tokens > 0 for piece in pieces)
@@ -245,43 +245,43 @@ def check_pieces(composition: PromptComposition, counted: Counted) -> None:
     results = {piece.name: piece.tokens for piece in pieces if piece.kind == "result"}
     if "several" not in counted.by_tool and len(counted.by_tool) <= 6:
         assert results == counted.by_tool
-    said = {piece.name: piece.tokens for piece in pieces if piece.kind == "history"}
-    assert said.get("assistant", 0) == counted.by_role["assistant"]
+    history = {piece.name: piece.tokens for piece in pieces if piece.kind == "history"}
+    assert history.get("assistant", 0) == counted.by_role["assistant"]
     written = sum(tokens[kind] for kind in ("recalled", "handoff", "record", "notes", "summary", "marker", "generated"))
-    assert said.get("user", 0) + written == counted.by_role["user"]
+    assert history.get("user", 0) + written == counted.by_role["user"]
 
 
 @pytest.mark.promise
 @pytest.mark.parametrize("wire", PATHS)
 @pytest.mark.requirement("report.run")
-def test_the_pieces_of_random_requests_are_the_tokens_that_were_sent(worked, scale, wire):
-    """A quarter of the 1,000 requests in each format, to a provider that keeps each body."""
+def test_the_pieces_of_random_requests_add_up_to_the_tokens_that_were_sent(worker, scale, wire):
+    """A quarter of the 1,000 requests in each format, to a provider that records each body."""
     meter = make_meter(load(environ={}, arguments={"model": MODEL}))
     assert meter.exact
-    dice, asked = worked.random, worked.upstream.asked
+    dice, requests = worker.random, worker.upstream.asked
     clients: list[Client] = []
     for _ in range(scale(15, ci=250, release=2_500)):
-        clients = [client for client in clients if dice.random() < 0.97] or [Client(worked, wire)]
-        clients += [Client(worked, wire)] if len(clients) < 2 and dice.random() < 0.2 else []
-        before = len(asked)
+        clients = [client for client in clients if dice.random() < 0.97] or [Client(worker, wire)]
+        clients += [Client(worker, wire)] if len(clients) < 2 and dice.random() < 0.2 else []
+        before = len(requests)
         client = dice.choice(clients)
         answer = client.ask()
-        if "context_length_exceeded" in answer.text:  # nothing of its last turn may leave, and that is too long
+        if "context_length_exceeded" in answer.text:  # its last turn is protected, and too long
             clients.remove(client)
             continue
         assert answer.status_code == 200, answer.text
         assert int(answer.headers["x-recto-tokens"].split("/")[0]) in {
-            Counted(one, meter).tokens for one in asked[before:]
+            CountedPrompt(request, meter).tokens for request in requests[before:]
         }
-    stored, kinds = stored_runs(worked.gw), set()
-    assert len(stored) == len(asked)
-    for (_, composition), one in zip(stored, asked, strict=True):
-        assert one.wire == wire
-        check_pieces(composition, Counted(one, meter))
+    stored, kinds = stored_runs(worker.gw), set()
+    assert len(stored) == len(requests)
+    for (_, composition), request in zip(stored, requests, strict=True):
+        assert request.wire == wire
+        check_pieces(composition, CountedPrompt(request, meter))
         assert len(json.dumps(composition.to_json())) < 1_800
         kinds |= {piece.kind for piece in composition.pieces}
     assert kinds >= {"tool", "system", "file", "history", "result", "marker", "record", "frame"}
     last, _ = stored[-1]
-    run = prompt_run(worked.gw.store, last.session, last.seq)
+    run = prompt_run(worker.gw.store, last.session, last.seq)
     assert run is not None
-    assert (run.seq, run.window, run.tokens) == (last.seq, WINDOW, Counted(asked[-1], meter).tokens)
+    assert (run.seq, run.window, run.tokens) == (last.seq, WINDOW, CountedPrompt(requests[-1], meter).tokens)

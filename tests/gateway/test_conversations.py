@@ -1,4 +1,4 @@
-"""Which session a request belongs to: what comes again is stored once, what differs parts, nothing is overwritten."""
+"""Which session a request belongs to: repeated messages are stored once, edits branch, nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from recto.transcript.entries import MESSAGE, Draft
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 
 
-def said(asked: Asked) -> Says:
-    last = asked.messages[-1]
+def echo_last_message(request: Asked) -> Says:
+    last = request.messages[-1]
     return Says(text=f"answer to: {json.dumps(last.get('content'))[:60]}")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(said)))
+        upstream = stack.enter_context(running(ScriptedUpstream(echo_last_message)))
         models = {"gpt-4o": {"window": 16_000}}
         made = stack.enter_context(gateway(tmp_path_factory.mktemp("gateway"), upstream.url, models=models))
         yield made, upstream
@@ -51,8 +51,8 @@ def ask(gw: Running, messages, *, path="chat/completions", secret=None, headers=
     body = {"model": "gpt-4o", member: messages, "max_tokens": 100, **more}
     if path == "responses":
         del body["max_tokens"]
-    given = {"authorization": f"Bearer {secret or gw.secret}", **(headers or {})}
-    answer = httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=given, timeout=30)
+    all_headers = {"authorization": f"Bearer {secret or gw.secret}", **(headers or {})}
+    answer = httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=all_headers, timeout=30)
     assert answer.status_code == 200, answer.text
     return answer.json(), answer.headers["x-recto-session-id"]
 
@@ -61,8 +61,8 @@ def reply_of(answer):
     return answer["choices"][0]["message"]
 
 
-def told(gw: Running, session: str) -> list[str]:
-    """What stands in a session, in a few words."""
+def texts_of(gw: Running, session: str) -> list[str]:
+    """Returns the messages of a session as `role: text`."""
     entries = [entry for entry in gw.store.read(session) if entry.kind == MESSAGE]
     return [f"{entry.role}: {json.loads(entry.content)['content']}" for entry in entries]
 
@@ -72,7 +72,7 @@ def user(text: str):
 
 
 @pytest.mark.requirement("session.full-history")
-def test_a_history_that_comes_again_stores_only_what_is_new(gw):
+def test_a_resent_history_stores_only_its_new_messages(gw):
     history = [{"role": "system", "content": "Be brief."}, user("first of new")]
     sessions = set()
     for turn in range(4):
@@ -80,13 +80,13 @@ def test_a_history_that_comes_again_stores_only_what_is_new(gw):
         sessions.add(session)
         history += [reply_of(answer), user(f"turn {turn}")]
     assert len(sessions) == 1
-    spoken = told(gw, sessions.pop())
+    spoken = texts_of(gw, sessions.pop())
     assert len(spoken) == 8
     assert spoken[0] == "user: first of new"
     assert len(set(spoken)) == 8
 
 
-def test_system_text_and_tools_may_change_without_being_another_conversation_and_are_kept(gw):
+def test_changed_system_text_and_tools_stay_in_the_conversation_and_are_stored(gw):
     answer, first = ask(gw, [{"role": "system", "content": "It is 9:00."}, user("what time")], tools=TOOLS)
     later = [{"role": "system", "content": "It is 9:05."}, user("what time"), reply_of(answer), user("and now")]
     _, second = ask(gw, later, tools=[*TOOLS, {"type": "function", "function": {"name": "other"}}])
@@ -114,7 +114,7 @@ def test_instructions_of_an_erased_session_are_stored_again(gw):
     assert (kinds.count("instructions_given"), kinds.count("tools_offered")) == (1, 1)
 
 
-def test_what_another_process_adds_behind_an_answer_makes_the_next_turn_a_branch(gw):
+def test_a_message_that_another_process_appends_makes_the_next_turn_a_branch(gw):
     history = [user("first of two writers")]
     answer, session = ask(gw, history, tools=TOOLS)
     with SqliteStore(gw.store.location) as other:
@@ -124,10 +124,10 @@ def test_what_another_process_adds_behind_an_answer_makes_the_next_turn_a_branch
     history += [reply_of(answer), user("from here")]
     _, branch = ask(gw, history, tools=TOOLS)
     assert branch != session
-    assert told(gw, branch) == [*told(gw, session)[:2], "user: from here", told(gw, branch)[-1]]
+    assert texts_of(gw, branch) == [*texts_of(gw, session)[:2], "user: from here", texts_of(gw, branch)[-1]]
 
 
-def test_a_reminder_that_moves_along_behind_the_history_is_no_other_conversation(gw, upstream):
+def test_a_reminder_after_the_history_opens_no_other_conversation(gw, upstream):
     history = [user("edit the file")]
     for turn in range(3):
         reminder = {"role": "system", "content": "Reply in the asked format."}
@@ -135,10 +135,10 @@ def test_a_reminder_that_moves_along_behind_the_history_is_no_other_conversation
         assert upstream.asked[-1].messages[-1] == reminder
         assert sum(message["role"] == "system" for message in upstream.asked[-1].messages) == 1
         history += [reply_of(answer), user(f"and then {turn}")]
-    assert len(told(gw, session)) == 6
+    assert len(texts_of(gw, session)) == 6
 
 
-def test_system_text_in_the_middle_is_kept_once_and_sent_on(gw, upstream):
+def test_system_text_in_the_middle_is_stored_once_and_sent_to_the_upstream(gw, upstream):
     history = [user("watch the door")]
     answer, first = ask(gw, history, tools=TOOLS)
     news = {"role": "system", "content": "Somebody came in."}
@@ -148,23 +148,23 @@ def test_system_text_in_the_middle_is_kept_once_and_sent_on(gw, upstream):
     _, third = ask(gw, history, tools=TOOLS)
     assert first == second == third
     assert [message["content"] for message in upstream.asked[-1].messages].count("Somebody came in.") == 1
-    assert told(gw, first).count("system: Somebody came in.") == 1
+    assert texts_of(gw, first).count("system: Somebody came in.") == 1
 
 
-def test_what_the_client_drops_of_an_answer_makes_no_difference(gw):
+def test_an_answer_from_which_the_client_dropped_members_is_recognized(gw):
     answer, first = ask(gw, [user("drop things")], tools=TOOLS)
     echo = {"role": "assistant", "content": [{"type": "text", "text": reply_of(answer)["content"] + "\n"}]}
     _, second = ask(gw, [user("drop things"), echo, user("go on")], tools=TOOLS)
     assert first == second
-    assert len(told(gw, first)) == 4
+    assert len(texts_of(gw, first)) == 4
 
 
-def test_what_the_client_adds_to_an_answer_makes_no_difference(gw):
+def test_an_answer_to_which_the_client_added_members_is_recognized(gw):
     answer, first = ask(gw, [user("add things")], tools=TOOLS)
     echo = {**reply_of(answer), "provider_specific_fields": {"refusal": None}, "x_client": {"seen": True}}
     _, second = ask(gw, [user("add things"), echo, user("go on")], tools=TOOLS)
     assert first == second
-    assert len(told(gw, first)) == 4
+    assert len(texts_of(gw, first)) == 4
 
 
 def test_an_edited_message_opens_a_branch_and_changes_nothing(gw):
@@ -175,27 +175,27 @@ def test_an_edited_message_opens_a_branch_and_changes_nothing(gw):
     _, branch = ask(gw, [*history[:-1], user("say B")], tools=TOOLS)
     assert branch != first
     assert branch.startswith(first)
-    spoken = told(gw, branch)
-    assert spoken[:2] == told(gw, first)[:2]
+    spoken = texts_of(gw, branch)
+    assert spoken[:2] == texts_of(gw, first)[:2]
     assert spoken[2] == "user: say B"
     kinds = {entry.kind for entry in gw.store.read(first, before.seq + 1)}
-    assert kinds == {"branch"}  # where somebody parted from it is told, and nothing else
+    assert kinds == {"branch"}  # the only new entry records where the branch began
     assert gw.store.head(first).seq == before.seq + 1
 
 
-def test_the_same_request_again_after_its_answer_is_another_answer_in_a_branch(gw):
+def test_a_request_repeated_after_its_answer_gets_another_answer_in_a_branch(gw):
     _, first = ask(gw, [user("roll a die")], tools=TOOLS)
     _, second = ask(gw, [user("roll a die")], tools=TOOLS)
     assert first != second
-    assert len(told(gw, first)) == 2
-    assert len(told(gw, second)) == 2
+    assert len(texts_of(gw, first)) == 2
+    assert len(texts_of(gw, second)) == 2
 
 
-def test_a_request_that_was_not_answered_is_not_stored_twice(gw, upstream):
+def test_a_retried_request_without_an_answer_is_not_stored_twice(gw, upstream):
     from starlette.responses import JSONResponse
 
     refusals = [JSONResponse({"error": {"message": "busy"}}, 503)]
-    upstream.fail = lambda asked: refusals.pop() if refusals else None
+    upstream.fail = lambda request: refusals.pop() if refusals else None
     body = {"model": "gpt-4o", "messages": [user("try and try again")], "tools": TOOLS}
     headers = {"authorization": f"Bearer {gw.secret}"}
     failed = httpx2.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers)
@@ -203,14 +203,14 @@ def test_a_request_that_was_not_answered_is_not_stored_twice(gw, upstream):
     assert failed.json() == {"error": {"message": "busy"}}
     _, session = ask(gw, [user("try and try again")], tools=TOOLS)
     assert session == failed.headers["x-recto-session-id"]
-    assert [line.split(":")[0] for line in told(gw, session)] == ["user", "assistant"]
+    assert [line.split(":")[0] for line in texts_of(gw, session)] == ["user", "assistant"]
 
 
-def test_a_history_that_came_in_whole_and_was_not_answered_is_not_stored_twice(gw, upstream):
+def test_a_retried_history_without_an_answer_is_not_stored_twice(gw, upstream):
     from starlette.responses import JSONResponse
 
     refusals = [JSONResponse({"error": {"message": "busy"}}, 503)]
-    upstream.fail = lambda asked: refusals.pop() if refusals else None
+    upstream.fail = lambda request: refusals.pop() if refusals else None
     history = [user("brought along"), {"role": "assistant", "content": "an answer"}, user("what now")]
     body = {"model": "gpt-4o", "messages": history, "tools": TOOLS}
     headers = {"authorization": f"Bearer {gw.secret}"}
@@ -218,23 +218,23 @@ def test_a_history_that_came_in_whole_and_was_not_answered_is_not_stored_twice(g
     assert failed.status_code == 503
     _, session = ask(gw, history, tools=TOOLS)
     assert session == failed.headers["x-recto-session-id"]
-    assert len(told(gw, session)) == 4
+    assert len(texts_of(gw, session)) == 4
 
 
-def test_a_history_that_nobody_knows_is_taken_in_whole(gw):
+def test_an_unknown_history_is_stored_whole(gw):
     history = [user("old question"), {"role": "assistant", "content": "old answer"}, user("new question")]
     _, session = ask(gw, history, tools=TOOLS)
-    assert told(gw, session)[:3] == ["user: old question", "assistant: old answer", "user: new question"]
+    assert texts_of(gw, session)[:3] == ["user: old question", "assistant: old answer", "user: new question"]
 
 
-def test_a_client_that_lets_go_of_its_beginning_goes_on_in_the_same_session(gw):
+def test_a_client_that_drops_its_oldest_messages_continues_in_the_same_session(gw):
     history = [user("the very beginning")]
     for turn in range(6):
         answer, first = ask(gw, history, tools=TOOLS)
         history += [reply_of(answer), user(f"on and on {turn}")]
     _, second = ask(gw, history[4:], tools=TOOLS)
     assert first == second
-    assert len(told(gw, first)) == 14
+    assert len(texts_of(gw, first)) == 14
 
 
 @pytest.mark.requirement("session.canonical-key")
@@ -267,7 +267,7 @@ def test_a_request_with_neither_history_nor_a_name_opens_a_session_of_its_own(gw
     assert [message["content"] for message in upstream.asked[-1].messages if message["role"] == "user"] == ["two"]
 
 
-def test_its_second_turn_is_in_the_same_session(gw):
+def test_the_second_turn_of_an_unnamed_session_is_in_the_same_session(gw):
     secret = gw.key(agent="second")
     history = [user("a new chat")]
     answer, first = ask(gw, history, secret=secret)
@@ -277,7 +277,7 @@ def test_its_second_turn_is_in_the_same_session(gw):
 
 @dataclass
 class Meeting:
-    """A provider that holds every answer until all requests are with it; then it answers with the words it was sent."""
+    """A provider that delays every answer until all requests have arrived, and then echoes their texts."""
 
     expected: int
     waiting: list[str] = field(default_factory=list)
@@ -295,14 +295,14 @@ class Meeting:
 
 
 @pytest.mark.promise
-def test_single_questions_through_one_key_neither_meet_nor_wait_for_each_other(tmp_path, scale):
-    """All are asked at once, and none is answered before all are with the provider: one that waits never arrives."""
+def test_single_requests_through_one_key_neither_share_a_session_nor_wait_for_each_other(tmp_path, scale):
+    """The provider answers only after all requests have reached it: a request that waited for another never would."""
     many = scale(120, ci=1_000, release=2_000)
     provider = Meeting(many)
     texts = [f"classify ticket {number}" for number in range(many)]
     at_once = {"concurrency": many * 2, "connections": many * 2}  # one place in eight is for other keys
 
-    async def asked(url: str, secret: str) -> list[httpx2.Response]:
+    async def ask_all(url: str, secret: str) -> list[httpx2.Response]:
         limits = httpx2.Limits(max_connections=None)
         async with httpx2.AsyncClient(
             base_url=url, timeout=None, limits=limits, headers={"authorization": f"Bearer {secret}"}
@@ -312,7 +312,7 @@ def test_single_questions_through_one_key_neither_meet_nor_wait_for_each_other(t
 
     app = Starlette(routes=[Route("/v1/chat/completions", provider.answer, methods=["POST"])])
     with serving(app) as url, gateway(tmp_path, url, speaks=("chat",), gateway=at_once) as gw:
-        answers = asyncio.run(asked(gw.url, gw.secret))
+        answers = asyncio.run(ask_all(gw.url, gw.secret))
     assert [answer.status_code for answer in answers] == [200] * many
     assert [reply_of(answer.json())["content"] for answer in answers] == texts
     assert sorted(provider.waiting) == sorted(texts), "each reached the provider once, and alone"
@@ -347,7 +347,7 @@ def test_a_vendors_header_names_the_session_and_a_title_call_is_a_branch_of_it(g
     assert other.startswith(first + "~")
     _, again = ask(gw, [user("fix the bug"), reply_of(answer), user("thanks")], tools=TOOLS, headers=headers)
     assert again == first
-    assert len(told(gw, first)) == 4
+    assert len(texts_of(gw, first)) == 4
 
 
 def test_the_same_words_under_two_names_are_two_conversations(gw):
@@ -357,7 +357,7 @@ def test_the_same_words_under_two_names_are_two_conversations(gw):
     assert sessions == ["agent:default:somebody-a", "agent:default:somebody-b"]
 
 
-def test_two_tenants_with_the_same_history_never_meet(gw):
+def test_two_tenants_with_the_same_history_never_share_a_session(gw):
     history = [user("same words"), {"role": "assistant", "content": "same answer"}, user("same question")]
     keys = [gw.key(tenant=name) for name in ("one", "two")]
     first = [ask(gw, history, tools=TOOLS, secret=key)[1] for key in keys]
@@ -368,7 +368,7 @@ def test_two_tenants_with_the_same_history_never_meet(gw):
     assert len({*first, *second}) == 4
 
 
-def test_a_response_can_be_gone_on_from_twice(gw, upstream):
+def test_a_response_can_be_continued_twice(gw, upstream):
     first, session = ask(gw, "count to one", path="responses", tools=[{"type": "function", "name": "f"}])
     second, same = ask(gw, "two", path="responses", previous_response_id=first["id"])
     assert same == session
@@ -381,7 +381,7 @@ def test_a_response_can_be_gone_on_from_twice(gw, upstream):
     assert len(upstream.asked[-1].messages) == 5
 
 
-def test_a_response_that_is_not_held_here_is_refused_and_nothing_is_stored(gw):
+def test_an_unknown_previous_response_is_refused_and_nothing_is_stored(gw):
     before = len(gw.store.sessions())
     body = {"model": "gpt-4o", "input": "x", "previous_response_id": "resp_unknown"}
     answer = httpx2.post(f"{gw.url}/v1/responses", json=body, headers={"authorization": f"Bearer {gw.secret}"})
@@ -390,7 +390,7 @@ def test_a_response_that_is_not_held_here_is_refused_and_nothing_is_stored(gw):
     assert len(gw.store.sessions()) == before
 
 
-def test_a_compacted_history_is_gone_on_from_by_its_name(gw, upstream):
+def test_a_compacted_history_can_be_continued_by_its_compaction_item(gw, upstream):
     items = []
     for number in range(30):
         items.append(user(f"Please note the number {number} for the ledger." + " More words." * 110))
@@ -413,7 +413,7 @@ def test_a_compacted_history_is_gone_on_from_by_its_name(gw, upstream):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_compaction_trigger_is_answered_by_one_compaction_item_that_stands_for_the_history(gw, upstream, stream):
+def test_a_compaction_trigger_is_answered_with_one_compaction_item_that_replaces_the_history(gw, upstream, stream):
     items = []
     for number in range(30):
         items.append(user(f"Please note the number {number} for ledger {stream}." + " More words." * 110))
@@ -421,10 +421,10 @@ def test_a_compaction_trigger_is_answered_by_one_compaction_item_that_stands_for
     tools = [{"type": "function", "name": "f"}]
     body = {"model": "gpt-4o", "input": [*items, {"type": "compaction_trigger"}], "tools": tools, "stream": stream}
     headers = {"authorization": f"Bearer {gw.secret}"}
-    asked = len(upstream.asked)
+    count_before = len(upstream.asked)
     answer = httpx2.post(f"{gw.url}/v1/responses", json=body, headers=headers, timeout=60)
     assert answer.status_code == 200, answer.text
-    assert len(upstream.asked) == asked, "the upstream knows nothing of it"
+    assert len(upstream.asked) == count_before, "the upstream is not called"
     if stream:
         events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
         done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
@@ -444,7 +444,7 @@ def test_a_compaction_trigger_is_answered_by_one_compaction_item_that_stands_for
     assert sent.messages[-1]["content"] == "What were they?"
 
 
-def test_no_more_cache_marks_are_sent_than_a_provider_takes(gw, upstream):
+def test_no_more_cache_marks_are_sent_than_a_provider_accepts(gw, upstream):
     mark = {"cache_control": {"type": "ephemeral"}}
     system = [{"type": "text", "text": "A", **mark}, {"type": "text", "text": "B", **mark}]
     tools = [{"name": "run", "input_schema": {"type": "object"}, **mark}]

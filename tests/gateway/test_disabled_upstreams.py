@@ -1,4 +1,4 @@
-"""An upstream without its key is disabled: the others go on, and what only it has is refused with the reason."""
+"""An upstream without its key is disabled: the others work, and its models are refused with the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIABLE = "RECTO_TEST_UPSTREAM_KEY"
 @pytest.fixture
 def up(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream:
+    with running(ScriptedUpstream(lambda request: Says(text="fine"))) as upstream:
         yield upstream
 
 
@@ -41,7 +41,7 @@ def warnings_in(caplog: Any) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_the_others_go_on_and_its_models_are_refused_with_the_reason(tmp_path, up, caplog):
+def test_other_upstreams_work_and_the_models_of_the_disabled_one_are_refused_with_the_reason(tmp_path, up, caplog):
     own = {"models": ["gpt-*"], "key": "sk-own"}
     with gateway(tmp_path, gateway=upstreams(up.url, own=own)) as gw:
         assert [line for line in warnings_in(caplog) if VARIABLE in line and "'vendor'" in line] == warnings_in(caplog)
@@ -63,7 +63,7 @@ def test_the_others_go_on_and_its_models_are_refused_with_the_reason(tmp_path, u
         assert len(up.asked) == 1
 
 
-def test_its_models_go_to_another_that_names_them_and_never_to_one_that_takes_everything(tmp_path, up):
+def test_models_of_a_disabled_upstream_go_to_another_that_names_them_and_never_to_a_catch_all(tmp_path, up):
     everything, same = {"key": "sk-all"}, {"models": ["claude-opus-*"], "key": "sk-same", "speaks": ["chat"]}
     with gateway(tmp_path, gateway=upstreams(up.url, everything=everything, same=same)) as gw:
         assert ask(gw, "claude-opus-4-5").status_code == 200
@@ -73,7 +73,7 @@ def test_its_models_go_to_another_that_names_them_and_never_to_one_that_takes_ev
         assert up.asked[-1].headers["authorization"] == "Bearer sk-all"
 
 
-def test_a_gateway_without_any_upstream_left_starts_and_refuses_with_the_reason(tmp_path, up):
+def test_a_gateway_with_all_upstreams_disabled_starts_and_refuses_with_the_reason(tmp_path, up):
     with gateway(tmp_path, gateway=upstreams(up.url)) as gw:
         headers = {"authorization": f"Bearer {gw.secret}"}
         assert httpx2.get(f"{gw.url}/readyz").status_code == 200
@@ -84,7 +84,7 @@ def test_a_gateway_without_any_upstream_left_starts_and_refuses_with_the_reason(
             assert (answer.status_code, VARIABLE in answer.text) == (404, True)
 
 
-def test_an_upstream_whose_variable_is_set_is_asked_with_its_key(tmp_path, up, monkeypatch, caplog):
+def test_an_upstream_whose_variable_is_set_is_called_with_its_key(tmp_path, up, monkeypatch, caplog):
     monkeypatch.setenv(VARIABLE, "sk-from-the-environment")
     with gateway(tmp_path, gateway=upstreams(up.url)) as gw:
         assert ask(gw, "claude-sonnet-5-5").status_code == 200
@@ -96,7 +96,7 @@ def without_weights():
     raise SettingsError("gateway.upstreams", "no provider is configured")
 
 
-def test_a_gateway_without_any_model_starts_and_says_how_to_get_one(tmp_path, caplog):
+def test_a_gateway_without_any_model_starts_and_explains_how_to_get_one(tmp_path, caplog):
     settings = load(environ={}, arguments={"store": str(tmp_path / "a.db")})
     upstreams = make_upstreams(settings, without_weights)
     assert ["no provider is configured" in line for line in warnings_in(caplog)] == [True]

@@ -1,4 +1,4 @@
-"""The gateway as a whole: what is open, what is counted, whom it asks, and the model in this process."""
+"""The gateway as a whole: open routes, metrics, the choice of the upstream, and the embedded model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from recto.tokens.model_registry import UnknownModelWarning
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="fine"))))
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="fine"))))
         yield stack.enter_context(gateway(tmp_path_factory.mktemp("app"), upstream.url)), upstream
 
 
@@ -59,11 +59,11 @@ def test_requests_are_counted_by_protocol_model_and_outcome_without_naming_sessi
     gw, _ = place
     headers = bearer(gw.secret, **{"x-recto-session-id": "a-name-that-must-not-be-told"})
     assert httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=headers).status_code == 200
-    told = httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.secret)).text
-    assert 'recto_requests_total{api="openai.chat",model="gpt-4o",outcome="ok"}' in told
-    assert "recto_turns_total" in told
-    assert "recto_overhead_seconds_count" in told
-    assert "a-name-that-must-not-be-told" not in told
+    metrics = httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.secret)).text
+    assert 'recto_requests_total{api="openai.chat",model="gpt-4o",outcome="ok"}' in metrics
+    assert "recto_turns_total" in metrics
+    assert "recto_overhead_seconds_count" in metrics
+    assert "a-name-that-must-not-be-told" not in metrics
 
 
 STREAMED = {
@@ -73,11 +73,11 @@ STREAMED = {
 }
 
 
-def counted(gw) -> dict[tuple[str, str], float]:
-    told = httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.secret)).text
+def request_counts(gw) -> dict[tuple[str, str], float]:
+    metrics = httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.secret)).text
     line = re.compile(r'recto_requests_total\{api="([^"]*)",model="[^"]*",outcome="([^"]*)"\} (.*)')
     counts = Counter()
-    for api, outcome, count in line.findall(told):
+    for api, outcome, count in line.findall(metrics):
         counts[api, outcome] += int(float(count))
     return counts
 
@@ -87,33 +87,36 @@ def test_every_streamed_request_is_counted_once_with_its_outcome(place, path):
     """A client closes its connection as soon as it has the end, which must not cancel the count."""
     gw, _ = place
     api, sent = STREAMED[path]
-    before = counted(gw)
+    before = request_counts(gw)
     for _ in range(20):
         with httpx2.stream("POST", f"{gw.url}{path}", json=sent, headers=bearer(gw.secret)) as answer:
             assert answer.status_code == 200
             for _line in answer.iter_lines():
                 pass
-    assert counted(gw) - before == {(api, "ok"): 20}
+    assert request_counts(gw) - before == {(api, "ok"): 20}
 
 
 def test_requests_that_are_refused_before_anything_is_stored_are_counted_too(place):
     gw, _ = place
-    before = counted(gw)
+    before = request_counts(gw)
     url, headers = f"{gw.url}/v1/chat/completions", bearer(gw.secret)
     assert httpx2.post(url, content=b"{", headers=headers | {"content-type": "application/json"}).status_code == 400
     assert httpx2.post(url, json=body(messages="none"), headers=headers).status_code == 400
-    assert counted(gw) - before == {("openai.chat", "refused"): 2}
+    assert request_counts(gw) - before == {("openai.chat", "refused"): 2}
 
 
 def test_model_names_that_clients_choose_print_no_warnings_and_are_logged_once_each_up_to_a_limit(tmp_path, caplog):
-    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream, gateway(tmp_path, upstream.url) as gw:
+    with (
+        running(ScriptedUpstream(lambda request: Says(text="fine"))) as upstream,
+        gateway(tmp_path, upstream.url) as gw,
+    ):
         with warnings.catch_warnings(record=True) as printed, caplog.at_level(logging.WARNING, logger="recto.gateway"):
             warnings.simplefilter("always")
             for number in (*range(session_pool._MAX_UNKNOWN_LOGGED + 4), 0, 1):
                 sent = body(model=f"nobody-knows-{number}")
                 answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=sent, headers=bearer(gw.secret))
                 assert answer.status_code == 200
-        assert not [one for one in printed if issubclass(one.category, UnknownModelWarning)]
+        assert not [warning for warning in printed if issubclass(warning.category, UnknownModelWarning)]
         logged = [line.getMessage() for line in caplog.records if "is not known" in line.getMessage()]
         assert len(logged) == len(set(logged)) == session_pool._MAX_UNKNOWN_LOGGED
 
@@ -126,14 +129,14 @@ def test_the_upstream_gets_its_own_key_and_never_the_gateways(place):
     chat, messages = upstream.asked[-2:]
     assert chat.headers["authorization"] == "Bearer sk-upstream"
     assert messages.headers["x-api-key"] == "sk-upstream"
-    for asked in (chat, messages):
-        assert gw.secret not in json.dumps(asked.headers)
-        assert "cookie" not in asked.headers
+    for received in (chat, messages):
+        assert gw.secret not in json.dumps(received.headers)
+        assert "cookie" not in received.headers
     assert chat.headers["x-vendor"] == "kept"
 
 
-def test_a_client_may_bring_the_upstreams_key_beside_the_gateways(tmp_path):
-    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream:
+def test_a_client_may_send_the_upstreams_key_along_with_the_gateways(tmp_path):
+    with running(ScriptedUpstream(lambda request: Says(text="fine"))) as upstream:
         named = {"main": {"url": f"{upstream.url}/v1", "speaks": "chat", "auth": "client"}}
         with gateway(tmp_path, gateway={"upstreams": named}) as gw:
             headers = bearer("sk-of-the-client", **{"x-recto-key": gw.secret})
@@ -142,10 +145,10 @@ def test_a_client_may_bring_the_upstreams_key_beside_the_gateways(tmp_path):
             assert "x-recto-key" not in upstream.asked[-1].headers
 
 
-def test_models_are_asked_where_they_are(tmp_path):
+def test_a_request_goes_to_the_upstream_that_has_its_model(tmp_path):
     with ExitStack() as stack:
-        first = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="first"))))
-        second = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="second"))))
+        first = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="first"))))
+        second = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="second"))))
         named = {
             "a": {"url": f"{first.url}/v1", "speaks": "chat", "models": ["gpt-*"]},
             "b": {"url": f"{second.url}/v1", "speaks": "messages", "models": ["claude-*"]},
@@ -155,7 +158,7 @@ def test_models_are_asked_where_they_are(tmp_path):
         answers = [
             httpx2.post(url, json=body(model=name), headers=headers) for name in ("gpt-4o", "claude-sonnet-5", "x")
         ]
-        assert [one.json()["choices"][0]["message"]["content"] for one in answers[:2]] == ["first", "second"]
+        assert [answer.json()["choices"][0]["message"]["content"] for answer in answers[:2]] == ["first", "second"]
         assert answers[2].status_code == 404
         assert "gpt-*" in answers[2].json()["error"]["message"]
         bound = gw.key(upstream="b")
@@ -187,7 +190,7 @@ def test_an_upstream_that_hangs_up_is_not_reported_as_unreachable(tmp_path):
     assert "closed the connection" in answer.json()["error"]["message"]
 
 
-def test_an_upstream_that_cannot_be_reached_is_told_as_such_and_the_message_is_kept(tmp_path):
+def test_an_unreachable_upstream_is_reported_as_such_and_the_message_is_stored(tmp_path):
     named = {"main": {"url": "http://127.0.0.1:1/v1", "speaks": "chat"}}
     with gateway(tmp_path, gateway={"upstreams": named}) as gw:
         answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=bearer(gw.secret))
@@ -203,7 +206,7 @@ def test_an_upstream_that_cannot_be_reached_is_told_as_such_and_the_message_is_k
 
 
 @pytest.mark.skipif(weights.find("smollm2") is None, reason="the weights of smollm2 are not here: make weights")
-def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_path):
+def test_the_embedded_model_answers_in_all_protocols_and_its_session_is_stored(tmp_path):
     with gateway(tmp_path) as gw:
         headers = {**bearer(gw.secret), "x-recto-session-id": "main"}
         short = {"model": "gpt-4", "max_tokens": 4}
@@ -230,9 +233,9 @@ def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_pa
 
 
 def key_series(gw, secret: str) -> dict[tuple[str, ...], float]:
-    told = httpx2.get(f"{gw.url}/metrics", headers=bearer(secret)).text
+    metrics = httpx2.get(f"{gw.url}/metrics", headers=bearer(secret)).text
     names = re.compile(r"recto_key_(requests|tokens)_total\{(.*)\} (.*)")
-    return {(name, *re.findall(r'"([^"]*)"', labels)): float(count) for name, labels, count in names.findall(told)}
+    return {(name, *re.findall(r'"([^"]*)"', labels)): float(count) for name, labels, count in names.findall(metrics)}
 
 
 def test_requests_and_tokens_are_counted_by_key_and_tenant(place):

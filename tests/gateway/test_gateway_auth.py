@@ -1,4 +1,4 @@
-"""Nothing gets past the guard that is not addressed to this gateway, allowed to its key, and of a bearable size."""
+"""The guard admits only requests that are addressed to this gateway, allowed to their key and within the limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from listening import PORT, Behind, said
+from listening import PORT, RecordingApp, call_app
 from starlette.routing import Mount, Route
 
 from recto.config.settings import GatewaySettings
@@ -33,12 +33,12 @@ JSON = ("content-type", "application/json")
 
 
 class Gate:
-    """A guard with one key in front of an application that tells what reached it."""
+    """A guard with one key in front of an application that records what reached it."""
 
     def __init__(self, authority=None, key=None, **changes):
         self.keys = Keys(MemoryStore(), FakeClock())
         self.key, self.secret = self.keys.add(key or Key(name="one"))
-        self.behind = Behind()
+        self.behind = RecordingApp()
         self.guard = Guard(self.behind.app(), GatewaySettings(**changes), self.keys, authority)
 
     @property
@@ -46,12 +46,12 @@ class Gate:
         return ("authorization", f"Bearer {self.secret}")
 
     def ask(self, *args, **kwargs):
-        return asyncio.run(said(self.guard, *args, **kwargs))
+        return asyncio.run(call_app(self.guard, *args, **kwargs))
 
     def post(self, body, *headers, path="/v1/chat/completions", pieces=None):
         pieces = [body] if pieces is None else pieces
-        given = [HOST, self.bearer, JSON, ("content-length", str(sum(map(len, pieces)))), *headers]
-        return self.ask("POST", path, given, pieces)
+        all_headers = [HOST, self.bearer, JSON, ("content-length", str(sum(map(len, pieces)))), *headers]
+        return self.ask("POST", path, all_headers, pieces)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def page(host, origin, site, kind=None):
     return headers + ([("content-type", kind)] if kind else [])
 
 
-def test_a_web_page_and_a_false_name_are_refused_in_every_combination(gate):
+def test_foreign_origins_and_wrong_host_names_are_refused_in_every_combination(gate):
     combinations = [(host, origin, site) for host in BAD_HOSTS for origin in (None, "own") for site in SITES]
     combinations += [(host, origin, site) for host in GOOD_HOSTS for origin in BAD_ORIGINS for site in SITES]
     combinations += [(host, None, site) for host in GOOD_HOSTS for site in ("cross-site", "same-site", "odd", "")]
@@ -107,17 +107,17 @@ def test_a_web_page_and_a_false_name_are_refused_in_every_combination(gate):
         for (host, origin, site), (method, path, kind) in zip(combinations, ways, strict=True):
             named = f"http://{host.lower()}" if origin == "own" else origin
             headers = [*page(host, named, site, kind), gate.bearer]
-            answer = await said(gate.guard, method, path, headers, [b"{}"] if kind else [])
+            answer = await call_app(gate.guard, method, path, headers, [b"{}"] if kind else [])
             found.append((host, named, site, answer.status, answer.headers.get("access-control-allow-origin")))
         return found
 
     found = asyncio.run(try_all())
     assert len(found) >= 300
-    assert [one for one in found if one[3] != 403 or one[4] is not None] == []
+    assert [row for row in found if row[3] != 403 or row[4] is not None] == []
     assert gate.behind.scopes == []
 
 
-def test_the_gateways_own_page_programs_and_allowed_pages_get_in(gate):
+def test_the_gateways_own_page_programs_and_allowed_pages_are_admitted(gate):
     for host in GOOD_HOSTS:
         own = [None, f"http://{host.lower()}"] + ([f"https://{host}"] if host.startswith("gateway") else [])
         for origin, site in product(own, (None, "same-origin", "none")):
@@ -130,13 +130,13 @@ def test_the_gateways_own_page_programs_and_allowed_pages_get_in(gate):
     gate.behind.scopes.clear()
 
 
-def test_a_page_that_is_allowed_still_needs_a_key_and_may_read_why(gate):
+def test_an_allowed_page_still_needs_a_key_and_may_read_the_refusal(gate):
     answer = gate.ask(headers=page(f"localhost:{PORT}", "https://chat.example.com", "cross-site"))
     assert answer.status == 401
     assert answer.headers["access-control-allow-origin"] == "https://chat.example.com"
 
 
-def test_browsers_are_told_what_allowed_pages_may_send_and_others_are_not(gate):
+def test_a_preflight_request_of_an_allowed_page_is_answered_and_others_are_refused(gate):
     asking = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-api-key")]
     asking += [("access-control-request-private-network", "true")]
     good = gate.ask("OPTIONS", headers=[HOST, ("origin", "https://chat.example.com"), *asking])
@@ -165,13 +165,13 @@ def test_browsers_are_told_what_allowed_pages_may_send_and_others_are_not(gate):
         *("http://evil.example/v1/models", "*", "", "v1/models", "/v1/models%E2%80%AE", "/healthz%20\u00e9"),
     ],
 )
-def test_a_path_that_could_be_read_in_two_ways_is_refused(gate, path):
+def test_an_ambiguous_path_is_refused(gate, path):
     answer = gate.ask(path=unquote(path), headers=[HOST, gate.bearer], raw_path=path.encode())
     assert answer.status == 400
     assert not is_plain_path(path.encode())
 
 
-def test_plain_paths_are_plain():
+def test_plain_paths_are_accepted():
     assert all(
         map(is_plain_path, (b"/", b"/v1/models/org:a.b-c", b"/v1/models/caf%C3%A9", b"/a%20b", b"/...", b"/a.b"))
     )
@@ -196,7 +196,7 @@ def test_plain_paths_are_plain():
         ([(f"x-{number}", "1") for number in range(200)], 431),
     ],
 )
-def test_headers_that_two_readers_would_read_differently_are_refused(gate, extra, status):
+def test_ambiguous_headers_are_refused(gate, extra, status):
     kind = [] if any(name == "content-type" for name, _ in extra) else [JSON]
     assert gate.ask("POST", "/v1/chat/completions", [HOST, gate.bearer, *kind, *extra], [b"{}"]).status == status
     assert gate.behind.bodies == []
@@ -208,7 +208,7 @@ def test_a_body_that_a_web_form_could_send_is_refused(gate, kind):
     assert gate.ask("POST", "/v1/chat/completions", headers, [b"{}"]).status == 415
 
 
-def test_a_long_path_odd_methods_and_odd_versions_are_refused(gate):
+def test_long_paths_unknown_methods_and_old_versions_are_refused(gate):
     assert gate.ask(path="/" + "x" * 3_000, headers=[HOST]).status == 414
     assert gate.ask(headers=[HOST], query_string=b"x" * 9_000).status == 414
     assert gate.ask(headers=[HOST, gate.bearer], query_string=b"a=%00").status == 400
@@ -229,7 +229,7 @@ def test_a_websocket_is_closed_before_it_opens(gate):
     assert sent == ["websocket.close"]
 
 
-def test_every_way_to_bring_a_key_works_and_the_key_goes_no_further(gate):
+def test_every_header_that_carries_a_key_works_and_the_key_is_not_passed_on(gate):
     others = [("authorization", "Bearer somebody-elses"), ("x-api-key", "theirs")]
     ways = [
         [gate.bearer],
@@ -249,7 +249,7 @@ def test_every_way_to_bring_a_key_works_and_the_key_goes_no_further(gate):
     assert (b"authorization", b"Bearer somebody-elses") in scope["headers"]
 
 
-def test_a_route_that_is_not_in_the_table_is_open_to_nobody():
+def test_a_route_that_is_not_in_the_table_is_refused_for_every_key():
     gate = Gate(AccessPolicy([Rule("GET", "/healthz", "open")]))
     assert gate.ask(path="/healthz", headers=[HOST]).status == 200
     assert gate.ask(headers=[HOST]).status == 401
@@ -260,7 +260,7 @@ def test_a_route_that_is_not_in_the_table_is_open_to_nobody():
     assert gate.behind.scopes == []
 
 
-def test_where_two_lines_match_the_key_needs_both_rights():
+def test_where_two_rules_match_the_key_needs_both_rights():
     authority = AccessPolicy([Rule("GET", "/v1/{rest:path}", "change"), Rule("GET", "/v1/models", "open")])
     assert authority.needs("GET", "/v1/models") == {"change", "open"}
     assert authority.needs("HEAD", "/v1/models") == {"change", "open"}
@@ -270,7 +270,7 @@ def test_where_two_lines_match_the_key_needs_both_rights():
     assert gate.ask(headers=[HOST, gate.bearer]).status == 403
 
 
-def test_a_key_without_the_right_is_told_which_one_is_missing():
+def test_a_refusal_names_the_right_that_the_key_lacks():
     gate = Gate(key=Key(name="one", rights=frozenset({"ask"})))
     answer = gate.ask(path="/metrics", headers=[HOST, gate.bearer])
     assert answer.status == 403
@@ -278,23 +278,23 @@ def test_a_key_without_the_right_is_told_which_one_is_missing():
     assert gate.ask(headers=[HOST, gate.bearer]).status == 200
 
 
-def test_routes_of_an_application_that_nobody_wrote_down_are_named():
+def test_routes_without_a_rule_are_listed():
     routes = [
-        Route("/healthz", Behind().health),
-        Mount("/api", routes=[Route("/x", Behind().health, methods=["GET", "POST"])]),
+        Route("/healthz", RecordingApp().health),
+        Mount("/api", routes=[Route("/x", RecordingApp().health, methods=["GET", "POST"])]),
     ]
     assert AccessPolicy().missing(routes) == ["GET /api/x", "POST /api/x"]
     assert AccessPolicy(TABLE, [Rule("GET", "/api/x", "read"), Rule("POST", "/api/x", "read")]).missing(routes) == []
-    assert AccessPolicy().missing(Behind().inside().routes) == []
-    assert AccessPolicy().missing([Mount("/files", app=Behind().inside())])
+    assert AccessPolicy().missing(RecordingApp().inside().routes) == []
+    assert AccessPolicy().missing([Mount("/files", app=RecordingApp().inside())])
 
 
-def test_only_what_must_be_is_open():
+def test_only_the_page_and_health_routes_are_open():
     page = {"/", "/web/app.js", "/web/style.css", "/web/icon.svg"}
     assert {rule.path for rule in TABLE if rule.need == "open"} == page | {"/healthz", "/readyz"}
 
 
-def test_refusals_have_the_shape_of_what_is_spoken(gate):
+def test_refusals_have_the_shape_of_the_protocol(gate):
     assert gate.ask("POST", "/v1/messages", [HOST]).json["type"] == "error"
     assert gate.ask("POST", "/v1/messages", [HOST]).json["error"]["type"] == "authentication_error"
     assert gate.ask("POST", "/v1/chat/completions", [HOST]).json["error"]["code"] == "invalid_api_key"
@@ -302,7 +302,7 @@ def test_refusals_have_the_shape_of_what_is_spoken(gate):
     assert gate.ask(headers=[HOST]).headers["www-authenticate"] == "Bearer"
 
 
-def test_a_missing_key_and_a_wrong_one_are_refused_in_different_words_and_with_the_cure(gate):
+def test_a_missing_and_a_wrong_key_get_different_messages_that_name_the_command_to_run(gate):
     missing = gate.ask("POST", "/v1/chat/completions", [HOST]).json["error"]["message"]
     wrong = gate.ask("POST", "/v1/chat/completions", [HOST, ("authorization", "Bearer sk-x")]).json["error"]["message"]
     assert missing.startswith("no key was sent")
@@ -311,7 +311,7 @@ def test_a_missing_key_and_a_wrong_one_are_refused_in_different_words_and_with_t
     assert "recto keys add NAME" in wrong
 
 
-def test_every_answer_says_how_it_may_be_used_and_not_what_made_it(gate):
+def test_every_response_has_security_headers_and_no_server_header(gate):
     for path in ("/healthz", "/v1/models", "/nothing"):
         headers = gate.ask(path=path, headers=[HOST, gate.bearer]).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -320,7 +320,7 @@ def test_every_answer_says_how_it_may_be_used_and_not_what_made_it(gate):
         assert "server" not in headers
 
 
-def test_a_body_that_says_it_is_too_large_is_not_even_read():
+def test_a_body_with_too_large_a_declared_length_is_not_read():
     gate = Gate(body_bytes=1000)
     gate.guard._body_reader._seconds = 0.05
 
@@ -346,7 +346,7 @@ def test_a_body_that_says_it_is_too_large_is_not_even_read():
     assert asyncio.run(ask()) == ([], 413)
 
 
-def test_a_body_that_grows_too_large_is_let_go():
+def test_a_body_that_grows_too_large_is_refused():
     gate = Gate(body_bytes=1000, key=Key(name="one", body_bytes=500))
     assert gate.post(b"x" * 500).json == {"bytes": 500}
     assert gate.post(b"x" * 501).status == 413
@@ -355,7 +355,7 @@ def test_a_body_that_grows_too_large_is_let_go():
     assert gate.ask("POST", "/v1/chat/completions", chunked, [b"x" * 200] * 2).json == {"bytes": 400}
 
 
-def test_those_without_a_key_may_send_next_to_nothing():
+def test_requests_without_a_key_have_a_small_body_limit():
     gate = Gate(AccessPolicy([Rule("POST", "/v1/chat/completions", "open")]))
     assert gate.post(b"x" * 16_000).status == 200
     assert gate.post(b"x" * 17_000).status == 413
@@ -374,7 +374,7 @@ def raw_deflate(text):
 
 
 @pytest.mark.parametrize("coding", PACKERS)
-def test_a_packed_body_arrives_unpacked(gate, coding):
+def test_a_compressed_body_arrives_decompressed(gate, coding):
     gate.behind.bodies.clear()
     text = json.dumps({"messages": ["héllo" * 100]}).encode()
     assert gate.post(PACKERS[coding](text), ("content-encoding", coding)).status == 200
@@ -386,7 +386,7 @@ def test_a_packed_body_arrives_unpacked(gate, coding):
 
 @pytest.mark.parametrize("coding", PACKERS)
 @given(text=st.binary(max_size=300), second=st.binary(max_size=50), cut=st.integers(1, 20))
-def test_what_is_unpacked_is_what_was_packed_and_damage_is_refused(coding, text, second, cut):
+def test_decompression_restores_the_bytes_and_refuses_damage(coding, text, second, cut):
     packed = PACKERS[coding](text)
     assert decompress(packed, coding, 300) == text
     if coding != "deflate":
@@ -400,7 +400,7 @@ def test_what_is_unpacked_is_what_was_packed_and_damage_is_refused(coding, text,
 
 
 @pytest.mark.parametrize("coding", PACKERS)
-def test_a_bomb_is_let_go_at_the_first_byte_too_many(coding):
+def test_a_decompression_bomb_is_refused_at_the_first_byte_over_the_limit(coding):
     gate = Gate(body_bytes=1 << 20)
     bomb = PACKERS[coding](b"[" * (64 << 20))
     assert len(bomb) < 1 << 17
@@ -419,7 +419,7 @@ def test_a_body_of_endless_empty_parts_is_refused():
             decompress(packed, coding, 1000)
 
 
-def test_a_zstd_body_may_not_ask_for_much_memory():
+def test_a_zstd_body_with_a_large_window_is_refused():
     options = zstandard.ZstdCompressionParameters(window_log=27)
     greedy = zstandard.ZstdCompressor(compression_params=options).compressobj()
     with pytest.raises(RequestRefused, match="zstd"):
@@ -427,7 +427,7 @@ def test_a_zstd_body_may_not_ask_for_much_memory():
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"\\\\":[', b'{"\\"":'])
-def test_json_that_is_nested_a_hundred_thousand_deep_never_reaches_a_reader(gate, opening):
+def test_json_nested_a_hundred_thousand_levels_deep_never_reaches_a_parser(gate, opening):
     gate.behind.bodies.clear()
     for coding in ("", "gzip"):
         body = opening * 100_000
@@ -457,7 +457,7 @@ def depth_of(value):
 
 
 @given(VALUES)
-def test_the_depth_of_json_is_counted_as_a_reader_would(value):
+def test_the_depth_of_json_is_counted_as_a_parser_would(value):
     assert nesting_depth(json.dumps(value).encode()) == depth_of(value)
     assert nesting_depth(json.dumps(value).encode() + b'"' + b"[" * 300) < 300
 
@@ -467,34 +467,34 @@ def test_depth_is_counted_across_pieces():
     assert nesting_depth(b"[" * (3 << 20)) == 3 << 20
 
 
-def test_a_key_has_its_pace_and_is_told_when_to_come_back():
+def test_a_key_over_its_rate_is_refused_with_a_retry_time():
     now = [100.0]
     limits = RateLimits(GatewaySettings(), now=lambda: now[0])
     key, other = Key(id="a", name="a", requests_per_minute=3), Key(id="b", name="b", requests_per_minute=1)
 
-    def taken(key):
+    def is_admitted(key):
         with limits.request(key):
             return True
 
-    assert all(taken(key) for _ in range(3))
+    assert all(is_admitted(key) for _ in range(3))
     with pytest.raises(RequestRefused) as refused:
-        taken(key)
+        is_admitted(key)
     assert (refused.value.status, refused.value.retry_after) == (429, 20)
-    assert taken(other)
+    assert is_admitted(other)
     now[0] += 20
-    assert taken(key)
+    assert is_admitted(key)
     with pytest.raises(RequestRefused):
-        taken(key)
+        is_admitted(key)
     now[0] += 10_000
-    assert all(taken(key) for _ in range(3))
+    assert all(is_admitted(key) for _ in range(3))
     with pytest.raises(RequestRefused):
-        taken(key)
+        is_admitted(key)
     now[0] -= 50_000  # a clock that goes back gives nothing and breaks nothing
     with pytest.raises(RequestRefused):
-        taken(key)
+        is_admitted(key)
 
 
-def test_a_key_and_the_gateway_have_so_much_under_way_and_no_more():
+def test_concurrent_requests_and_buffered_bytes_are_bounded_per_key_and_in_total():
     limits = RateLimits(GatewaySettings(concurrency=2, body_bytes=100))
     key = Key(id="a", name="a", concurrency=1)
     with limits.request(key):
@@ -515,7 +515,7 @@ def test_a_key_and_the_gateway_have_so_much_under_way_and_no_more():
         room.take(800)
 
 
-def test_a_full_gateway_answers_who_watches_over_it_and_tells_others_to_come_back():
+def test_a_full_gateway_answers_health_checks_and_refuses_others_with_a_retry_time():
     gate = Gate(concurrency=1)
     with gate.guard.limits.work(Key(id="other", name="other")):
         assert gate.ask(path="/healthz", headers=[HOST]).status == 200
@@ -525,7 +525,7 @@ def test_a_full_gateway_answers_who_watches_over_it_and_tells_others_to_come_bac
     assert gate.ask(headers=[HOST, gate.bearer]).status == 200
 
 
-def test_a_store_that_fails_opens_nothing():
+def test_a_failing_store_admits_no_key():
     gate = Gate()
     gate.keys._store.close()
     answer = gate.ask(headers=[HOST, gate.bearer])
@@ -541,5 +541,5 @@ def test_a_store_that_fails_opens_nothing():
         *(("localhost.example.com", False), ("::ffff:10.0.0.1", False), ("example.com", False)),
     ],
 )
-def test_it_is_known_which_addresses_others_can_reach(host, loopback):
+def test_loopback_addresses_are_recognized(host, loopback):
     assert is_loopback(host) is loopback

@@ -1,4 +1,4 @@
-"""What a refusal says to a client: whether its prompt is at fault, or whether it should ask again."""
+"""The errors that clients get: whether the prompt is at fault, or whether to retry."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_protected_content_that_does_not_fit_is_an_overflow(wire):
 
 
 @pytest.mark.parametrize(("wire", "status"), [(CHAT, 503), (RESPONSES, 503), (ANTHROPIC, 529)])
-def test_what_only_waits_for_the_index_is_worth_asking_again_and_no_overflow(wire, status):
+def test_an_overflow_while_the_index_is_late_is_a_retryable_error(wire, status):
     late = WindowOverflow(20_000, 12_000, [("entry 1 (user)", 20_000)], "the words index was not ready in time")
     answer = error_response(late, format_named(wire), "req_1")
     assert answer.status_code == status
@@ -30,21 +30,21 @@ def test_what_only_waits_for_the_index_is_worth_asking_again_and_no_overflow(wir
 
 
 @pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC, GEMINI.name])
-def test_tools_and_system_text_that_do_not_fit_are_no_overflow_because_clients_would_shorten_their_history_for_ever(
+def test_tools_and_system_text_that_do_not_fit_are_not_reported_as_an_overflow(
     wire,
 ):
     large = WindowOverflow(20_000, 12_000, [("tools and frame", 15_000)], fixed=15_000)
     answer = error_response(large, format_named(wire), "req_1")
     assert answer.status_code == 400
-    said = answer.body.decode()
-    assert "window_too_small" in said
-    assert "a shorter conversation does not help" in said
+    text = answer.body.decode()
+    assert "window_too_small" in text
+    assert "a shorter conversation does not help" in text
     for read_as_overflow in ("context_length_exceeded", "prompt is too long", "maximum", "exceeds"):
-        assert read_as_overflow not in said
+        assert read_as_overflow not in text
 
 
 @pytest.mark.parametrize("fixed", [0, 12_000])
-def test_tools_and_system_text_that_fit_leave_it_an_overflow(fixed):
+def test_an_overflow_with_tools_and_system_text_that_fit_stays_an_overflow(fixed):
     long = WindowOverflow(20_000, 12_000, [("entry 1 (user)", 20_000)], fixed=fixed)
     assert "context_length_exceeded" in error_response(long, format_named(CHAT), "req_1").body.decode()
 

@@ -1,4 +1,4 @@
-"""A client that leaves: before its answer was stored, a part of it is kept; after that, the answer and nothing else."""
+"""Clients that disconnect: before the end of the response a part is stored, after it the whole response."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ EVENTS = [
 ]
 
 
-async def answered(streamed: StreamedResponse, heard: list[bytes], leaves: bytes) -> None:
-    """Runs an answer for a client that is gone as soon as it should hear certain bytes."""
+async def send_response(streamed: StreamedResponse, received: list[bytes], disconnects_at: bytes) -> None:
+    """Sends a response to a client that disconnects when it should receive certain bytes."""
 
     async def send(message: Any) -> None:
-        if leaves in message.get("body", b""):
+        if disconnects_at in message.get("body", b""):
             raise OSError("nobody is there")
-        heard.append(message.get("body", b""))
+        received.append(message.get("body", b""))
 
     async def receive() -> Any:
         await asyncio.Event().wait()
@@ -42,11 +42,11 @@ async def answered(streamed: StreamedResponse, heard: list[bytes], leaves: bytes
 
 
 @pytest.mark.parametrize(
-    ("leaves", "roles", "parts"),
+    ("disconnects_at", "roles", "parts"),
     [(b" Ada.", ["user"], 1), (b"[DONE]", ["user", "assistant"], 0)],
     ids=["in the middle", "at the very end"],
 )
-def test_what_is_kept_of_an_answer_that_nobody_waited_for(tmp_path, leaves, roles, parts):
+def test_a_response_whose_client_disconnects_is_stored_in_part_or_whole(tmp_path, disconnects_at, roles, parts):
     async def pieces() -> AsyncIterator[bytes]:
         for event in EVENTS:
             yield event
@@ -56,22 +56,22 @@ def test_what_is_kept_of_an_answer_that_nobody_waited_for(tmp_path, leaves, role
 
     with gateway(tmp_path, "http://127.0.0.1:9") as gw:
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "I am Ada."}], "tools": [{"type": "f"}]}
-        turns, asked = gw.gateway.turns, open_request(json.dumps(body).encode(), CHAT)
-        turn = turns.begin(Key(id="", name="test"), asked, SessionHint(name="", is_explicit=False))
+        turns, request = gw.gateway.turns, open_request(json.dumps(body).encode(), CHAT)
+        turn = turns.begin(Key(id="", name="test"), request, SessionHint(name="", is_explicit=False))
         answer = UpstreamResponse(status=200, headers=[], pieces=pieces(), close=close)
-        heard: list[bytes] = []
+        received: list[bytes] = []
         streamed = StreamedResponse(turn=turn, turns=turns, answer=answer, format=OPENAI_CHAT, headers=[])
-        asyncio.run(answered(streamed, heard, leaves))
+        asyncio.run(send_response(streamed, received, disconnects_at))
         entries = list(gw.store.read(turn.resolved.name))
         assert [entry.role for entry in entries if entry.kind == MESSAGE] == roles
         cut = [json.loads(entry.content) for entry in entries if entry.kind == "reply_cut"]
         assert len(cut) == parts
-        assert all(one["messages"][0]["content"].startswith("Hello") for one in cut)
-        assert EVENTS[0] in b"".join(heard)
+        assert all(event["messages"][0]["content"].startswith("Hello") for event in cut)
+        assert EVENTS[0] in b"".join(received)
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["it says so", "it cannot be read any more"])
-def test_work_for_a_client_that_leaves_is_cancelled_and_its_task_goes_on(broken):
+def test_work_for_a_client_that_disconnects_is_cancelled_and_its_task_continues(broken):
     async def serve() -> str:
         left, cleaned = asyncio.Event(), []
 
@@ -93,7 +93,7 @@ def test_work_for_a_client_that_leaves_is_cancelled_and_its_task_goes_on(broken)
         task = asyncio.current_task()
         assert task is not None
         assert not task.cancelling()
-        await asyncio.sleep(0)  # nothing of the cancelling is left for what comes next
+        await asyncio.sleep(0)  # no cancellation is pending for the code that follows
         return cleaned[0]
 
     assert asyncio.run(serve()) == "up"
@@ -124,7 +124,7 @@ def test_work_is_cancelled_with_its_task_while_the_client_waits():
     assert asyncio.run(serve())
 
 
-def test_the_outcome_of_work_is_returned_and_the_connection_is_watched_no_longer():
+def test_the_result_of_work_is_returned_and_the_connection_is_no_longer_watched():
     async def serve() -> tuple[int, list[str]]:
         watched: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What the inspection API tells and changes, whom it tells it, and what it refuses."""
+"""The inspection API: what it returns and changes, for which keys, and what it refuses."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from recto.transcript.session_keys import stored_key
 from recto.transcript.sources import SessionSource, SessionSources
 from recto.transcript.tenancy import TenantStore
 
-READS = [one for one in ALL if one.right == "read"]
-CHANGES = [one for one in ALL if one.right == "change"]
+READS = [operation for operation in ALL if operation.right == "read"]
+CHANGES = [operation for operation in ALL if operation.right == "change"]
 LATE = "zoo"
-"""A name behind those of all tenants."""
-OF_SESSIONS = [one for one in ALL if "session" in one.query]
+"""A name that sorts after those of all tenants."""
+OF_SESSIONS = [operation for operation in ALL if "session" in operation.query]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """Two tenants and nobody, who talk alike in sessions of the same names. Tests that share it change nothing."""
-    with world(tmp_path_factory.mktemp("told")) as made:
+def shared(tmp_path_factory):
+    """Two tenants and a key without one, with sessions of the same names. Tests that share it change nothing."""
+    with world(tmp_path_factory.mktemp("shared")) as made:
         for who in CANARIES:
             made.talk(who, MAIN, 24)
             made.talk(who, ODD, 2, words=1)
@@ -42,7 +42,7 @@ def told(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def talked(tmp_path_factory):
-    """A folder with a store in which one tenant has talked."""
+    """A folder with a store that contains the session of one tenant."""
     folder = tmp_path_factory.mktemp("talked")
     with world(folder) as made:
         made.talk("anna", MAIN, 24)
@@ -65,12 +65,12 @@ def who_is(made, who: str = "anna") -> str:
     return f"{who} (key {made.keys[who].id})"
 
 
-def test_sessions_are_listed_a_page_at_a_time_by_the_names_their_tenant_gave_them(told):
-    whole = told.get("/sessions")
-    assert [one["session"] for one in whole["sessions"]] == sorted([MAIN, ODD])
+def test_sessions_are_listed_in_pages_by_their_tenants_names(shared):
+    whole = shared.get("/sessions")
+    assert [row["session"] for row in whole["sessions"]] == sorted([MAIN, ODD])
     assert whole["next"] is None
-    first = told.get("/sessions", limit=1)
-    second = told.get("/sessions", limit=1, after=first["next"])
+    first = shared.get("/sessions", limit=1)
+    second = shared.get("/sessions", limit=1, after=first["next"])
     assert first["sessions"] + second["sessions"] == whole["sessions"]
     assert second["next"] is None
 
@@ -80,71 +80,71 @@ def test_a_session_in_the_list_names_its_agent_and_project_for_its_tenant_alone(
     fresh.talk("none", MAIN, 1)
     SessionSources(store).record(SystemClock(), store.key(MAIN), source)
     for who, source_of_it in (("anna", ("codex", "/srv/shop")), ("none", ("", ""))):
-        (listed,) = [one for one in fresh.get("/sessions", who=who)["sessions"] if one["session"] == MAIN]
+        (listed,) = [row for row in fresh.get("/sessions", who=who)["sessions"] if row["session"] == MAIN]
         assert (listed["agent"], listed["project"]) == source_of_it
 
 
-def test_who_has_no_tenant_sees_no_session_of_one_however_the_pages_fall(told):
+def test_a_key_without_a_tenant_sees_no_session_of_a_tenant_on_any_page(shared):
     for limit in (1, 2, 200):
         names, after = [], ""
         while after is not None:
-            page = told.get("/sessions", who="none", after=after, limit=limit)
-            names += [one["session"] for one in page["sessions"]]
+            page = shared.get("/sessions", who="none", after=after, limit=limit)
+            names += [row["session"] for row in page["sessions"]]
             after = page["next"]
         assert names == sorted([MAIN, ODD, LATE])
 
 
-def test_what_recto_keeps_for_itself_is_not_listed_and_not_there(tmp_path):
+def test_internal_sessions_are_not_listed_and_not_found(tmp_path):
     with world(tmp_path) as made:
         made.talk("none", MAIN, 1)
         assert made.store.head("recto:keys").seq
-        assert [one["session"] for one in made.get("/sessions", who="none")["sessions"]] == [MAIN]
+        assert [row["session"] for row in made.get("/sessions", who="none")["sessions"]] == [MAIN]
         unknown = made.ask("none", "GET", "/session", session="nothing")
         assert made.ask("none", "GET", "/session", session="recto:keys").content == unknown.content
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_of_a_transcript_hold_every_entry_once_and_in_order(told, order):
+def test_pages_of_a_transcript_contain_every_entry_once_and_in_order(shared, order):
     seqs, start = [], None
     while True:
-        page = told.get(
+        page = shared.get(
             "/session/transcript", session=MAIN, limit=17, order=order, **({"from": start} if start else {})
         )
-        seqs += [one["seq"] for one in page["entries"]]
+        seqs += [entry["seq"] for entry in page["entries"]]
         start = page["next"]
         if start is None:
             break
-    expected = [one.seq for one in entries_of(told)]
+    expected = [entry.seq for entry in entries_of(shared)]
     assert seqs == (expected if order == "asc" else expected[::-1])
 
 
-def test_a_transcript_can_be_searched_for_words_and_case_does_not_matter(told):
-    page = told.get("/session/transcript", session=MAIN, q="SHELF 13 OF")
-    assert [one["text"] for one in page["entries"]] == [f"{CANARIES['anna']} asks for shelf 13 of the library"]
+def test_a_transcript_can_be_searched_for_words_and_case_does_not_matter(shared):
+    page = shared.get("/session/transcript", session=MAIN, q="SHELF 13 OF")
+    assert [entry["text"] for entry in page["entries"]] == [f"{CANARIES['anna']} asks for shelf 13 of the library"]
 
 
-def test_lines_of_a_transcript_are_searched_with_context(told):
-    page = told.get("/session/grep", session=MAIN, pattern=r"shelf 1[37] of", regex="true", order="asc")
+def test_lines_of_a_transcript_are_searched_with_context(shared):
+    page = shared.get("/session/grep", session=MAIN, pattern=r"shelf 1[37] of", regex="true", order="asc")
     assert [line["text"] for match in page["matches"] for line in match["lines"]] == [
         f"canarynorth asks for shelf {number} of the library" for number in (13, 17)
     ]
     pointer = page["matches"][0]["pointer"]
     assert pointer.endswith(f"/{page['matches'][0]['seq']}")
-    refused = told.ask("anna", "GET", "/session/grep", session=MAIN, pattern="(a", regex="true")
+    refused = shared.ask("anna", "GET", "/session/grep", session=MAIN, pattern="(a", regex="true")
     assert refused.status_code == 422
     assert "without its ')'" in refused.json()["error"]["message"]
 
 
-def test_entries_are_outlined_by_range(told):
-    page = told.get("/session/outline", session=MAIN, limit=2, **{"from": 3})
+def test_entries_are_outlined_by_range(shared):
+    page = shared.get("/session/outline", session=MAIN, limit=2, **{"from": 3})
     assert [entry["seq"] for entry in page["entries"]] == [3, 4]
     assert page["next"] == 5
-    whole = told.get("/session/entry", session=MAIN, seq=page["entries"][0]["seq"])
+    whole = shared.get("/session/entry", session=MAIN, seq=page["entries"][0]["seq"])
     assert page["entries"][0]["characters"] == len(whole["text"])
     assert whole["text"].startswith(page["entries"][0]["first_line"])
 
 
-def test_what_was_done_is_that_of_the_library(fresh):
+def test_work_queries_return_the_librarys_result(fresh):
     with fresh.sessions.use(KEYS["anna"], "worked") as session:
         for message in messages("openai.chat"):
             session.append(message)
@@ -154,54 +154,54 @@ def test_what_was_done_is_that_of_the_library(fresh):
             "error": session.work.error("KeyError"),
             "number": session.work.number("passed in"),
         }
-    asked = {"file": {"file": "src/parser.py"}, "command": {"text": "pytest tests"}, "error": {"text": "KeyError"}}
-    asked["number"] = {"text": "passed in"}
-    for kind, query in asked.items():
+    queries = {"file": {"file": "src/parser.py"}, "command": {"text": "pytest tests"}, "error": {"text": "KeyError"}}
+    queries["number"] = {"text": "passed in"}
+    for kind, query in queries.items():
         assert fresh.get(f"/session/work/{kind}", session="worked", **query) == to_builtins(library[kind])
 
 
-def test_a_page_says_of_each_message_whether_the_model_sees_it(fresh):
+def test_a_page_shows_for_each_message_whether_it_is_in_the_prompt(fresh):
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
         lines = session.window.state.messages.keys()
         assert session.window.state.evicted_messages
     found = fresh.get("/session/transcript", session=MAIN, limit=200)["entries"]
-    for one in found:
-        expected = {"event"} if one["role"] == "event" else {"in"} if one["seq"] in lines else {"out", "recalled"}
-        assert one["place"] in expected
-    assert {"in", "out", "event"} <= {one["place"] for one in found}
+    for entry in found:
+        expected = {"event"} if entry["role"] == "event" else {"in"} if entry["seq"] in lines else {"out", "recalled"}
+        assert entry["place"] in expected
+    assert {"in", "out", "event"} <= {entry["place"] for entry in found}
 
 
-def test_what_came_back_for_the_question_in_flight_is_marked(fresh):
+def test_messages_recalled_for_the_current_question_are_marked(fresh):
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
         session.append({"role": "user", "content": "What did we find on shelf 2 of the library, book 14?"})
         recalled = {hit.seq for hit in session.prompt().recalled}
     marked = {
-        one["seq"]
-        for one in fresh.get("/session/transcript", session=MAIN, limit=200)["entries"]
-        if one["place"] == "recalled"
+        entry["seq"]
+        for entry in fresh.get("/session/transcript", session=MAIN, limit=200)["entries"]
+        if entry["place"] == "recalled"
     }
     assert recalled
     assert marked == recalled
 
 
-def test_a_long_text_is_cut_on_a_page_and_whole_in_its_entry(fresh):
+def test_a_long_text_is_truncated_on_a_page_and_whole_in_its_entry(fresh):
     text = "é" * 5_000
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
-        kept = session.append({"role": "user", "content": text})
-    shown = fresh.get("/session/transcript", session=MAIN, **{"from": kept.seq})["entries"][0]
+        entry = session.append({"role": "user", "content": text})
+    shown = fresh.get("/session/transcript", session=MAIN, **{"from": entry.seq})["entries"][0]
     assert shown["cut"]
     assert text.startswith(shown["text"])
-    whole = fresh.get("/session/entry", session=MAIN, seq=kept.seq)
+    whole = fresh.get("/session/entry", session=MAIN, seq=entry.seq)
     assert whole["text"] == text
-    assert whole["content"].encode() == kept.content
-    assert whole["hash"] == kept.hash.hex()
+    assert whole["content"].encode() == entry.content
+    assert whole["hash"] == entry.hash.hex()
 
 
-def test_text_with_half_a_character_is_told_and_not_an_error(fresh):
+def test_text_with_a_lone_surrogate_is_returned_without_an_error(fresh):
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
-        kept = session.append(b'{"role":"user","content":"half \\ud83d of one"}')
-    assert fresh.get("/session/entry", session=MAIN, seq=kept.seq)["text"] == "half \ud83d of one"
-    fresh.get("/session/transcript", session=MAIN, **{"from": kept.seq})
+        entry = session.append(b'{"role":"user","content":"half \\ud83d of one"}')
+    assert fresh.get("/session/entry", session=MAIN, seq=entry.seq)["text"] == "half \ud83d of one"
+    fresh.get("/session/transcript", session=MAIN, **{"from": entry.seq})
     fresh.get("/session/prompt", session=MAIN)
 
 
@@ -225,49 +225,49 @@ def test_the_prompt_of_the_past_is_the_one_that_was_sent(fresh):
         session.prompt()
     shown = fresh.get("/session/prompt", session=MAIN, at=seq)
     assert shown["tokens"] == sent.tokens
-    assert [one for one in shown["messages"] if one in sent.messages] == shown["messages"]
+    assert [message for message in shown["messages"] if message in sent.messages] == shown["messages"]
     assert fresh.ask("anna", "GET", "/session/prompt", session=MAIN, at=10_000).status_code == 404
 
 
-def test_two_prompts_are_told_side_by_side(told):
-    decision = told.get("/session/decisions", session=MAIN)["decisions"][-1]
-    shown = told.get("/session/compare", session=MAIN, first=decision["seq"] - 1, second=decision["seq"])
-    left = [one for one in shown["lines"] if one["side"] == "first"]
+def test_two_prompts_are_compared_side_by_side(shared):
+    decision = shared.get("/session/decisions", session=MAIN)["decisions"][-1]
+    shown = shared.get("/session/compare", session=MAIN, first=decision["seq"] - 1, second=decision["seq"])
+    left = [line for line in shown["lines"] if line["side"] == "first"]
     assert len(left) == decision["messages"]
     assert shown["first_tokens"] - shown["second_tokens"] <= decision["frees"]
     for side in ("first", "second"):
-        assert sum(one[f"{side}_tokens"] or 0 for one in shown["lines"]) == shown[f"{side}_tokens"]
+        assert sum(line[f"{side}_tokens"] or 0 for line in shown["lines"]) == shown[f"{side}_tokens"]
         seq = decision["seq"] - (side == "first")
-        assert told.get("/session/prompt", session=MAIN, at=seq)["tokens"] == shown[f"{side}_tokens"]
+        assert shared.get("/session/prompt", session=MAIN, at=seq)["tokens"] == shown[f"{side}_tokens"]
     for missing in ({"first": 1, "second": 10_000}, {"first": 10_000, "second": 1}):
-        assert told.ask("anna", "GET", "/session/compare", session=MAIN, **missing).status_code == 404
+        assert shared.ask("anna", "GET", "/session/compare", session=MAIN, **missing).status_code == 404
 
 
-def test_the_report_is_that_of_the_library(told):
-    with told.sessions.use(KEYS["anna"], MAIN) as session:
+def test_the_report_matches_the_librarys(shared):
+    with shared.sessions.use(KEYS["anna"], MAIN) as session:
         report = session.report()
-    shown = told.get("/session/context", session=MAIN)
+    shown = shared.get("/session/context", session=MAIN)
     assert (shown["tokens"], shown["session"]) == (report.tokens, MAIN)
-    assert [one["seq"] for one in shown["decisions"]] == [one.seq for one in report.decisions]
+    assert [decision["seq"] for decision in shown["decisions"]] == [decision.seq for decision in report.decisions]
 
 
-def test_the_timeline_ends_where_the_window_is_and_marks_every_decision(told):
-    shown = told.get("/session/timeline", session=MAIN)
-    with told.sessions.use(KEYS["anna"], MAIN) as session:
+def test_the_timeline_ends_at_the_current_window_and_marks_every_decision(shared):
+    shown = shared.get("/session/timeline", session=MAIN)
+    with shared.sessions.use(KEYS["anna"], MAIN) as session:
         window = session.window
         now = pressure_of(window.state, window.builder_for(), window.rules, window.budget.input_budget)
         assert shown["points"][-1]["tokens"] == now.tokens
-        decisions = {one.seq for one in session.report().decisions}
+        decisions = {decision.seq for decision in session.report().decisions}
     assert {mark["seq"] for point in shown["points"] for mark in point["decisions"]} == decisions
     assert [point["turn"] for point in shown["points"]] == list(range(1, 25))
     assert all(point["peak"] >= point["tokens"] for point in shown["points"])
 
 
-def test_a_timeline_in_pages_tells_the_same_as_a_whole_one(told):
-    whole = told.get("/session/timeline", session=MAIN)["points"]
+def test_a_paged_timeline_equals_the_whole_one(shared):
+    whole = shared.get("/session/timeline", session=MAIN)["points"]
     ends, start = {}, 1
     while start is not None:
-        page = told.get("/session/timeline", session=MAIN, limit=13, **{"from": start})
+        page = shared.get("/session/timeline", session=MAIN, limit=13, **{"from": start})
         ends |= {point["turn"]: point["tokens"] for point in page["points"]}
         start = page["next"]
     assert ends == {point["turn"]: point["tokens"] for point in whole}
@@ -285,53 +285,53 @@ def test_a_timeline_of_the_end_of_a_long_session_begins_at_a_snapshot(tmp_path):
         assert late[0]["messages"] > 1
 
 
-def test_decisions_come_newest_first_in_pages_and_with_their_scores_on_request(told):
-    whole = told.get("/session/decisions", session=MAIN, scores=True)["decisions"]
+def test_decisions_are_listed_newest_first_in_pages_and_with_their_scores_on_request(shared):
+    whole = shared.get("/session/decisions", session=MAIN, scores=True)["decisions"]
     assert len(whole) > 2
-    assert [one["seq"] for one in whole] == sorted((one["seq"] for one in whole), reverse=True)
+    assert [decision["seq"] for decision in whole] == sorted((decision["seq"] for decision in whole), reverse=True)
     seqs, start = [], whole[0]["seq"]
     while start is not None:
-        page = told.get("/session/decisions", session=MAIN, limit=1, **{"from": start})
-        seqs += [one["seq"] for one in page["decisions"]]
-        assert all(one["scores"] == {} for one in page["decisions"])
+        page = shared.get("/session/decisions", session=MAIN, limit=1, **{"from": start})
+        seqs += [decision["seq"] for decision in page["decisions"]]
+        assert all(decision["scores"] == {} for decision in page["decisions"])
         start = page["next"]
-    assert seqs == [one["seq"] for one in whole]
+    assert seqs == [decision["seq"] for decision in whole]
 
 
-def test_a_decision_is_undone_done_again_and_told_so(fresh):
+def test_a_decision_is_undone_redone_and_listed_as_undone(fresh):
     newest = fresh.get("/session/decisions", session=MAIN)["decisions"][0]
     before = fresh.get("/session", session=MAIN)
     undone = fresh.post("/session/restore", {"decision": newest["seq"]}, session=MAIN)
     restored = fresh.get("/session", session=MAIN)
     assert restored["left_messages"] == before["left_messages"] - newest["messages"]
-    told = fresh.get("/session/decisions", session=MAIN)["decisions"]
-    assert next(one for one in told if one["seq"] == newest["seq"])["undone"]
+    decisions = fresh.get("/session/decisions", session=MAIN)["decisions"]
+    assert next(decision for decision in decisions if decision["seq"] == newest["seq"])["undone"]
     later = fresh.get("/session/decisions", session=MAIN, **{"from": newest["seq"]})["decisions"]
-    assert later[0]["undone"], "also where the page begins after it was undone"
+    assert later[0]["undone"], "even where the page begins after it was undone"
     fresh.post("/session/redo", {"restored": undone["seq"]}, session=MAIN)
     assert fresh.get("/session", session=MAIN)["left_messages"] == before["left_messages"]
 
 
 @pytest.mark.requirement("recall.diagnostics")
-def test_recall_explains_its_scores_and_names_sessions_as_their_tenant_does(told):
-    found = told.post("/session/recall", {"query": "book 14 on shelf 2", "most": 3, "scope": "tenant"}, session=MAIN)
+def test_recall_explains_its_scores_and_names_sessions_as_their_tenant_does(shared):
+    found = shared.post("/session/recall", {"query": "book 14 on shelf 2", "most": 3, "scope": "tenant"}, session=MAIN)
     assert found["scope"] == "tenant"
     assert found["hits"]
     for hit in found["hits"]:
         assert hit["session"] in (MAIN, ODD)
         assert abs(sum(hit["parts"].values()) - hit["score"]) < 1e-6
-        whole = told.get("/session/entry", session=hit["session"], seq=hit["seq"])
+        whole = shared.get("/session/entry", session=hit["session"], seq=hit["seq"])
         assert whole["text"].startswith(hit["text"][:200])
 
 
-def test_pins_come_and_go(fresh):
+def test_pins_are_added_listed_and_removed(fresh):
     out = next(
-        one["seq"]
-        for one in fresh.get("/session/transcript", session=MAIN)["entries"]
-        if one["place"] == "out" and one["role"] == "user"
+        entry["seq"]
+        for entry in fresh.get("/session/transcript", session=MAIN)["entries"]
+        if entry["place"] == "out" and entry["role"] == "user"
     )
     fresh.post("/session/pins", {"entries": [out]}, session=MAIN)
-    assert [one["seq"] for one in fresh.get("/session/pins", session=MAIN)["pins"]] == [out]
+    assert [pin["seq"] for pin in fresh.get("/session/pins", session=MAIN)["pins"]] == [out]
     assert fresh.get("/session/pins", session=MAIN)["pins"][0]["place"] == "in"
     answer = fresh.ask("anna", "DELETE", "/session/pins", session=MAIN, seq=out)
     assert answer.status_code == 200
@@ -339,15 +339,15 @@ def test_pins_come_and_go(fresh):
     assert fresh.ask("anna", "DELETE", "/session/pins", session=MAIN, seq=out).status_code == 404
 
 
-def test_only_messages_that_are_there_can_be_pinned_and_a_refusal_stores_nothing(fresh):
+def test_only_existing_messages_can_be_pinned_and_a_refusal_stores_nothing(fresh):
     head = len(entries_of(fresh))
-    events = [one.seq for one in entries_of(fresh) if one.role == "event"]
+    events = [entry.seq for entry in entries_of(fresh) if entry.role == "event"]
     assert fresh.ask("anna", "POST", "/session/pins", body={"entries": [1, head + 9]}, session=MAIN).status_code == 404
     assert fresh.ask("anna", "POST", "/session/pins", body={"entries": [events[0]]}, session=MAIN).status_code == 422
     assert len(entries_of(fresh)) == head
 
 
-def test_a_compaction_says_what_it_did_and_can_be_undone(fresh):
+def test_a_compaction_reports_its_decisions_and_can_be_undone(fresh):
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
         before = session.report().tokens
     made = fresh.post("/session/compact", {"focus": "the shelves"}, session=MAIN)
@@ -362,27 +362,27 @@ def test_checkpoints_are_written_listed_and_read_and_a_stale_change_is_refused(f
     second = fresh.post("/session/checkpoints", {"expect": first["version"], "plan": ["shelf 2"]}, session=MAIN)
     assert second["version"] == first["version"] + 1
     listed = fresh.get("/session/checkpoints", session=MAIN, limit=1)
-    assert [one["version"] for one in listed["checkpoints"]] == [second["version"]]
+    assert [checkpoint["version"] for checkpoint in listed["checkpoints"]] == [second["version"]]
     following = fresh.get("/session/checkpoints", session=MAIN, **{"from": listed["next"]})
     assert following["checkpoints"][0]["version"] == first["version"]
     whole = fresh.get("/session/checkpoint", session=MAIN, version=second["version"])
     assert (whole["goal"], whole["session"]) == ("Find all books", MAIN)
-    assert {one["text"]: one["status"] for one in whole["subtasks"]} == {"shelf 1": "done", "shelf 2": "planned"}
+    assert {task["text"]: task["status"] for task in whole["subtasks"]} == {"shelf 1": "done", "shelf 2": "planned"}
     stale = fresh.ask("anna", "POST", "/session/checkpoints", body={"expect": first["version"]}, session=MAIN)
     assert stale.status_code == 409
     assert "stale" in stale.json()["error"]["message"]
 
 
-def test_notes_are_kept(fresh):
+def test_notes_are_stored_and_listed(fresh):
     fresh.post("/session/notes", {"kind": "bugs", "text": "shelf 3 is empty", "critical": True}, session=MAIN)
-    assert [(one["kind"], one["critical"]) for one in fresh.get("/session/notes", session=MAIN)["notes"]] == [
+    assert [(note["kind"], note["critical"]) for note in fresh.get("/session/notes", session=MAIN)["notes"]] == [
         ("bugs", True)
     ]
 
 
 @pytest.fixture(scope="module")
 def waiting(talked, tmp_path_factory):
-    """A question waits for its prompt, for which something would have to leave."""
+    """A question waits for its prompt, for which messages would have to be evicted."""
     folder = tmp_path_factory.mktemp("waiting")
     shutil.copytree(talked, folder, dirs_exist_ok=True)
     with world(folder) as made:
@@ -391,28 +391,28 @@ def waiting(talked, tmp_path_factory):
         yield made
 
 
-@pytest.mark.parametrize("one", READS, ids=named)
-def test_nothing_is_stored_by_looking(waiting, one):
+@pytest.mark.parametrize("operation", READS, ids=named)
+def test_reading_stores_nothing(waiting, operation):
     heads = {summary.session: summary.entries for summary in waiting.store.sessions()}
-    query, body = example(one)
-    waiting.ask("anna", one.method, one.path, body=body, **query)
+    query, body = example(operation)
+    waiting.ask("anna", operation.method, operation.path, body=body, **query)
     assert {summary.session: summary.entries for summary in waiting.store.sessions()} == heads
 
 
-def test_every_change_says_which_key_asked_for_it(fresh):
+def test_every_change_records_the_key_that_requested_it(fresh):
     head = len(entries_of(fresh))
     fresh.post("/session/notes", {"kind": "misc", "text": "hello"}, session=MAIN)
     fresh.post("/session/pins", {"entries": [1]}, session=MAIN)
     fresh.post("/session/compact", {}, session=MAIN)
     fresh.post("/session/checkpoints", {}, session=MAIN)
     new = entries_of(fresh)[head:]
-    assert {one.kind for one in new} >= {"note", "pinned", "compaction", "checkpoint_saved"}
-    assert {(one.surface, one.metadata["asked_by"]) for one in new} == {("gateway api", who_is(fresh))}
+    assert {entry.kind for entry in new} >= {"note", "pinned", "compaction", "checkpoint_saved"}
+    assert {(entry.surface, entry.metadata["asked_by"]) for entry in new} == {("gateway api", who_is(fresh))}
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
-        assert session.note("misc", "said by a program").metadata == {}, "and no longer than the change lasts"
+        assert session.note("misc", "said by a program").metadata == {}, "only for the duration of the change"
 
 
-def test_who_asked_is_told_of_nothing_that_comes_after():
+def test_the_requester_is_recorded_only_inside_its_request():
     clock = FakeClock()
     with requested_by("ada", "gateway api"):
         assert event(clock, "note", {}).metadata == {"asked_by": "ada"}
@@ -420,24 +420,24 @@ def test_who_asked_is_told_of_nothing_that_comes_after():
     assert (after.metadata, after.surface) == ({}, "window")
 
 
-def test_an_audit_tells_every_change_in_pages(fresh):
+def test_an_audit_lists_every_change_in_pages(fresh):
     fresh.post("/session/notes", {"kind": "misc", "text": "hello"}, session=MAIN)
     whole = fresh.get("/session/audit", session=MAIN, limit=200)["lines"]
     assert (whole[0]["kind"], whole[0]["by"]) == ("note", who_is(fresh))
-    assert {one["session"] for one in whole} == {MAIN}
+    assert {line["session"] for line in whole} == {MAIN}
     seqs, start = [], None
     while True:
         page = fresh.get("/session/audit", session=MAIN, limit=3, **({"from": start} if start else {}))
-        seqs += [one["seq"] for one in page["lines"]]
+        seqs += [line["seq"] for line in page["lines"]]
         start = page["next"]
         if start is None:
             break
-    assert seqs == [one["seq"] for one in whole]
+    assert seqs == [line["seq"] for line in whole]
     only = fresh.get("/session/audit", session=MAIN, kind="decision")["lines"]
-    assert {one["topic"] for one in only} == {"decision"}
+    assert {line["topic"] for line in only} == {"decision"}
 
 
-def test_an_audit_ends_its_page_also_where_nothing_is_found(tmp_path):
+def test_an_audit_page_ends_even_without_a_match(tmp_path):
     with world(tmp_path) as made:
         with made.sessions.use(KEYS["anna"], MAIN) as session:
             session.note("misc", "at the beginning")
@@ -447,11 +447,11 @@ def test_an_audit_ends_its_page_also_where_nothing_is_found(tmp_path):
         while pages == 0 or start is not None:
             page = made.get("/session/audit", session=MAIN, kind="note", **({"from": start} if start else {}))
             pages, lines, start = pages + 1, lines + page["lines"], page["next"]
-        assert pages == 2, "more entries than one page looks through, though it finds nothing in them"
-        assert [one["seq"] for one in lines] == [1]
+        assert pages == 2, "more entries than one page scans, although none of them matches"
+        assert [line["seq"] for line in lines] == [1]
 
 
-def test_health_of_a_long_session_that_nobody_measured_says_so(tmp_path):
+def test_health_of_a_long_unmeasured_session_has_no_turns(tmp_path):
     with world(tmp_path) as made:
         with made.sessions.use(KEYS["anna"], MAIN) as session:
             session.append_all({"role": "assistant", "content": "hello"} for _ in range(6_000))
@@ -473,7 +473,7 @@ def test_an_approval_is_bound_to_the_bytes_that_were_shown_and_counts_once(fresh
     assert fresh.get("/memory")["memories"] == []
     approved = fresh.post("/memory/proposals/approve", {"proposal": shown["id"], "digest": shown["digest"]})
     assert approved["by"] == who_is(fresh)
-    assert [one["memory"]["id"] for one in fresh.get("/memory")["memories"]] == [approved["memory"]]
+    assert [memory["memory"]["id"] for memory in fresh.get("/memory")["memories"]] == [approved["memory"]]
     again = fresh.ask(
         "anna", "POST", "/memory/proposals/approve", body={"proposal": shown["id"], "digest": shown["digest"]}
     )
@@ -481,7 +481,7 @@ def test_an_approval_is_bound_to_the_bytes_that_were_shown_and_counts_once(fresh
     assert fresh.get("/memory/proposals")["proposals"] == []
 
 
-def test_a_rejected_proposal_is_gone_for_good_and_the_reason_is_kept(fresh):
+def test_a_rejected_proposal_cannot_be_approved_and_its_reason_is_stored(fresh):
     made = propose(fresh, "Books go back on the 6th.")
     fresh.post("/memory/proposals/reject", {"proposal": made.id, "reason": "only that week"})
     late = {"proposal": made.id, "digest": made.digest}
@@ -521,45 +521,45 @@ def test_a_judged_hit_carries_its_verdict_and_ranks_by_it(fresh):
     assert [line["topic"] for line in lines] == ["recall"]
 
 
-def test_proposals_come_in_pages(fresh):
+def test_proposals_are_listed_in_pages(fresh):
     made = {propose(fresh, f"Books of shelf {number} go back on the {number}th.").id for number in range(3, 8)}
     ids, after = [], ""
     while after is not None:
         page = fresh.get("/memory/proposals", limit=2, after=after)
-        ids += [one["id"] for one in page["proposals"]]
+        ids += [proposal["id"] for proposal in page["proposals"]]
         after = page["next"]
     assert ids == sorted(made)
 
 
-@pytest.mark.parametrize("one", [one for one in CHANGES if "session" in one.query], ids=named)
-def test_the_session_of_a_memory_can_be_read_and_is_changed_by_approvals_alone(told_memory, one):
-    query, body = example(one, "agent:books:memory")
-    answer = told_memory.ask("anna", one.method, one.path, body=body, **query)
+@pytest.mark.parametrize("operation", [operation for operation in CHANGES if "session" in operation.query], ids=named)
+def test_the_session_of_a_memory_can_be_read_and_is_changed_by_approvals_alone(memory_world, operation):
+    query, body = example(operation, "agent:books:memory")
+    answer = memory_world.ask("anna", operation.method, operation.path, body=body, **query)
     assert answer.status_code == 409
     assert answer.json()["error"]["code"] == "reserved"
 
 
 @pytest.fixture(scope="module")
-def told_memory(tmp_path_factory):
+def memory_world(tmp_path_factory):
     with world(tmp_path_factory.mktemp("memory")) as made:
         made.talk("anna", MAIN, 1)
         propose(made, "Books go back on the 5th.")
-        kinds = {one["session"]: one["kind"] for one in made.get("/sessions")["sessions"]}
+        kinds = {row["session"]: row["kind"] for row in made.get("/sessions")["sessions"]}
         assert kinds == {MAIN: "conversation", "agent:books:memory": "memory"}
         yield made
 
 
-@pytest.mark.parametrize("one", ALL, ids=named)
-def test_a_key_does_what_its_rights_say_and_nothing_else(told, one):
-    query, body = example(one, "nothing")
-    assert told.ask("", one.method, one.path, body=body, **query).status_code == 401
-    assert told.ask("asks", one.method, one.path, body=body, **query).status_code == 403
-    expected = {403} if one.right in ("change", "erase") else {200, 404}
-    assert told.ask("look", one.method, one.path, body=body, **query).status_code in expected
+@pytest.mark.parametrize("operation", ALL, ids=named)
+def test_a_key_can_do_only_what_its_rights_allow(shared, operation):
+    query, body = example(operation, "nothing")
+    assert shared.ask("", operation.method, operation.path, body=body, **query).status_code == 401
+    assert shared.ask("asks", operation.method, operation.path, body=body, **query).status_code == 403
+    expected = {403} if operation.right in ("change", "erase") else {200, 404}
+    assert shared.ask("look", operation.method, operation.path, body=body, **query).status_code in expected
 
 
 def unguarded(made) -> TestClient:
-    """The routes alone; whoever asks is who they say."""
+    """The routes without the guard; a request header names the key."""
     bare = Starlette(routes=made.routes)
 
     async def keyed(scope, receive, send):
@@ -569,24 +569,24 @@ def unguarded(made) -> TestClient:
     return TestClient(keyed)
 
 
-def test_rights_hold_also_where_no_guard_stands_in_front(told):
-    client = unguarded(told)
-    for one in ALL:
-        query, body = example(one, "nothing")
-        expected = {"": 401, "asks": 403, "look": 403 if one.right in ("change", "erase") else None}
+def test_rights_are_enforced_even_without_the_guard(shared):
+    client = unguarded(shared)
+    for operation in ALL:
+        query, body = example(operation, "nothing")
+        expected = {"": 401, "asks": 403, "look": 403 if operation.right in ("change", "erase") else None}
         for who, status in expected.items():
             headers = {"who": who, "content-type": "application/json"}
-            answer = client.request(one.method, PREFIX + one.path, params=query, json=body, headers=headers)
+            answer = client.request(operation.method, PREFIX + operation.path, params=query, json=body, headers=headers)
             assert answer.status_code == status if status else answer.status_code in (200, 404)
 
 
-@pytest.mark.parametrize("one", ALL, ids=named)
-def test_no_answer_holds_anything_of_another_tenant(told, one):
-    query, body = example(one)
+@pytest.mark.parametrize("operation", ALL, ids=named)
+def test_no_response_contains_data_of_another_tenant(shared, operation):
+    query, body = example(operation)
     for who, canary in CANARIES.items():
-        if one.right in ("change", "erase"):
+        if operation.right in ("change", "erase"):
             continue
-        answer = told.ask(who, one.method, one.path, body=body, **query)
+        answer = shared.ask(who, operation.method, operation.path, body=body, **query)
         for other in set(CANARIES.values()) - {canary}:
             assert other not in answer.text
         for other in set(CANARIES) - {who}:
@@ -594,11 +594,11 @@ def test_no_answer_holds_anything_of_another_tenant(told, one):
             assert not tenant or f"tenant:{tenant}/" not in answer.text
 
 
-@pytest.mark.parametrize("one", OF_SESSIONS, ids=named)
-def test_a_session_of_another_tenant_is_answered_like_one_that_is_not_there(own_names, one):
-    query, body = example(one, "nothing at all")
+@pytest.mark.parametrize("operation", OF_SESSIONS, ids=named)
+def test_a_session_of_another_tenant_is_reported_like_a_missing_one(own_names, operation):
+    query, body = example(operation, "nothing at all")
     for who, foreign in (("anna", "only bert"), ("bert", "only anna"), ("none", "only anna")):
-        unknown = own_names.ask(who, one.method, one.path, body=body, **query)
+        unknown = own_names.ask(who, operation.method, operation.path, body=body, **query)
         assert unknown.status_code == 404
         spelled = [
             foreign,
@@ -610,7 +610,7 @@ def test_a_session_of_another_tenant_is_answered_like_one_that_is_not_there(own_
             " ",
         ]
         for name in spelled:
-            answer = own_names.ask(who, one.method, one.path, body=body, **(query | {"session": name}))
+            answer = own_names.ask(who, operation.method, operation.path, body=body, **(query | {"session": name}))
             assert (answer.status_code, answer.content) == (404, unknown.content)
             assert dict(answer.headers) == dict(unknown.headers)
 
@@ -624,7 +624,7 @@ def own_names(tmp_path_factory):
         yield made
 
 
-def test_a_proposal_of_another_tenant_is_answered_like_one_that_is_not_there(own_names):
+def test_a_proposal_of_another_tenant_is_reported_like_a_missing_one(own_names):
     theirs = own_names.propose
     assert own_names.get("/memory/proposals", who="bert")["proposals"]
     for path, more in (("approve", {"digest": theirs.digest}), ("reject", {})):
@@ -634,10 +634,10 @@ def test_a_proposal_of_another_tenant_is_answered_like_one_that_is_not_there(own
         assert (
             (foreign.status_code, foreign.content) == (unknown.status_code, unknown.content) == (404, foreign.content)
         )
-    assert own_names.get("/memory/proposals", who="bert")["proposals"], "and nothing was decided about it"
+    assert own_names.get("/memory/proposals", who="bert")["proposals"], "no decision was recorded for it"
 
 
-def test_what_one_tenant_changes_stays_its_own(tmp_path):
+def test_changes_of_one_tenant_do_not_affect_another(tmp_path):
     with world(tmp_path) as made:
         for who in ("anna", "bert"):
             made.talk(who, MAIN, 3)
@@ -668,14 +668,14 @@ def test_what_one_tenant_changes_stays_its_own(tmp_path):
     ],
     ids=str,
 )
-def test_a_parameter_that_is_not_taken_is_named(told, query, says):
-    answer = told.ask("anna", "GET", "/session/transcript", **query)
+def test_an_invalid_parameter_is_refused_by_name(shared, query, says):
+    answer = shared.ask("anna", "GET", "/session/transcript", **query)
     assert answer.status_code == 400
     assert says in answer.json()["error"]["message"]
 
 
-def test_a_query_that_is_not_utf8_is_refused(told):
-    answer = told.client.get("/api/v1/session?session=%ff", headers=told.headers("anna"))
+def test_a_query_that_is_not_utf8_is_refused(shared):
+    answer = shared.client.get("/api/v1/session?session=%ff", headers=shared.headers("anna"))
     assert answer.status_code == 400
 
 
@@ -702,24 +702,24 @@ def test_a_query_that_is_not_utf8_is_refused(told):
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_body_that_is_not_taken_stores_nothing(told, body, status):
-    head = len(entries_of(told))
-    answer = told.client.post(
-        "/api/v1/session/notes", params={"session": MAIN}, content=body, headers=told.headers("anna")
+def test_an_invalid_body_is_refused_and_stores_nothing(shared, body, status):
+    head = len(entries_of(shared))
+    answer = shared.client.post(
+        "/api/v1/session/notes", params={"session": MAIN}, content=body, headers=shared.headers("anna")
     )
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
-    assert len(entries_of(told)) == head
+    assert len(entries_of(shared)) == head
 
 
-def test_a_body_must_be_said_to_be_json(told):
-    headers = told.headers("anna", "text/plain")
+def test_a_body_without_a_json_content_type_is_refused(shared):
+    headers = shared.headers("anna", "text/plain")
     body = json.dumps({"kind": "misc", "text": "a"})
-    answer = told.client.post("/api/v1/session/notes", params={"session": MAIN}, content=body, headers=headers)
-    assert answer.status_code == 415, "a page of somebody else's could send it without asking"
+    answer = shared.client.post("/api/v1/session/notes", params={"session": MAIN}, content=body, headers=headers)
+    assert answer.status_code == 415, "a foreign web page could send it without a preflight request"
 
 
-def test_a_store_that_fails_is_told_without_naming_its_files(tmp_path):
+def test_a_failing_store_is_reported_without_naming_its_files(tmp_path):
     with world(tmp_path) as made:
         made.talk("anna", MAIN, 1)
         made.store.close()
@@ -731,7 +731,7 @@ def test_a_store_that_fails_is_told_without_naming_its_files(tmp_path):
             assert str(tmp_path) not in answer.text
 
 
-def test_a_session_is_measured_by_the_model_that_was_asked_last(tmp_path):
+def test_a_session_is_measured_for_the_model_that_was_used_last(tmp_path):
     with world(tmp_path) as made:
         for model in ("gpt-4o", "gpt-4.1"):
             with made.sessions.use(KEYS["anna"], MAIN, model) as session:
@@ -741,16 +741,16 @@ def test_a_session_is_measured_by_the_model_that_was_asked_last(tmp_path):
             assert made.get("/session", session=MAIN)["model"] == model
 
 
-def test_health_is_that_of_the_library_under_the_name_the_tenant_gave(told):
-    with told.sessions.use(KEYS["anna"], MAIN) as session:
+def test_health_matches_the_librarys_under_the_tenants_session_name(shared):
+    with shared.sessions.use(KEYS["anna"], MAIN) as session:
         report = session.health.report(5)
-    shown = told.get("/session/health", session=MAIN, turns=5)
-    assert [one["tokens"] for one in shown["turns"]] == [one.tokens for one in report.turns]
+    shown = shared.get("/session/health", session=MAIN, turns=5)
+    assert [turn["tokens"] for turn in shown["turns"]] == [turn.tokens for turn in report.turns]
     assert len(shown["turns"]) == 5
-    assert {shown["session"], *(one["session"] for one in shown["alerts"])} == {MAIN}
+    assert {shown["session"], *(alert["session"] for alert in shown["alerts"])} == {MAIN}
 
 
-def test_memory_is_that_of_the_agent_that_is_named(fresh):
+def test_memory_is_read_from_the_named_agent(fresh):
     settings = fresh.settings
     from dataclasses import replace
 

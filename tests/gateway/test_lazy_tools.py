@@ -1,4 +1,4 @@
-"""Tool definitions that are left out of requests while they cost more than their share, and how the model gets them."""
+"""Lazy tools: definitions over their token share are left out of requests, and the model finds them by search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.gateways import Running, gateway
-from tests.gateway.test_context_report import Counted, check_pieces, stored_runs
+from tests.gateway.test_context_report import CountedPrompt, check_pieces, stored_runs
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 import recto
@@ -55,7 +55,7 @@ _NUMBERS = count()
 
 def tool(wire: str, name: str) -> dict[str, Any]:
     verb, thing = name.split("_")
-    about = f"Lets you {verb} one {thing} of the company, by its number, with a note that says why it is needed."
+    description = f"Lets you {verb} one {thing} of the company, by its number, with a note that says why it is needed."
     schema = {
         "type": "object",
         "properties": {"number": {"type": "string", "description": f"The {thing}."}, "note": {"type": "string"}},
@@ -63,12 +63,12 @@ def tool(wire: str, name: str) -> dict[str, Any]:
     }
     match wire:
         case "openai.chat":
-            return {"type": "function", "function": {"name": name, "description": about, "parameters": schema}}
+            return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
         case "openai.responses":
-            return {"type": "function", "name": name, "description": about, "parameters": schema}
+            return {"type": "function", "name": name, "description": description, "parameters": schema}
         case "anthropic.messages":
-            return {"name": name, "description": about, "input_schema": schema}
-    return {"name": name, "description": about, "parametersJsonSchema": schema}
+            return {"name": name, "description": description, "input_schema": schema}
+    return {"name": name, "description": description, "parametersJsonSchema": schema}
 
 
 def tools_of(wire: str, names: list[str]) -> list[dict[str, Any]]:
@@ -76,16 +76,16 @@ def tools_of(wire: str, names: list[str]) -> list[dict[str, Any]]:
     return [{"functionDeclarations": tools}] if wire == GEMINI else tools
 
 
-def names_in(asked: Asked) -> list[str]:
-    return [tool.name for tool in tool_definitions(tools_in(asked))]
+def names_in(request: Asked) -> list[str]:
+    return [tool.name for tool in tool_definitions(tools_in(request))]
 
 
-def tools_in(asked: Asked) -> bytes:
-    return open_body(asked.raw, asked.wire).tools or b""
+def tools_in(request: Asked) -> bytes:
+    return open_body(request.raw, request.wire).tools or b""
 
 
 class Agent:
-    """A client with a format and tools of its own, that keeps its history itself."""
+    """A client with its own format and tools that sends its whole history."""
 
     def __init__(self, gw: Running, wire: str, *, stream: bool = False, names: list[str] | None = None) -> None:
         self.gw, self.wire, self.stream = gw, wire, stream
@@ -94,7 +94,7 @@ class Agent:
         self.history: list[bytes] = []
         self.session = ""
         self.relieved: list[bool] = []
-        """Of each request: whether messages were evicted for it."""
+        """For each request: whether messages were evicted for it."""
 
     def ask(self, text: str = "", **more: Any) -> list[Any]:
         """Ask, or answer the calls of the last response. Returns the calls of the response."""
@@ -158,7 +158,7 @@ class World:
 
     def says(self, *steps: Says) -> None:
         left = list(steps)
-        self.upstream.answer = lambda asked: left.pop(0) if left else Says(text="Yes.")
+        self.upstream.answer = lambda request: left.pop(0) if left else Says(text="Yes.")
 
     def share(self, gw: Running) -> int:
         with gw.gateway.sessions.use(Key(id="", name="test"), "agent:x:share", MODEL) as session:
@@ -168,35 +168,33 @@ class World:
 @pytest.fixture
 def world(tmp_path) -> Iterator[World]:
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="Yes."))))
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="Yes."))))
         yield World(upstream, stack, tmp_path)
 
 
 @FORMATS
 @STREAMED
 @pytest.mark.requirement("evict.tools")
-def test_unused_definitions_are_left_out_until_the_share_is_kept_and_the_list_stays_the_same_for_ten_turns(
-    world, wire, stream
-):
+def test_unused_definitions_are_left_out_to_meet_the_share_and_the_list_is_stable_for_ten_turns(world, wire, stream):
     gw = world.gateway()
     agent = Agent(gw, wire, stream=stream)
     for _ in range(10):
         agent.ask()
-    asked = world.upstream.asked
-    assert len(asked) == 10
-    assert all(one.problems == [] for one in asked)
-    assert len({tools_in(one) for one in asked}) == 1
+    requests = world.upstream.asked
+    assert len(requests) == 10
+    assert all(request.problems == [] for request in requests)
+    assert len({tools_in(request) for request in requests}) == 1
     assert world.meter.tools(json.dumps(agent.tools)) > world.share(gw)
-    assert world.meter.tools(tools_in(asked[0]).decode()) <= world.share(gw)
-    kept = names_in(asked[0])
-    assert kept[-1] == "recall"
-    assert 3 < len(kept) < 30
-    assert kept[:-1] == [name for name in NAMES if name in kept]
-    # what is left out is named, so that the model knows what it can ask for
-    own = tool_definitions(tools_in(asked[0]))[-1].description
-    assert all((name in own) is (name not in kept) for name in NAMES)
+    assert world.meter.tools(tools_in(requests[0]).decode()) <= world.share(gw)
+    sent_names = names_in(requests[0])
+    assert sent_names[-1] == "recall"
+    assert 3 < len(sent_names) < 30
+    assert sent_names[:-1] == [name for name in NAMES if name in sent_names]
+    # the names of left-out tools are listed, so that the model knows what it can search for
+    own = tool_definitions(tools_in(requests[0]))[-1].description
+    assert all((name in own) is (name not in sent_names) for name in NAMES)
     (decision,) = agent.decisions()
-    assert decision["names"] == [name for name in NAMES if name not in kept]
+    assert decision["names"] == [name for name in NAMES if name not in sent_names]
     assert decision["reason"].startswith("all tools cost ")
     assert agent.answer.headers["x-recto-recall-tool"] == "offered for tools only: nothing is evicted yet"
 
@@ -204,7 +202,7 @@ def test_unused_definitions_are_left_out_until_the_share_is_kept_and_the_list_st
 @FORMATS
 @STREAMED
 @pytest.mark.requirement("evict.tools")
-def test_the_model_asks_for_a_tool_gets_its_definition_and_the_client_gets_the_call(world, wire, stream):
+def test_the_model_searches_for_a_tool_gets_its_definition_and_the_client_gets_the_call(world, wire, stream):
     agent = Agent(world.gateway(), wire, stream=stream)
     agent.ask()
     assert "archive_harbour" not in names_in(world.upstream.asked[0])
@@ -217,20 +215,22 @@ def test_the_model_asks_for_a_tool_gets_its_definition_and_the_client_gets_the_c
     assert '"recall"' not in agent.answer.text
     first, second, third = world.upstream.asked
     assert tools_in(first) == tools_in(second)
-    # the definitions before it keep their bytes, so that the cache of the tools holds
+    # the definitions before it keep their bytes, so that the provider's cache of the tools stays valid
     added = [name for name in names_in(third) if name not in names_in(first)]
     assert added[0] == "archive_harbour"
     assert len(added) <= 3
     assert tools_in(third).startswith(tools_in(first).rstrip()[:-1])
-    (definition,) = [one for one in tool_definitions(tools_in(third)) if one.name == "archive_harbour"]
+    (definition,) = [
+        definition for definition in tool_definitions(tools_in(third)) if definition.name == "archive_harbour"
+    ]
     whole = tool(wire, "archive_harbour")
     assert json.loads(definition.element) in (whole, {"functionDeclarations": [whole]})
     assert "Lets you archive one harbour" in json.dumps(third.messages[-1])
-    # it stays for the next turns
+    # the tool stays for the next turns
     agent.result(calls)
     agent.ask()
-    assert {tools_in(one) for one in world.upstream.asked[2:]} == {tools_in(third)}
-    assert all(one.problems == [] for one in world.upstream.asked)
+    assert {tools_in(request) for request in world.upstream.asked[2:]} == {tools_in(third)}
+    assert all(request.problems == [] for request in world.upstream.asked)
     assert [decision["found"][:1] for decision in agent.decisions()] == [[], ["archive_harbour"]]
     assert agent.decisions()[1]["reason"] == "the model searched for them"
 
@@ -252,9 +252,7 @@ def test_a_search_crosses_to_an_upstream_with_another_format(world, wire, speaks
 @FORMATS
 @STREAMED
 @pytest.mark.requirement("evict.tools")
-def test_a_left_out_tool_that_the_model_calls_by_its_name_reaches_the_client_and_is_sent_from_then_on(
-    world, wire, stream
-):
+def test_a_call_of_a_left_out_tool_reaches_the_client_and_the_tool_is_sent_from_then_on(world, wire, stream):
     agent = Agent(world.gateway(), wire, stream=stream)
     world.says(Says(calls=(("archive_harbour", {"number": "7"}),)))
     calls = agent.ask()
@@ -262,12 +260,16 @@ def test_a_left_out_tool_that_the_model_calls_by_its_name_reaches_the_client_and
     assert "archive_harbour" not in names_in(world.upstream.asked[0])
     agent.result(calls)
     agent.ask()
-    assert [names_in(one)[-1] for one in world.upstream.asked] == ["recall", "archive_harbour", "archive_harbour"]
+    assert [names_in(request)[-1] for request in world.upstream.asked] == [
+        "recall",
+        "archive_harbour",
+        "archive_harbour",
+    ]
     assert tools_in(world.upstream.asked[1]) == tools_in(world.upstream.asked[2])
 
 
 @FORMATS
-def test_a_search_beside_a_call_of_the_client_is_answered_in_its_next_request(world, wire):
+def test_a_search_along_with_a_client_tool_call_is_answered_in_the_next_request(world, wire):
     agent = Agent(world.gateway(), wire)
     world.says(Says(calls=(("recall", {"tool": "archive_harbour"}), (NAMES[0], {"number": "1"}))))
     calls = agent.ask()
@@ -307,8 +309,8 @@ def test_used_and_chosen_tools_tools_of_the_provider_and_cache_marks_stay(world,
     agent.tools += PROVIDERS[wire]
     if wire == MESSAGES:
         agent.tools[30]["cache_control"] = {"type": "ephemeral"}
-    world.upstream.answer = lambda asked: Says(calls=(("find_harbour", {"number": "1"}),))
-    # a history with a call of it comes with the first request of a session
+    world.upstream.answer = lambda request: Says(calls=(("find_harbour", {"number": "1"}),))
+    # the first request of the session has a history with a call of this tool
     other = Agent(agent.gw, wire, names=["find_harbour"])
     calls = other.ask("Find the harbour.")
     agent.history = other.history
@@ -316,19 +318,19 @@ def test_used_and_chosen_tools_tools_of_the_provider_and_cache_marks_stay(world,
     world.upstream.asked.clear()
     agent.history += agent.format.edits.result_messages([NewToolResult(calls[0].call_id, "Found.", calls[0].name)])
     agent.post(**NAMED[wire])
-    (asked,) = world.upstream.asked
-    kept = names_in(asked)
-    assert {"find_harbour", "report_harbour"} <= {*kept}
-    assert len(kept) < 30
+    (request,) = world.upstream.asked
+    sent_names = names_in(request)
+    assert {"find_harbour", "report_harbour"} <= {*sent_names}
+    assert len(sent_names) < 30
     for provided in PROVIDERS[wire]:
-        assert provided in asked.body["tools"]
+        assert provided in request.body["tools"]
     if wire == MESSAGES:
-        assert NAMES[30] in kept
-    # chosen later, it is sent again
+        assert NAMES[30] in sent_names
+    # a tool that is chosen later is sent again
     world.upstream.asked.clear()
     late = json.loads(json.dumps(NAMED[wire]).replace("report_harbour", "delete_harbour"))
     agent.ask(**late)
-    assert "delete_harbour" not in kept
+    assert "delete_harbour" not in sent_names
     assert names_in(world.upstream.asked[0])[-1] == "delete_harbour"
 
 
@@ -346,7 +348,7 @@ def test_a_restart_keeps_the_list_byte_for_byte(world, wire):
         agent.ask()
         assert agent.session == before
         assert len(agent.decisions()) == 2
-    lists = [tools_in(one) for one in world.upstream.asked]
+    lists = [tools_in(request) for request in world.upstream.asked]
     assert len({*lists[1:]}) == 1
     assert "archive_harbour" in names_in(world.upstream.asked[-1])
 
@@ -357,8 +359,8 @@ def test_by_default_the_tools_of_a_request_are_not_touched(world, wire):
     window = {name: value for name, value in SETTINGS["window"].items() if name != "lazy_tools"}
     agent = Agent(world.gateway(window=window), wire)
     agent.ask()
-    (asked,) = world.upstream.asked
-    assert json.loads(tools_in(asked)) == agent.tools
+    (request,) = world.upstream.asked
+    assert json.loads(tools_in(request)) == agent.tools
     assert agent.decisions() == []
 
 
@@ -378,8 +380,8 @@ def test_the_report_and_the_audit_say_what_is_left_out_and_its_total_is_what_was
     world.says(Says(calls=(("recall", {"tool": "archive_harbour"}),)), Says(text="Good."))
     agent.ask()
     agent.ask()
-    for (_, composition), asked in zip(stored_runs(gw), world.upstream.asked, strict=True):
-        check_pieces(composition, Counted(asked, world.meter))
+    for (_, composition), request in zip(stored_runs(gw), world.upstream.asked, strict=True):
+        check_pieces(composition, CountedPrompt(request, world.meter))
     last = world.upstream.asked[-1]
     with gw.gateway.sessions.use(Key(id="", name="test"), agent.session, MODEL) as session:
         made = report(session.window)
@@ -390,7 +392,7 @@ def test_the_report_and_the_audit_say_what_is_left_out_and_its_total_is_what_was
     assert [line.topic for line in lines] == ["decision", "decision"]
     assert [line.details["tools"] for line in lines] == [made.tools_left_out + 1, made.tools_left_out]
     assert str(lines[0].details["names"]).startswith(agent.decisions()[0]["names"][0])
-    sent = [world.meter.tools(tools_in(asked).decode()) for asked in world.upstream.asked[:2]]
+    sent = [world.meter.tools(tools_in(request).decode()) for request in world.upstream.asked[:2]]
     assert [line.tokens_after for line in lines] == sent
     assert [line.freed for line in lines] == [line.tokens_before - line.tokens_after for line in lines]
 
@@ -409,22 +411,22 @@ def test_at_a_relief_the_least_recently_used_are_left_out_and_the_used_come_back
     agent.result(agent.ask())
     before = tools_in(world.upstream.asked[-1])
     fill(agent, 12)
-    lists = [tools_in(one) for one in world.upstream.asked]
+    lists = [tools_in(request) for request in world.upstream.asked]
     changes = [place for place in range(2, len(lists)) if lists[place] != lists[place - 1]]
-    # it changes only in requests for which messages are evicted; from then on the tool looks up messages, too
+    # the list changes only in requests for which messages are evicted; from then on the tool searches messages, too
     assert changes
     assert all(agent.relieved[place] for place in changes)
     assert agent.answer.headers["x-recto-recall-tool"] == "offered"
     assert world.meter.tools(lists[-1].decode()) <= world.share(gw)
     assert b'"query"' in lists[-1]
     assert b'"query"' not in before
-    # it was used, although its call is evicted: others, never used, are left out before it
+    # a used tool whose call is evicted is sent: tools that were never used are left out before it
     assert "archive_harbour" in names_in(world.upstream.asked[-1])
     assert b'"archive_harbour"' not in json.dumps(world.upstream.asked[-1].messages).encode()
 
 
 @FORMATS
-def test_other_tools_of_the_client_are_decided_about_again(world, wire):
+def test_a_changed_tool_list_of_the_client_is_planned_again(world, wire):
     agent = Agent(world.gateway(), wire)
     agent.ask()
     agent.tools = tools_of(wire, NAMES[:5])
@@ -437,7 +439,7 @@ def test_other_tools_of_the_client_are_decided_about_again(world, wire):
 
 
 @FORMATS
-def test_with_recall_off_the_tool_is_offered_to_find_tools_alone(world, wire):
+def test_with_recall_off_the_recall_tool_finds_tools_only(world, wire):
     gw = world.gateway(gateway={"recall_tool": "never"}, recall={"enabled": False})
     agent = Agent(gw, wire)
     world.says(Says(calls=(("recall", {"query": "archive a harbour"}),)))
@@ -452,7 +454,7 @@ def test_with_recall_off_the_tool_is_offered_to_find_tools_alone(world, wire):
 
 
 @FORMATS
-def test_where_a_search_could_not_be_answered_nothing_is_left_out(world, wire):
+def test_nothing_is_left_out_if_a_search_could_not_be_answered(world, wire):
     agent = Agent(world.gateway(), wire)
     own = json.loads(json.dumps(tools_of(wire, ["create_lamp"])).replace("create_lamp", "recall"))
     agent.tools += own
@@ -466,7 +468,7 @@ def test_where_a_search_could_not_be_answered_nothing_is_left_out(world, wire):
 
 @FORMATS
 @pytest.mark.requirement("evict.tools")
-def test_a_list_that_was_sent_whole_stays_whole_until_a_relief_and_off_means_whole_again(world, wire):
+def test_a_list_that_was_sent_whole_stays_whole_until_a_relief_and_is_whole_again_when_switched_off(world, wire):
     off = {"window": SETTINGS["window"] | {"lazy_tools": False}}
     with world.restarted(**off) as gw:
         agent = Agent(gw, wire)
@@ -514,16 +516,16 @@ def test_a_plan_keeps_the_share_if_it_can_and_leaves_out_no_more_than_it_must(si
     fixed = {f"t{place}" for place in stays}
 
     def cost(names: tuple[str, ...]) -> int:
-        return sum(len(one.element) for one in tools if one.name not in names) + (10 + len(names) if names else 0)
+        return sum(len(tool.element) for tool in tools if tool.name not in names) + (10 + len(names) if names else 0)
 
     names = plan_left_out(tools, stays=fixed, uses=uses, share=share, cost=cost)
     assert fixed.isdisjoint(names)
-    assert list(names) == [one.name for one in tools if one.name in names]
-    optional = [one.name for one in tools if one.name not in fixed]
+    assert list(names) == [tool.name for tool in tools if tool.name in names]
+    optional = [tool.name for tool in tools if tool.name not in fixed]
     if names:
         assert cost(names) < cost(())
-        kept = [uses.get(name, 0) for name in optional if name not in names]
-        assert max(uses.get(name, 0) for name in names) <= min(kept, default=10_000)
+        remaining_uses = [uses.get(name, 0) for name in optional if name not in names]
+        assert max(uses.get(name, 0) for name in names) <= min(remaining_uses, default=10_000)
         assert cost(names) <= share or {*names} == {*optional}
 
 
@@ -532,5 +534,5 @@ def test_a_list_without_some_tools_keeps_the_bytes_of_the_others(wire):
     raw = json.dumps(tools_of(wire, NAMES[:4]), indent=1).encode()
     rest = without_tools(raw, {NAMES[0], NAMES[2]})
     assert json.loads(rest) == tools_of(wire, [NAMES[1], NAMES[3]])
-    assert all(one in tool_definitions(raw) for one in tool_definitions(rest))
+    assert all(definition in tool_definitions(raw) for definition in tool_definitions(rest))
     assert json.loads(without_tools(raw, NAMES[:4])) == []

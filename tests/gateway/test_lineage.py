@@ -1,4 +1,4 @@
-"""Clients that do not send their history as they got it stay in their session, and strangers never meet in one."""
+"""Clients that rewrite their history stay in their session, and unrelated clients never share one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TOOLS = {
 ENOUGH = "That is all: "
 
 
-def said(asked: Asked) -> Says:
-    """Calls a tool for a message that asks for it, and answers the others; no two answers are the same."""
-    number = said.count = getattr(said, "count", 0) + 1
-    last = json.dumps(asked.messages[-1])
-    if asked.body.get("tools") and "stop" not in last:
+def scripted_reply(request: Asked) -> Says:
+    """Returns a tool call if the request offers tools and its last message has no `stop`, else a unique text."""
+    number = scripted_reply.count = getattr(scripted_reply, "count", 0) + 1
+    last = json.dumps(request.messages[-1])
+    if request.body.get("tools") and "stop" not in last:
         return Says(
             text=f"<think>let me see, step {number}</think> I look at file number {number} now.",
             calls=(("run", {"n": number}),),
@@ -39,7 +39,7 @@ def said(asked: Asked) -> Says:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(said)))
+        upstream = stack.enter_context(running(ScriptedUpstream(scripted_reply)))
         yield stack.enter_context(gateway(tmp_path_factory.mktemp("gateway"), upstream.url)), upstream
 
 
@@ -56,8 +56,8 @@ def upstream(place) -> ScriptedUpstream:
 def ask(gw: Running, messages, path="chat/completions", *, secret=None, headers=None, **more):
     body = {"model": "gpt-4o", "input" if path == "responses" else "messages": messages, **more}
     body |= {} if path == "responses" else {"max_tokens": more.get("max_tokens", 500)}
-    given = {"authorization": f"Bearer {secret or gw.secret}", **(headers or {})}
-    answer = httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=given, timeout=60)
+    all_headers = {"authorization": f"Bearer {secret or gw.secret}", **(headers or {})}
+    answer = httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=all_headers, timeout=60)
     assert answer.status_code == 200, answer.text
     return answer.json(), answer.headers["x-recto-session-id"]
 
@@ -72,12 +72,12 @@ def stored(gw: Running, session: str, role: str = "") -> list[str]:
 
 
 def references(output: list[dict]) -> list[dict]:
-    """What the Vercel AI SDK sends for the items of an earlier response."""
+    """Returns the references that the Vercel AI SDK sends for the items of an earlier response."""
     return [{"type": "item_reference", "id": item["id"]} for item in output]
 
 
 def vercel(gw: Running, first: str, steps: int, secret: str = "") -> list[str]:
-    """An agent loop as the Vercel AI SDK's default sends it. Returns the session of each request."""
+    """Runs an agent loop with the requests of the Vercel AI SDK's default. Returns the session of each request."""
     items: list[dict] = [{"role": "user", "content": [{"type": "input_text", "text": first}]}]
     sessions = []
     for step in range(steps):
@@ -97,8 +97,8 @@ def test_item_references_of_the_vercel_ai_sdk_stay_in_one_session(gw, upstream):
     before = len(upstream.asked)
     sessions = vercel(gw, "look around", 11)
     assert (len(sessions), len(set(sessions))) == (11, 1)
-    assert not any(asked.problems for asked in upstream.asked[before:])
-    assert not any(b"item_reference" in asked.raw for asked in upstream.asked[before:])
+    assert not any(request.problems for request in upstream.asked[before:])
+    assert not any(b"item_reference" in request.raw for request in upstream.asked[before:])
     assert len(upstream.asked[-1].messages) == len(stored(gw, sessions[0])) - 1
     assert len(stored(gw, sessions[0], "assistant")) == 21
 
@@ -111,7 +111,7 @@ def test_item_references_are_resolved_by_another_gateway_on_the_same_store(tmp_p
             keys.append(gw.secret)
             answer, session = ask(gw, items, "responses", secret=keys[0])
             sessions.append(session)
-            if not number:  # somebody else begins with the same words
+            if not number:  # another client begins with the same words
                 assert ask(gw, items, "responses", secret=keys[0])[1] != session
         items += [*references(answer["output"]), user(f"more {number}")]
     assert len(set(sessions)) == 1
@@ -142,7 +142,7 @@ CLEARED = "[cleared]"
 
 
 def think_stripped(message: dict) -> dict:
-    """As many clients do with the reasoning of open models."""
+    """Removes the reasoning of open models, as many clients do."""
     if isinstance(message.get("content"), str):
         return {**message, "content": message["content"].rpartition("</think>")[2].strip()}
     return {
@@ -164,7 +164,7 @@ def wrapped(message: dict) -> dict:
 
 
 def text_dropped(message: dict) -> dict:
-    """Only the calls stay."""
+    """Removes the text of a message with calls."""
     if message.get("tool_calls"):
         return {**message, "content": None}
     if isinstance(message.get("content"), list) and any(part["type"] == "tool_use" for part in message["content"]):
@@ -177,7 +177,7 @@ def unchanged(message: dict) -> dict:
 
 
 def spoken(answer: dict, path: str) -> list[dict]:
-    """What a client puts into its history for an answer."""
+    """Returns the messages that a client appends to its history for an answer."""
     if path == "chat/completions":
         return [answer["choices"][0]["message"]]
     if path == "messages":
@@ -186,7 +186,7 @@ def spoken(answer: dict, path: str) -> list[dict]:
 
 
 def results(messages: list[dict], path: str, output: str) -> list[dict]:
-    """The results of the calls in an answer, or the next question where there are none."""
+    """Returns the results of the calls in an answer, or the next question if it has none."""
     if path == "chat/completions":
         calls = [call["id"] for call in messages[-1].get("tool_calls") or []]
         return [{"role": "tool", "tool_call_id": id, "content": output} for id in calls] or [user(output)]
@@ -199,7 +199,7 @@ def results(messages: list[dict], path: str, output: str) -> list[dict]:
 
 
 def cleared(messages: list[dict], keep: int) -> list[dict]:
-    """All tool results but the last ones are cleared."""
+    """Clears all tool results but the last ones."""
     places = [place for place, message in enumerate(messages) if _is_result(message)]
     shown: list[dict] = []
     for place, message in enumerate(messages):
@@ -221,17 +221,17 @@ def _is_result(message: dict) -> bool:
 
 
 def steps(gw: Running, path: str, first: str, rewrite, *, clear: bool = False, tools: bool = True, count: int = STEPS):
-    """An agent that rewrites its history as it goes. Yields the session of each request."""
+    """Runs an agent that rewrites its history at every step. Yields the session of each request."""
     history: list[dict] = [user(first)]
     for step in range(count):
         sent = cleared(history, 2) if clear else history
         more = {"tools": TOOLS[path]} if tools else {}
         answer, session = ask(gw, sent, path, **more)
         yield session
-        said_now = spoken(answer, path)
+        new_messages = spoken(answer, path)
         output = f"result {step} of {first}: " + "a long listing of many files " * 5
-        now = [rewrite(message) if "role" in message else message for message in said_now]
-        history += [*now, *results(said_now, path, output)]
+        now = [rewrite(message) if "role" in message else message for message in new_messages]
+        history += [*now, *results(new_messages, path, output)]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -242,13 +242,13 @@ def steps(gw: Running, path: str, first: str, rewrite, *, clear: bool = False, t
 def test_an_agent_that_rewrites_its_history_stays_in_one_session(gw, path, rewrite, clear):
     sessions = list(steps(gw, path, f"{path} {rewrite.__name__} {clear}", rewrite, clear=clear))
     assert (len(sessions), len(set(sessions))) == (STEPS, 1)
-    asked = [text for text in stored(gw, sessions[0]) if "a long listing" in text]
-    assert len(asked) == STEPS - 1, "every result is stored once, as it was before it was cleared"
+    results_stored = [text for text in stored(gw, sessions[0]) if "a long listing" in text]
+    assert len(results_stored) == STEPS - 1, "every result is stored once, as it was before it was cleared"
     assert not any(CLEARED in text for text in stored(gw, sessions[0]))
 
 
 class Unaligned(Openings):
-    """Knows no session: nothing is aligned."""
+    """Finds no session, so nothing is aligned."""
 
     def sessions(self, store, opening, lineage):
         return ()
@@ -269,7 +269,7 @@ def test_a_chat_without_tools_that_rewrites_its_history_stays_in_one_session(gw,
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("rewrite", "tools"), [(think_stripped, False), (think_stripped, True), (text_dropped, True)])
-def test_strangers_that_begin_alike_and_rewrite_their_history_never_meet(gw, path, tools, rewrite):
+def test_clients_that_begin_alike_and_rewrite_their_history_never_share_a_session(gw, path, tools, rewrite):
     agents = [steps(gw, path, f"begin {path} {tools} {rewrite.__name__}", rewrite, tools=tools, count=4) for _ in "abc"]
     sessions = list(zip(*agents, strict=True))  # in turn
     per_agent = [set(found) for found in zip(*sessions, strict=True)]
@@ -305,7 +305,7 @@ def test_a_result_that_became_longer_is_an_edit_and_opens_a_branch(gw):
 
 
 def reminded(text: str, *reminders: str) -> dict:
-    """A message as coding agents send it: with reminders of their own beside what the user says."""
+    """Returns a message as coding agents send it: their own reminders followed by the user's text."""
     blocks = [f"<system-reminder>\n{reminder}\n</system-reminder>" for reminder in reminders]
     return {"role": "user", "content": [{"type": "text", "text": block} for block in (*blocks, text)]}
 
@@ -319,25 +319,25 @@ def test_an_agent_that_resumes_with_other_reminders_stays_in_its_session(
     """As qwen-code does: on resuming, the date is no longer in the first message."""
     with gateway(tmp_path, upstream.url) as gw:
         answer, session = ask(gw, [reminded("fix it", "skills: none", "today is Monday")], path, tools=TOOLS[path])
-        said_now = spoken(answer, path)
-        told = [*said_now, *results(said_now, path, "stop"), user("go on")]
+        new_messages = spoken(answer, path)
+        rest = [*new_messages, *results(new_messages, path, "stop"), user("go on")]
         if not restarted:
-            assert ask(gw, [reminded("fix it", *reminders), *told], path, tools=TOOLS[path])[1] == session
+            assert ask(gw, [reminded("fix it", *reminders), *rest], path, tools=TOOLS[path])[1] == session
         secret = gw.secret
     if restarted:
         with gateway(tmp_path, upstream.url) as gw:
-            resumed = [reminded("fix it", *reminders), *told]
+            resumed = [reminded("fix it", *reminders), *rest]
             assert ask(gw, resumed, path, secret=secret, tools=TOOLS[path])[1] == session
             assert [text for text in stored(gw, session, "user") if "fix it" in text and "Monday" not in text] == []
 
 
-def test_a_message_with_other_words_beside_its_reminders_is_an_edit(gw):
+def test_a_message_with_changed_text_next_to_its_reminders_is_an_edit(gw):
     answer, session = ask(gw, [reminded("fix it", "one", "two")], tools=TOOLS["chat/completions"])
-    told = [*(said_now := spoken(answer, "chat/completions")), *results(said_now, "chat/completions", "stop")]
-    _, other = ask(gw, [reminded("break it", "one"), *told], tools=TOOLS["chat/completions"])
+    rest = [*(new_messages := spoken(answer, "chat/completions")), *results(new_messages, "chat/completions", "stop")]
+    _, other = ask(gw, [reminded("break it", "one"), *rest], tools=TOOLS["chat/completions"])
     assert other != session
     _, open_ended = ask(
-        gw, [reminded("fix it <system-reminder> or not", "one"), *told], tools=TOOLS["chat/completions"]
+        gw, [reminded("fix it <system-reminder> or not", "one"), *rest], tools=TOOLS["chat/completions"]
     )
     assert open_ended != session
 
@@ -377,7 +377,7 @@ def test_a_title_call_without_a_name_is_no_part_of_the_conversation(gw):
     assert not session.startswith(aside)
 
 
-def test_a_request_that_only_tries_the_key_leaves_the_name_to_the_conversation(gw):
+def test_a_request_that_only_checks_the_key_leaves_the_name_to_the_conversation(gw):
     headers = {"x-claude-code-session-id": "quota-00000000"}
     ask(gw, [user("quota")], "messages", headers=headers, max_tokens=1)
     _, session = ask(gw, [user("hello")], "messages", headers=headers, tools=TOOLS["messages"])
@@ -386,7 +386,7 @@ def test_a_request_that_only_tries_the_key_leaves_the_name_to_the_conversation(g
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("named", [True, False])
-def test_a_summary_of_a_conversation_is_a_branch_and_the_conversation_goes_on_in_its_session(gw, path, named):
+def test_a_summary_of_a_conversation_is_a_branch_and_the_conversation_continues_in_its_session(gw, path, named):
     headers = {"x-session-id": f"summed-up-{path.replace('/', '-')}"} if named else {}
     first = user(f"a long task {path} {named}")
     answer, session = ask(gw, [first], path, headers=headers, tools=TOOLS[path])
@@ -406,7 +406,7 @@ def test_a_conversation_that_began_like_a_side_call_stays_in_its_session(gw):
     assert ask(gw, [*first, answer["choices"][0]["message"], user("shorter")], max_tokens=16)[1] == session
 
 
-def test_an_agent_that_takes_its_tools_away_for_the_last_answer_stays_in_its_session(gw):
+def test_an_agent_that_drops_its_tools_for_the_last_answer_stays_in_its_session(gw):
     first = [{"role": "system", "content": "You work."}, user("a task without an end")]
     answer, session = ask(gw, first, tools=TOOLS["chat/completions"])
     history = [
@@ -417,7 +417,7 @@ def test_an_agent_that_takes_its_tools_away_for_the_last_answer_stays_in_its_ses
     assert ask(gw, history)[1] == session
 
 
-def test_a_user_who_wants_a_summary_in_a_chat_without_tools_stays_in_the_session(gw):
+def test_a_user_who_requests_a_summary_in_a_chat_without_tools_stays_in_the_session(gw):
     answer, session = ask(gw, [user("let us talk")])
     history = [user("let us talk"), answer["choices"][0]["message"], user("Summarize our conversation, please.")]
     assert ask(gw, history)[1] == session
@@ -430,13 +430,13 @@ def choices(texts: list[str]) -> dict:
     ]
 
 
-def in_choices(asked: Asked):
-    """An upstream that gives as many answers as it is asked for."""
-    wanted = asked.body.get("n") or 1
-    number = len(asked.messages)
-    texts = [f"choice {place} at step {number} of {asked.messages[0]['content']}" for place in range(wanted)]
+def in_choices(request: Asked):
+    """Responds with as many choices as the request asks for."""
+    wanted = request.body.get("n") or 1
+    number = len(request.messages)
+    texts = [f"choice {place} at step {number} of {request.messages[0]['content']}" for place in range(wanted)]
     head = {"id": f"chatcmpl-{number}", "created": 1, "model": "gpt-4o"}
-    if not asked.body.get("stream"):
+    if not request.body.get("stream"):
         return JSONResponse({**head, "object": "chat.completion", "choices": choices(texts)})
     deltas = [[{"index": place, "delta": {"role": "assistant", "content": text}}] for place, text in enumerate(texts)]
     deltas += [[{"index": place, "delta": {}, "finish_reason": "stop"}] for place in range(wanted)]
@@ -446,7 +446,7 @@ def in_choices(asked: Asked):
 
 
 def sampled(gw: Running, messages: list[dict], **more) -> str:
-    """Asks for answers. Returns the session."""
+    """Requests several choices. Returns the session."""
     body = {"model": "gpt-4o", "messages": messages, **more}
     headers = {"authorization": f"Bearer {gw.secret}"}
     answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
@@ -460,8 +460,8 @@ def choice(place: int, step: int, first: str) -> dict:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_on_with_another_of_several_choices_stays_in_the_session(tmp_path, stream):
-    upstream = ScriptedUpstream(said)
+def test_a_client_that_continues_another_of_several_choices_stays_in_the_session(tmp_path, stream):
+    upstream = ScriptedUpstream(scripted_reply)
     upstream.fail = in_choices
     with running(upstream), gateway(tmp_path, upstream.url) as gw:
         history = [user("one of three")]
@@ -477,8 +477,8 @@ def test_a_client_that_goes_on_with_another_of_several_choices_stays_in_the_sess
         assert sampled(gw, stranger, n=2) not in sessions
 
 
-def test_two_that_go_on_with_two_choices_part(tmp_path):
-    upstream = ScriptedUpstream(said)
+def test_two_clients_that_continue_different_choices_get_separate_sessions(tmp_path):
+    upstream = ScriptedUpstream(scripted_reply)
     upstream.fail = in_choices
     with running(upstream), gateway(tmp_path, upstream.url) as gw:
         first = sampled(gw, [user("parting")], n=3)
@@ -499,19 +499,19 @@ SUMMARY = """<analysis>nobody needs to see this</analysis>
 
 
 def compacted(gw: Running, path: str, name: str, upstream: ScriptedUpstream) -> tuple[str, list[dict]]:
-    """A conversation whose client has a summary written. Returns its session and the new history."""
+    """Runs a conversation whose client requests a summary. Returns its session and the new history."""
     history = [user(name)]
     for step in range(3):
         answer, session = ask(gw, history, path)
         history += [*spoken(answer, path), user(f"more of {name} {step}")]
     history[-1] = user("Create a handoff summary for another model that goes on with this task.")
     summary = SUMMARY.replace("invoice", name)
-    upstream.answer = lambda asked: Says(text=summary)
-    _, asked_in = ask(gw, history, path)
-    upstream.answer = said
-    kept = summary.partition("<summary>")[2].partition("</summary>")[0].strip()
-    again = f"This session is continued from an earlier one.\n\nSummary:\n{kept}\n\nPlease go on."
-    assert asked_in == session
+    upstream.answer = lambda request: Says(text=summary)
+    _, summarized_session = ask(gw, history, path)
+    upstream.answer = scripted_reply
+    summary_text = summary.partition("<summary>")[2].partition("</summary>")[0].strip()
+    again = f"This session is continued from an earlier one.\n\nSummary:\n{summary_text}\n\nPlease go on."
+    assert summarized_session == session
     return session, [user(again)]
 
 

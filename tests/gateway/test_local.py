@@ -1,4 +1,4 @@
-"""Clients of this machine bring their own credentials: subscriptions pass untouched, and no stranger gets in."""
+"""A local gateway: clients on this machine send their own credentials, which pass untouched; others are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RESPONSES = {"model": "gpt-5", "input": [{"role": "user", "content": "Hello"}]}
 
 @pytest.fixture
 def vendor() -> Iterator[ScriptedUpstream]:
-    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream:
+    with running(ScriptedUpstream(lambda request: Says(text="fine"))) as upstream:
         yield upstream
 
 
@@ -52,7 +52,7 @@ def local(tmp_path: Path, vendor: ScriptedUpstream) -> Iterator[Running]:
         yield gw
 
 
-def test_the_token_of_claude_codes_subscription_goes_on_untouched(local, vendor):
+def test_the_token_of_a_claude_code_subscription_is_passed_on_untouched(local, vendor):
     answer = httpx2.post(f"{local.url}/to/{vendor.url}/v1/messages?beta=true", json=MESSAGES, headers=CLAUDE_CODE)
     assert answer.status_code == 200, answer.text
     assert {name: vendor.asked[0].headers[name] for name in CLAUDE_CODE} == CLAUDE_CODE
@@ -60,7 +60,7 @@ def test_the_token_of_claude_codes_subscription_goes_on_untouched(local, vendor)
     assert answer.headers["x-recto-session-id"].startswith("agent:default:")
 
 
-def test_the_token_of_codex_subscription_goes_on_untouched(local, vendor):
+def test_the_token_of_a_codex_subscription_is_passed_on_untouched(local, vendor):
     answer = httpx2.post(f"{local.url}/to/{vendor.url}/v1/responses", json=RESPONSES, headers=CODEX)
     assert answer.status_code == 200, answer.text
     assert {name: vendor.asked[0].headers[name] for name in CODEX} == CODEX
@@ -68,8 +68,8 @@ def test_the_token_of_codex_subscription_goes_on_untouched(local, vendor):
 
 def test_sdks_with_their_own_keys_need_no_settings(local, vendor):
     with openai.OpenAI(base_url=f"{local.url}/to/{vendor.url}/v1", api_key="sk-own", max_retries=0) as client:
-        said = client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "Hello"}])
-        assert said.choices[0].message.content == "fine"
+        completion = client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "Hello"}])
+        assert completion.choices[0].message.content == "fine"
         assert [model.id for model in client.models.list()] == ["gpt-4o"]
     with anthropic.Anthropic(base_url=f"{local.url}/to/{vendor.url}", api_key="sk-ant-own", max_retries=0) as client:
         client.messages.create(**MESSAGES)
@@ -77,7 +77,7 @@ def test_sdks_with_their_own_keys_need_no_settings(local, vendor):
     assert "sk-ant-own" in vendor.asked[1].headers.get("x-api-key", "") + vendor.asked[1].headers["authorization"]
 
 
-def test_a_gateway_with_keys_takes_its_own_from_another_header(tmp_path, vendor):
+def test_a_gateway_with_keys_reads_its_own_key_from_another_header(tmp_path, vendor):
     upstreams = {"main": {"url": vendor.url, "speaks": "messages", "auth": "client"}}
     with gateway(tmp_path, gateway={"upstreams": upstreams}) as gw:
         headers = CLAUDE_CODE | {"x-recto-key": gw.secret}
@@ -90,7 +90,7 @@ def test_a_gateway_with_keys_takes_its_own_from_another_header(tmp_path, vendor)
     assert len(vendor.asked) == 1
 
 
-def test_web_pages_and_other_names_are_kept_out(local, vendor):
+def test_web_pages_and_foreign_host_names_are_refused(local, vendor):
     path = f"{local.url}/to/{vendor.url}/v1/messages"
     for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}, {"sec-fetch-site": "cross-site"}):
         assert httpx2.post(path, json=MESSAGES, headers=CLAUDE_CODE | headers).status_code == 403, headers
@@ -157,7 +157,7 @@ def test_other_addresses_are_refused(raw):
     assert opened == []
 
 
-def test_a_name_that_leads_to_a_private_address_is_not_asked(tmp_path, vendor):
+def test_a_host_name_that_resolves_to_a_private_address_is_not_called(tmp_path, vendor):
     port = vendor.url.rpartition(":")[2]
     with gateway(tmp_path, gateway={"local": True, "targets": [f"localhost:{port}"]}) as gw:
         answer = httpx2.post(f"{gw.url}/to/https://localhost:{port}/v1/messages", json=MESSAGES, headers=CLAUDE_CODE)
@@ -165,7 +165,7 @@ def test_a_name_that_leads_to_a_private_address_is_not_asked(tmp_path, vendor):
     assert vendor.asked == []
 
 
-def test_it_serves_loopback_only():
+def test_a_local_gateway_serves_loopback_only():
     keys, local = Keys(MemoryStore(), FakeClock()), GatewaySettings(local=True)
     keys.add(Key(name="one"))
     refuse_public(local, keys)
@@ -175,7 +175,7 @@ def test_it_serves_loopback_only():
         _targets("https://user@host/path")
 
 
-def test_a_gateway_for_this_machine_starts_without_the_embedded_model_and_says_so_when_it_is_asked(tmp_path):
+def test_a_local_gateway_starts_without_the_embedded_model_and_reports_it_on_first_use(tmp_path):
     settings = load(environ={}, arguments={"store": str(tmp_path / "a.db"), "gateway": {"local": True}})
 
     def missing():

@@ -1,4 +1,4 @@
-"""Approved memory reaches the upstream through every format: critical memory always, the rest when it is asked for."""
+"""Approved memory reaches the upstream in every format: critical memory always, the rest when it is relevant."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BODIES = {
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_new_conversation_is_asked_with_what_is_remembered(tmp_path, path):
-    upstream = ScriptedUpstream(lambda asked: Says(text="On Mondays and Thursdays."))
+def test_the_prompt_of_a_new_conversation_contains_approved_memory(tmp_path, path):
+    upstream = ScriptedUpstream(lambda request: Says(text="On Mondays and Thursdays."))
     with running(upstream) as up, gateway(tmp_path, up.url) as gw:
         memories = open_memory(replace(gw.gateway.settings, session="agent:default:main"), gw.store)
         for text, critical in ((CRITICAL, True), (PLAIN, False)):

@@ -1,4 +1,4 @@
-"""How full the prompt of a session is: every screen shows the same tokens, room, zone and turn at the same moment."""
+"""The fill level of a session's prompt: every screen shows the same tokens, room, zone and turn at the same time."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Screens:
 
     def get(self, path: str, session: str, **query: object) -> Any:
         headers = {"authorization": f"Bearer {self.gw.secret}"}
-        given = {"session": session, **query}
-        answer = httpx2.get(f"{self.gw.url}/api/v1{path}", params=given, headers=headers, timeout=60)
+        params = {"session": session, **query}
+        answer = httpx2.get(f"{self.gw.url}/api/v1{path}", params=params, headers=headers, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -62,7 +62,7 @@ class Screens:
         return httpx2.post(f"{self.gw.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
 
     def readings(self, session: str) -> dict[str, tuple[int, int, str, int]]:
-        """What each screen says: tokens, room, zone and turn."""
+        """Returns the tokens, room, zone and turn that each screen shows."""
         reading = self.get("/session", session)["reading"]
         health = self.get("/session/health", session)
         if health["turns"]:
@@ -82,7 +82,7 @@ class Screens:
         timeline = self.get("/session/timeline", session)
         found["page, timeline"] = timeline["points"][-1] | {"room": timeline["room"]}
         asyncio.run(self._terminal(session))
-        return {name: (one["tokens"], one["room"], one["zone"], one["turn"]) for name, one in found.items()}
+        return {name: (shown["tokens"], shown["room"], shown["zone"], shown["turn"]) for name, shown in found.items()}
 
     def _mcp(self, session: str) -> dict[str, Any]:
         key = next(key for key in self.gw.gateway.keys.list() if key.name == "test")
@@ -98,7 +98,7 @@ class Screens:
             return to_builtins(opened.report().reading)
 
     async def _terminal(self, session: str) -> None:
-        """The gauge of every screen, the window and health say what the API says."""
+        """Checks that the gauge of every screen, the window and health match the API."""
         async with driven(self.gw, session, size=(160, 40)) as pilot:
             now = pilot.app.state.now
             assert now is not None
@@ -106,20 +106,20 @@ class Screens:
             assert to_builtins(reading) == self.get("/session", session)["reading"]
             for keys in (("4",), ("4", "t"), ("8",)):  # the window, its budget, health
                 await press(pilot, "escape", *keys)
-                said = drawn(pilot)
-                assert f"{percent(reading.utilization)} {reading.zone}" in said
-                assert f"{short_number(reading.tokens)}/{short_number(reading.room)}" in said
+                screen = drawn(pilot)
+                assert f"{percent(reading.utilization)} {reading.zone}" in screen
+                assert f"{short_number(reading.tokens)}/{short_number(reading.room)}" in screen
                 if keys == ("4",):
-                    assert f"Turn {reading.turn:,}" in said
+                    assert f"Turn {reading.turn:,}" in screen
                     full = f"{reading.tokens:,} of {reading.room:,} tokens"
-                    assert f"{full} {percent(reading.utilization)} {reading.zone}" in said
+                    assert f"{full} {percent(reading.utilization)} {reading.zone}" in screen
                 else:
-                    assert reading_line(reading) in said or "No turn of this session was measured" in said
+                    assert reading_line(reading) in screen or "No turn of this session was measured" in screen
 
 
 @pytest.fixture
 def screens(tmp_path) -> Iterator[Screens]:
-    upstream = ScriptedUpstream(lambda asked: Says(text="Noted. " + "The ledger is balanced. " * 60))
+    upstream = ScriptedUpstream(lambda request: Says(text="Noted. " + "The ledger is balanced. " * 60))
     more: dict[str, Any] = {
         "model": MODEL,
         "models": MODELS,
@@ -134,7 +134,7 @@ def screens(tmp_path) -> Iterator[Screens]:
 
 
 def agree(readings: dict[str, tuple[int, int, str, int]]) -> tuple[int, int, str, int]:
-    """The reading that all screens show."""
+    """Checks that all screens show the same reading, and returns it."""
     assert len(set(readings.values())) == 1, readings
     return next(iter(readings.values()))
 
@@ -145,10 +145,10 @@ def test_every_screen_shows_one_reading_of_a_gateway_session(screens):
         {"role": "system", "content": "# Rules\n\nBe short."},
         {"role": "user", "content": "Balance the ledger."},
     ]
-    screens.upstream.fail = lambda asked: JSONResponse({"error": {"message": "down"}}, status_code=500)
+    screens.upstream.fail = lambda request: JSONResponse({"error": {"message": "down"}}, status_code=500)
     assert screens.ask(history, ONE).status_code >= 500
     before = agree(screens.readings(ONE))
-    screens.upstream.fail = lambda asked: None
+    screens.upstream.fail = lambda request: None
 
     answer = screens.ask(history, ONE)
     sent = int(answer.headers["x-recto-tokens"].split("/")[0])
@@ -208,7 +208,7 @@ def test_every_screen_shows_one_reading_of_a_library_session(screens):
 
 
 def page_says(gw: Running, session: str) -> dict[str, str]:
-    """The header of the page and the summary of its window, in a browser."""
+    """Returns the header of the page and the summary of its window from a browser."""
     if not CHROMIUM or not BUILT.exists():
         pytest.skip("there is no Chromium here, or no page: make chromium web")
     with chromium() as browser, visit(browser, gw.url) as made:
@@ -219,7 +219,7 @@ def page_says(gw: Running, session: str) -> dict[str, str]:
         return {name: page.locator(where).inner_text() for name, where in names.items()}
 
 
-def test_an_entry_that_answers_no_prompt_is_no_run(screens):
+def test_an_entry_that_answers_no_prompt_has_no_run(screens):
     with recto.open(session=THREE, **screens.settings) as session:
         session.append({"role": "user", "content": "Hello?"})
         assert session.report().run is None

@@ -1,7 +1,7 @@
-"""The compliance cases of Open Responses, written anew from its specification, with a strict check of every answer.
+"""The compliance cases of Open Responses, rewritten from its specification, with a strict check of every response.
 
-They hold for an upstream that speaks Responses itself, whose words pass through, and for one that speaks only Chat or
-only Messages: then every event is the gateway's own.
+They run against an upstream that speaks Responses itself, whose events pass through, and against one that speaks only
+Chat or only Messages, where the gateway writes every event.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RESPONSE: Mapping[str, Kinds] = {
     "safety_identifier": (str, NULL),
     "prompt_cache_key": (str, NULL),
 }
-"""Every member that a response must have, and what it may be."""
+"""Every member that a response must have, and its types."""
 USAGE: Mapping[str, Kinds] = {
     "input_tokens": (int,),
     "output_tokens": (int,),
@@ -102,12 +102,12 @@ EVENTS: Mapping[str, Mapping[str, Kinds]] = {
     "response.function_call_arguments.delta": {**PLACE, "delta": (str,)},
     "response.function_call_arguments.done": {**PLACE, "arguments": (str,)},
 }
-"""Every event that these cases may bring, and what it must have."""
+"""Every event that may occur in these cases, and its members."""
 STATUSES = ("completed", "incomplete", "in_progress", "failed", "queued", "cancelled")
 
 
 def shaped(value: Any, members: Mapping[str, Kinds], what: str) -> None:
-    """Refuses what has not exactly the members that it must have, of the kinds that they must be."""
+    """Checks that a value has the required members with the required types."""
     assert isinstance(value, dict), f"{what} is an object"
     for name, kinds in members.items():
         assert name in value, f"{what} has '{name}'"
@@ -116,7 +116,7 @@ def shaped(value: Any, members: Mapping[str, Kinds], what: str) -> None:
 
 
 def check_response(response: Any) -> None:
-    """A response as the specification's schema has it."""
+    """Checks a response against the specification's schema."""
     shaped(response, RESPONSE, "response")
     assert response["object"] == "response"
     assert response["status"] in STATUSES
@@ -135,7 +135,7 @@ def check_response(response: Any) -> None:
 
 
 def check_item(item: Any) -> None:
-    """An item as the schema has it."""
+    """Checks an item against the schema."""
     assert item["type"] in ITEMS
     shaped(item, ITEMS[item["type"]], item["type"])
     assert item["id"]
@@ -147,19 +147,19 @@ def check_item(item: Any) -> None:
 
 
 def check_part(part: Any) -> None:
-    """A part as the schema has it."""
+    """Checks a part against the schema."""
     assert part["type"] in PARTS
     shaped(part, PARTS[part["type"]], part["type"])
 
 
 @dataclass
-class Watched:
-    """Follows a stream as a state machine, and refuses what may not come now."""
+class StreamChecker:
+    """A state machine that follows a stream and refuses events out of order."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     open: dict[str, Any] | None = None
     text: str | None = None
-    """Of the open part; none where there is none open."""
+    """The text of the open part; None if no part is open."""
     arguments: str = ""
     parts: list[dict[str, Any]] = field(default_factory=list)
     done: list[dict[str, Any]] = field(default_factory=list)
@@ -244,26 +244,26 @@ class Watched:
         self.open = None
 
 
-def watch(raw: bytes) -> Watched:
-    """Reads a stream as the specification writes it: no ids, names that are types, and `[DONE]` at the end."""
+def watch(raw: bytes) -> StreamChecker:
+    """Checks a stream's framing and events: no ids, event names equal to types, and `[DONE]` at the end."""
     blocks = raw.decode().split("\n\n")
     assert blocks.pop() == "", "the last event ends as every other"
     assert blocks.pop() == "data: [DONE]"
-    watched = Watched()
+    checker = StreamChecker()
     for block in blocks:
         lines = block.split("\n")
         assert [line.split(":")[0] for line in lines] == ["event", "data"]
         event = json.loads(lines[1].removeprefix("data: "))
         assert lines[0] == f"event: {event['type']}"
-        watched.take(event)
-    assert watched.ended
-    return watched
+        checker.take(event)
+    assert checker.ended
+    return checker
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Iterator[tuple[ScriptedUpstream, dict[str, Running]]]:
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="Hello."))))
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="Hello."))))
         gateways = {
             speaks: stack.enter_context(gateway(tmp_path_factory.mktemp("open"), upstream.url, speaks=(speaks,)))
             for speaks in SPOKEN
@@ -273,7 +273,7 @@ def built(tmp_path_factory) -> Iterator[tuple[ScriptedUpstream, dict[str, Runnin
 
 @dataclass
 class Place:
-    """A gateway in front of an upstream of one kind."""
+    """A gateway in front of an upstream that speaks one format."""
 
     upstream: ScriptedUpstream
     gateway: Running
@@ -287,14 +287,14 @@ class Place:
         assert self.upstream.asked[-1].problems == []
         return answer
 
-    def whole(self, given: Any, **more: Any) -> Any:
-        answer = self.post({"model": "gpt-4o", "input": given, **more})
+    def whole(self, items: Any, **more: Any) -> Any:
+        answer = self.post({"model": "gpt-4o", "input": items, **more})
         assert answer.headers["content-type"].startswith("application/json")
         check_response(answer.json())
         return answer.json()
 
-    def streamed(self, given: Any, **more: Any) -> Watched:
-        answer = self.post({"model": "gpt-4o", "input": given, "stream": True, **more})
+    def streamed(self, items: Any, **more: Any) -> StreamChecker:
+        answer = self.post({"model": "gpt-4o", "input": items, "stream": True, **more})
         assert answer.headers["content-type"].startswith("text/event-stream")
         return watch(answer.content)
 
@@ -303,7 +303,7 @@ class Place:
 def place(built, request) -> Place:
     upstream, gateways = built
     upstream.asked.clear()
-    upstream.answer = lambda asked: Says(text="Hello there, it is good to see you.")
+    upstream.answer = lambda request: Says(text="Hello there, it is good to see you.")
     gw = gateways[request.param]
     return Place(upstream, gw, gw.key(agent=request.node.originalname[:60], canonical=False))
 
@@ -312,7 +312,7 @@ def message(role: str, text: str) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": text}
 
 
-def said(response: Any) -> str:
+def text_of(response: Any) -> str:
     texts = [part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]]
     return "".join(texts)
 
@@ -320,37 +320,37 @@ def said(response: Any) -> str:
 def test_basic_response(place):
     response = place.whole([message("user", "Say hello in exactly 3 words.")])
     assert response["status"] == "completed"
-    assert said(response) == "Hello there, it is good to see you."
+    assert text_of(response) == "Hello there, it is good to see you."
     assert response["usage"]["total_tokens"] == response["usage"]["input_tokens"] + response["usage"]["output_tokens"]
 
 
 def test_basic_response_to_a_text_instead_of_items(place):
-    assert said(place.whole("Say hello.")) == "Hello there, it is good to see you."
+    assert text_of(place.whole("Say hello.")) == "Hello there, it is good to see you."
 
 
 def test_streaming_response(place):
-    watched = place.streamed([message("user", "Count from 1 to 5.")])
-    kinds = [event["type"] for event in watched.events]
+    checker = place.streamed([message("user", "Count from 1 to 5.")])
+    kinds = [event["type"] for event in checker.events]
     assert kinds[-1] == "response.completed"
     assert kinds.count("response.output_text.delta") > 1
-    assert said({"output": watched.done}) == "Hello there, it is good to see you."
-    begun, ended = watched.events[0]["response"], watched.events[-1]["response"]
+    assert text_of({"output": checker.done}) == "Hello there, it is good to see you."
+    begun, ended = checker.events[0]["response"], checker.events[-1]["response"]
     assert (begun["status"], begun["output"], begun["usage"]) == ("in_progress", [], None)
     assert begun["id"] == ended["id"]
     assert ended["usage"]["output_tokens"] == 7
 
 
 def test_system_prompt(place):
-    given = [message("system", "You are a pirate. Always answer as one."), message("user", "Say hello.")]
-    assert said(place.whole(given))
+    items = [message("system", "You are a pirate. Always answer as one."), message("user", "Say hello.")]
+    assert text_of(place.whole(items))
     sent = place.upstream.asked[-1].body
     assert "You are a pirate." in json.dumps(sent)
-    assert said(place.whole("Say hello.", instructions="You are a sailor.")) != ""
+    assert text_of(place.whole("Say hello.", instructions="You are a sailor.")) != ""
     assert "You are a sailor." in json.dumps(place.upstream.asked[-1].body)
 
 
 def test_tool_calling(place):
-    place.upstream.answer = lambda asked: Says(calls=(("get_weather", {"location": "San Francisco"}),))
+    place.upstream.answer = lambda request: Says(calls=(("get_weather", {"location": "San Francisco"}),))
     response = place.whole([message("user", "What is the weather like in San Francisco?")], tools=[WEATHER])
     call = response["output"][0]
     assert (call["type"], call["name"]) == ("function_call", "get_weather")
@@ -359,23 +359,23 @@ def test_tool_calling(place):
 
 
 def test_tool_calling_streaming(place):
-    place.upstream.answer = lambda asked: Says(
+    place.upstream.answer = lambda request: Says(
         text="I look it up.", calls=tuple(("get_weather", {"location": name}) for name in ("Oslo", "Rome"))
     )
-    watched = place.streamed([message("user", "What is the weather like in Oslo and Rome?")], tools=[WEATHER])
-    assert [item["type"] for item in watched.done] == ["message", "function_call", "function_call"]
-    assert [json.loads(item["arguments"])["location"] for item in watched.done[1:]] == ["Oslo", "Rome"]
-    assert len({item["call_id"] for item in watched.done[1:]}) == 2
-    assert len({item["id"] for item in watched.done}) == 3
+    checker = place.streamed([message("user", "What is the weather like in Oslo and Rome?")], tools=[WEATHER])
+    assert [item["type"] for item in checker.done] == ["message", "function_call", "function_call"]
+    assert [json.loads(item["arguments"])["location"] for item in checker.done[1:]] == ["Oslo", "Rome"]
+    assert len({item["call_id"] for item in checker.done[1:]}) == 2
+    assert len({item["id"] for item in checker.done}) == 3
 
 
-def test_a_result_goes_back_under_the_calls_id(place):
+def test_a_tool_result_is_matched_to_its_call_by_id(place):
     steps = [Says(calls=(("get_weather", {"location": "Oslo"}),)), Says(text="It rains.")]
-    place.upstream.answer = lambda asked: steps.pop(0)
-    asked = message("user", "The weather in Oslo?")
-    call = place.whole([asked], tools=[WEATHER])["output"][0]
+    place.upstream.answer = lambda question: steps.pop(0)
+    question = message("user", "The weather in Oslo?")
+    call = place.whole([question], tools=[WEATHER])["output"][0]
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
-    assert said(place.whole([asked, call, result], tools=[WEATHER])) == "It rains."
+    assert text_of(place.whole([question, call, result], tools=[WEATHER])) == "It rains."
     assert len(place.upstream.asked[-1].messages) == 3
 
 
@@ -395,17 +395,17 @@ def test_multi_turn(place):
             message("user", "What is my name?"),
         ]
     )
-    assert said(response)
+    assert text_of(response)
     assert len(place.upstream.asked[-1].messages) == 3
 
 
-def test_a_response_names_the_one_before_it_and_is_gone_on_from(place):
+def test_a_response_names_its_predecessor_and_can_be_continued(place):
     first = place.whole("My name is Alice.")
     second = place.whole("What is my name?", previous_response_id=first["id"])
     assert second["previous_response_id"] == first["id"]
     assert "My name is Alice." in json.dumps(place.upstream.asked[-1].messages)
-    watched = place.streamed("And again?", previous_response_id=second["id"])
-    for event in watched.events:
+    checker = place.streamed("And again?", previous_response_id=second["id"])
+    for event in checker.events:
         if "response" in event:
             assert event["response"]["previous_response_id"] == second["id"]
 
@@ -414,23 +414,23 @@ def test_a_response_names_the_conversation_that_it_belongs_to(place):
     headers = {"authorization": f"Bearer {place.secret}"}
     opened = httpx2.post(f"{place.gateway.url}/v1/conversations", json={}, headers=headers).json()["id"]
     assert place.whole("My name is Alice.", conversation=opened)["conversation"] == {"id": opened}
-    watched = place.streamed("What is my name?", conversation={"id": opened})
-    for event in watched.events:
+    checker = place.streamed("What is my name?", conversation={"id": opened})
+    for event in checker.events:
         if "response" in event:
             assert event["response"]["conversation"] == {"id": opened}
     assert len(place.upstream.asked[-1].messages) == 3
 
 
-def test_what_was_asked_for_is_repeated_in_the_answer(place):
+def test_request_options_are_repeated_in_the_response(place):
     response = place.whole(
         "Repeat.", temperature=0.5, top_p=0.9, max_output_tokens=64, metadata={"a": "b"}, instructions="Be brief."
     )
-    asked = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 64, "metadata": {"a": "b"}}
-    assert {name: response[name] for name in asked} == asked
+    options = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 64, "metadata": {"a": "b"}}
+    assert {name: response[name] for name in options} == options
     assert response["instructions"] == "Be brief."
 
 
-def test_the_strict_check_refuses_what_breaks_the_rules(place):
+def test_the_strict_check_refuses_invalid_streams(place):
     answer = place.post({"model": "gpt-4o", "input": "Say hello.", "stream": True})
     good = answer.content
     watch(good)

@@ -1,4 +1,4 @@
-"""The description of the inspection API and the API itself say the same, whatever is sent."""
+"""The OpenAPI description of the inspection API matches its behaviour for any request."""
 
 from __future__ import annotations
 
@@ -48,62 +48,66 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(made):
+def document(made):
     return made.get("/openapi.json")
 
 
-def test_every_route_is_described_and_everything_described_is_a_route(made, told):
-    described = {(method.upper(), path) for path, methods in told["paths"].items() for method in methods}
+def test_every_route_is_described_and_everything_described_is_a_route(made, document):
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     routed = {(method, route.path) for route in made.routes for method in route.methods - {"HEAD"}}
     assert described == routed == {(rule.method, rule.path) for rule in RULES}
 
 
 def test_every_route_needs_a_right_that_the_guard_knows(made):
     assert AccessPolicy(TABLE, RULES).missing(made.routes) == []
-    for one in OPERATIONS:
-        assert AccessPolicy(TABLE, RULES).needs(one.method, PREFIX + one.path) == {one.right}
+    for operation in OPERATIONS:
+        assert AccessPolicy(TABLE, RULES).needs(operation.method, PREFIX + operation.path) == {operation.right}
 
 
-def test_what_changes_something_is_not_done_by_who_may_only_look():
-    more_than_reading = {named(one) for one in OPERATIONS if one.method == "GET" and one.right != "read"}
+def test_only_reading_operations_need_the_read_right():
+    more_than_reading = {
+        named(operation) for operation in OPERATIONS if operation.method == "GET" and operation.right != "read"
+    }
     assert more_than_reading == {"GET /keys", "GET /settings"}
-    assert {named(one) for one in OPERATIONS if one.method != "GET" and one.right == "read"} == {"POST /session/recall"}
+    assert {
+        named(operation) for operation in OPERATIONS if operation.method != "GET" and operation.right == "read"
+    } == {"POST /session/recall"}
 
 
-def test_the_description_is_well_formed_and_leads_nowhere_else(told):
-    assert told["openapi"].startswith("3.1")
-    names = set(told["components"]["schemas"])
-    for schema in told["components"]["schemas"].values():
+def test_the_description_is_well_formed_and_all_its_references_resolve(document):
+    assert document["openapi"].startswith("3.1")
+    names = set(document["components"]["schemas"])
+    for schema in document["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
 
     def references(value):
         if isinstance(value, dict):
             yield from ([value["$ref"]] if "$ref" in value else [])
-            for held in value.values():
-                yield from references(held)
+            for member in value.values():
+                yield from references(member)
         elif isinstance(value, list):
-            for held in value:
-                yield from references(held)
+            for member in value:
+                yield from references(member)
 
-    for reference in references(told):
+    for reference in references(document):
         kind, name = reference.removeprefix("#/components/").split("/")
-        assert name in (names if kind == "schemas" else told["components"]["responses"])
-    ids = [one["operationId"] for methods in told["paths"].values() for one in methods.values()]
+        assert name in (names if kind == "schemas" else document["components"]["responses"])
+    ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     assert len(set(ids)) == len(ids)
-    assert all(one["summary"] for methods in told["paths"].values() for one in methods.values())
+    assert all(operation["summary"] for methods in document["paths"].values() for operation in methods.values())
 
 
-def test_every_route_stands_in_the_documentation():
+def test_every_route_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
     for rule in RULES:
         assert f"`{rule.method} {rule.path}`" in page
-    for one in OPERATIONS:
-        section = page.split(f"### {one.method} {PREFIX}{one.path}\n", 1)[1].split("\n### ", 1)[0]
-        for name in {*one.query, *(one.body or {})}:
-            assert f"| `{name}` |" in section, f"{named(one)}: {name}"
+    for operation in OPERATIONS:
+        section = page.split(f"### {operation.method} {PREFIX}{operation.path}\n", 1)[1].split("\n### ", 1)[0]
+        for name in {*operation.query, *(operation.body or {})}:
+            assert f"| `{name}` |" in section, f"{named(operation)}: {name}"
 
 
-def test_no_two_values_share_a_name_in_the_description():
+def test_no_two_types_share_a_name_in_the_description():
     seen: dict[str, type] = {}
 
     def visit(kind) -> None:
@@ -114,32 +118,32 @@ def test_no_two_values_share_a_name_in_the_description():
         for part in get_args(kind):
             visit(part)
 
-    for one in OPERATIONS:
-        visit(one.result)
+    for operation in OPERATIONS:
+        visit(operation.result)
     assert seen.keys() | {"ErrorResponse", "ErrorDetail"} == description(OPERATIONS)["components"]["schemas"].keys()
 
 
-def test_a_value_and_its_description_are_made_of_the_same_fields():
+def test_a_value_and_its_schema_have_the_same_fields():
     schema = json_schemas([ErrorResponse], "#/{name}")["ErrorResponse"]
-    assert list(schema["properties"]) == schema["required"] == [one.name for one in fields(ErrorResponse)]
+    assert list(schema["properties"]) == schema["required"] == [field.name for field in fields(ErrorResponse)]
 
 
 @given(st.floats(), st.text(), st.integers())
 @settings(max_examples=50)
-def test_any_number_and_any_text_can_be_told(number, text, whole):
+def test_any_number_and_any_text_can_be_serialized(number, text, whole):
     value = {"a": (number, {text: whole})}
     expected = [number if isfinite(number) else None, {text: whole}]
     assert json.loads(to_json(value)) == to_builtins(value) == {"a": expected}
 
 
 @pytest.mark.parametrize("number", [1.5, nan])
-def test_half_of_a_surrogate_pair_goes_out_as_an_escape(number):
+def test_a_lone_surrogate_is_serialized_as_an_escape(number):
     value = {"text": "\ud83d", "number": number}
     assert json.loads(to_json(value)) == {"text": "\ud83d", "number": number if isfinite(number) else None}
 
 
 @pytest.mark.parametrize("path", sorted({rule.path for rule in RULES}))
-def test_without_a_key_nothing_is_told_and_wrong_methods_are_refused(made, path):
+def test_requests_without_a_key_and_wrong_methods_are_refused(made, path):
     known = {rule.method for rule in RULES if rule.path == path}
     for method in METHODS:
         unknown = made.client.request(method, path)
@@ -157,28 +161,30 @@ def test_a_head_request_is_answered_without_a_body(made):
 
 
 @pytest.fixture(scope="module")
-def schema(made, told):
-    found = schemathesis.openapi.from_dict(told | {"security": []})  # the key is brought below
+def schema(made, document):
+    found = schemathesis.openapi.from_dict(document | {"security": []})  # the key is sent below
     found.app = made.app
     return found
 
 
 WAYS = [
-    pytest.param(one, mode, id=f"{named(one)}-{mode.value}")
-    for one in OPERATIONS
+    pytest.param(operation, mode, id=f"{named(operation)}-{mode.value}")
+    for operation in OPERATIONS
     for mode in GenerationMode
-    if mode is GenerationMode.POSITIVE or one.query or one.body  # where nothing is taken, nothing can be wrong
+    if mode is GenerationMode.POSITIVE
+    or operation.query
+    or operation.body  # without parameters no request can be invalid
 ]
 
 
-@pytest.mark.parametrize(("one", "mode"), WAYS)
-def test_whatever_is_sent_is_answered_as_described(made, schema, one, mode, scale):
-    """schemathesis makes requests by the description, right ones and wrong ones; the right ones of what is there."""
-    operation = schema[PREFIX + one.path][one.method]
-    there = example(one)[0] if mode is GenerationMode.POSITIVE else {}
+@pytest.mark.parametrize(("operation", "mode"), WAYS)
+def test_responses_to_generated_requests_match_the_description(made, schema, operation, mode, scale):
+    """schemathesis generates valid and invalid requests from the description; valid ones use existing ids."""
+    described = schema[PREFIX + operation.path][operation.method]
+    there = example(operation)[0] if mode is GenerationMode.POSITIVE else {}
     headers = {"authorization": f"Bearer {made.secrets['anna']}"}
 
-    @given(case=operation.as_strategy(generation_mode=mode))
+    @given(case=described.as_strategy(generation_mode=mode))
     @settings(
         max_examples=scale(6, release=100),
         derandomize=True,

@@ -1,4 +1,4 @@
-"""What a client lets the model answer with is kept free in every format alike, and is no part of the prompt."""
+"""The output limit of a request is reserved in every format alike, and is no part of the prompt."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ WINDOW, RESERVE = 16_000, 4_000
 _TEXT = "How high is the tide? " + "It came in and went out. " * 200
 
 
-def _said(key: str) -> dict[str, Any]:
+def _body(key: str) -> dict[str, Any]:
     return {key: [{"role": "user", "content": _TEXT}]}
 
 
 FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "chat": ("v1/chat/completions", _said("messages"), "max_completion_tokens"),
-    "chat, older": ("v1/chat/completions", _said("messages"), "max_tokens"),
-    "responses": ("v1/responses", _said("input"), "max_output_tokens"),
-    "messages": ("v1/messages", _said("messages"), "max_tokens"),
+    "chat": ("v1/chat/completions", _body("messages"), "max_completion_tokens"),
+    "chat, older": ("v1/chat/completions", _body("messages"), "max_tokens"),
+    "responses": ("v1/responses", _body("input"), "max_output_tokens"),
+    "messages": ("v1/messages", _body("messages"), "max_tokens"),
     "gemini": (
         "v1beta/models/gpt-4o:generateContent",
         {"contents": [{"role": "user", "parts": [{"text": _TEXT}]}]},
@@ -36,7 +36,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.fixture(scope="module")
 def gw(tmp_path_factory) -> Iterator[Running]:
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says("High."))))
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda request: Says("High."))))
         speaks = ("chat", "responses", "messages", "gemini")
         models = {"gpt-4o": {"window": WINDOW}}
         yield stack.enter_context(
@@ -45,11 +45,11 @@ def gw(tmp_path_factory) -> Iterator[Running]:
 
 
 def ask(gw: Running, form: str, limit: int) -> httpx2.Response:
-    path, said, name = FORMS[form]
+    path, body, name = FORMS[form]
     group, _, field = name.rpartition(".")
     limited = {group: {field: limit}} if group else {field: limit}
     headers = {"authorization": f"Bearer {gw.secret}"}
-    reply = httpx2.post(f"{gw.url}/{path}", json={"model": "gpt-4o", **said, **limited}, headers=headers, timeout=60)
+    reply = httpx2.post(f"{gw.url}/{path}", json={"model": "gpt-4o", **body, **limited}, headers=headers, timeout=60)
     assert reply.status_code == 200, reply.text
     return reply
 
@@ -61,18 +61,18 @@ def ask(gw: Running, form: str, limit: int) -> httpx2.Response:
         (500, WINDOW - RESERVE),
         (RESERVE, WINDOW - RESERVE),
         (RESERVE + 3_000, WINDOW - RESERVE - 3_000),
-        (60_000, (WINDOW - RESERVE) // 2),  # never more than half of it
+        (60_000, (WINDOW - RESERVE) // 2),  # never more than half of the input budget
     ],
 )
-def test_a_longer_answer_lowers_the_room_of_the_prompt_in_every_format_alike(gw, form, limit, room):
+def test_a_larger_output_limit_lowers_the_input_budget_in_every_format_alike(gw, form, limit, room):
     tokens, had = ask(gw, form, limit).headers["x-recto-tokens"].split("/")
     assert int(had) == room
     least = ask(gw, "chat", 500).headers["x-recto-tokens"].split("/")[0]
-    assert abs(int(tokens) - int(least)) <= 8, "what the answer may take is no part of the prompt"
+    assert abs(int(tokens) - int(least)) <= 8, "the output limit is no part of the prompt"
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_provider_reports_is_compared_with_the_prompt_alone(gw, form):
+def test_reported_usage_is_compared_with_the_prompt_alone(gw, form):
     counted = []
     for limit in (500, RESERVE + 3_000):
         entries = gw.store.read(ask(gw, form, limit).headers["x-recto-session-id"])
@@ -82,7 +82,7 @@ def test_what_a_provider_reports_is_compared_with_the_prompt_alone(gw, form):
 
 
 @pytest.mark.parametrize(("limit", "status"), [(RESERVE, 200), (RESERVE + 3_000, 400)])
-def test_tools_that_do_not_fit_beside_the_answer_are_refused_as_such_before_the_model_is_asked(gw, limit, status):
+def test_tools_that_do_not_fit_next_to_the_output_limit_are_refused_before_the_upstream_is_called(gw, limit, status):
     tools = [
         {"type": "function", "function": {"name": f"tool_{number}", "description": "The tide comes in. " * 100}}
         for number in range(18)

@@ -1,4 +1,4 @@
-"""Requests without a conversation reach the key's upstream, streamed both ways, where the key may send them."""
+"""Requests without a conversation are streamed to the key's upstream and back, if the key allows their path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARED = ("/v1/files", "/v1/batches", "/v1/responses", "/v1/messages/batches")
 
 @dataclass
 class Vendor:
-    """A provider that keeps what reached it, and answers in the shapes of the vendors."""
+    """A provider that records its requests, and responds in the shapes of the vendors."""
 
     name: str = "main"
     url: str = ""
@@ -46,7 +46,7 @@ class Vendor:
             self.broke_off.set()
             raise
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        if path in ("/v1/models", "/v1beta/models"):  # the gateway asks for it when it starts
+        if path in ("/v1/models", "/v1beta/models"):  # the gateway requests the list when it starts
             return JSONResponse({"object": "list", "data": []})
         self.seen.append((request.method, path, dict(request.headers), b"".join(pieces)))
         if path.endswith("/content") or path.endswith("/speech"):
@@ -58,9 +58,9 @@ class Vendor:
             return JSONResponse(
                 {"error": {"message": "no such file", "code": "nothing"}}, 404, {"x-request-id": "req_9"}
             )
-        about = {"id": f"{self.name}-1", "object": "thing", "model": "m", "results": [], "data": [], "deleted": True}
+        fields = {"id": f"{self.name}-1", "object": "thing", "model": "m", "results": [], "data": [], "deleted": True}
         return JSONResponse(
-            about | {"has_more": False, "created": 1, "type": "message_batch"}, headers={"x-request-id": "req_1"}
+            fields | {"has_more": False, "created": 1, "type": "message_batch"}, headers={"x-request-id": "req_1"}
         )
 
     async def _slowly(self) -> AsyncIterator[bytes]:
@@ -71,7 +71,7 @@ class Vendor:
 
 
 @contextmanager
-def standing(tmp_path: Path, **more: object) -> Iterator[tuple[Running, Vendor]]:
+def vendor_gateway(tmp_path: Path, **more: object) -> Iterator[tuple[Running, Vendor]]:
     vendor = Vendor()
     with serving(
         Starlette(routes=[Route("/{path:path}", vendor.answer, methods=["GET", "POST", "DELETE", "PUT"])])
@@ -83,11 +83,11 @@ def standing(tmp_path: Path, **more: object) -> Iterator[tuple[Running, Vendor]]
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Vendor, str]]:
-    with standing(tmp_path_factory.mktemp("passed")) as (gw, vendor):
+    with vendor_gateway(tmp_path_factory.mktemp("passed")) as (gw, vendor):
         yield gw, vendor, gw.key(paths=SHARED)
 
 
-def test_openais_own_client_reaches_what_carries_no_conversation(both):
+def test_openais_own_client_reaches_endpoints_without_a_conversation(both):
     gw, vendor, secret = both
     vendor.seen.clear()
     with openai.OpenAI(base_url=f"{gw.url}/v1", api_key=gw.secret, max_retries=0) as client:
@@ -118,7 +118,7 @@ def test_openais_own_client_reaches_what_carries_no_conversation(both):
 
 
 def test_anthropics_own_client_reaches_its_batches(tmp_path):
-    with standing(tmp_path, speaks=("messages",)) as (gw, vendor):
+    with vendor_gateway(tmp_path, speaks=("messages",)) as (gw, vendor):
         with anthropic.Anthropic(
             base_url=gw.url, api_key=gw.key(paths=("/v1/messages/batches",)), max_retries=0
         ) as client:
@@ -127,7 +127,7 @@ def test_anthropics_own_client_reaches_its_batches(tmp_path):
     assert (method, path, headers["x-api-key"]) == ("GET", "/v1/messages/batches/msgbatch_1", "sk-upstream")
 
 
-def test_what_a_provider_keeps_needs_a_key_with_its_path(both):
+def test_resources_stored_by_a_provider_need_a_key_with_their_path(both):
     gw, vendor, secret = both
     before = len(vendor.seen)
     bearer = {"authorization": f"Bearer {gw.secret}"}
@@ -141,16 +141,18 @@ def test_what_a_provider_keeps_needs_a_key_with_its_path(both):
     only = {"authorization": f"Bearer {secret}"}  # a key with paths has no others
     assert httpx2.post(f"{gw.url}/v1/moderations", json={}, headers=only).status_code == 403
     assert httpx2.get(f"{gw.url}/v1/chat/completions", headers=bearer).status_code == 405, "the gateway's own path"
-    assert len(vendor.seen) == before, "nothing of it reached the upstream"
+    assert len(vendor.seen) == before, "none of these requests reached the upstream"
 
 
-def test_errors_and_headers_of_the_upstream_come_back_as_they_are(both):
+def test_errors_and_headers_of_the_upstream_are_returned_unchanged(both):
     gw, _, secret = both
     answer = httpx2.get(f"{gw.url}/v1/files/missing?purpose=a%20b", headers={"authorization": f"Bearer {secret}"})
     assert answer.status_code == 404
     assert answer.json() == {"error": {"message": "no such file", "code": "nothing"}}
     assert answer.headers["x-request-id"] == "req_9"
-    assert "sandbox" in answer.headers["content-security-policy"], "never a page of the gateway"
+    assert "sandbox" in answer.headers["content-security-policy"], (
+        "a response is never rendered as a page of the gateway"
+    )
 
 
 def test_an_upload_is_passed_on_while_it_arrives(both):
@@ -182,8 +184,8 @@ def test_a_download_is_passed_on_while_it_arrives(both):
         assert b"".join(pieces) == b"and half"
 
 
-def test_an_upload_that_is_too_large_ends_at_the_upstream_too(tmp_path):
-    with standing(tmp_path, gateway={"upload_bytes": 100_000}) as (gw, vendor):
+def test_an_upload_that_is_too_large_is_aborted_at_the_upstream_too(tmp_path):
+    with vendor_gateway(tmp_path, gateway={"upload_bytes": 100_000}) as (gw, vendor):
         headers = {"authorization": f"Bearer {gw.key(paths=('/v1/files',))}", "content-type": "text/plain"}
         answer = httpx2.post(f"{gw.url}/v1/files", content=iter([b"a" * 60_000] * 4), headers=headers)
         assert answer.status_code == 413
@@ -194,29 +196,29 @@ def test_an_upload_that_is_too_large_ends_at_the_upstream_too(tmp_path):
         assert httpx2.post(f"{gw.url}/v1/files", content=b"a", headers=packed).status_code == 415
 
 
-def test_the_upstream_is_that_of_the_key_the_header_the_model_or_the_format(tmp_path):
+def test_the_key_the_header_the_model_or_the_format_selects_the_upstream(tmp_path):
     first, second = Vendor("first"), Vendor("second")
-    routes = [[Route("/{path:path}", one.answer, methods=["GET", "POST"])] for one in (first, second)]
-    with serving(Starlette(routes=routes[0])) as one, serving(Starlette(routes=routes[1])) as two:
+    routes = [[Route("/{path:path}", vendor.answer, methods=["GET", "POST"])] for vendor in (first, second)]
+    with serving(Starlette(routes=routes[0])) as first_url, serving(Starlette(routes=routes[1])) as second_url:
         upstreams = {
-            "first": {"url": f"{one}/v1", "speaks": ["chat"], "models": ["gpt-*"]},
-            "second": {"url": f"{two}/base", "speaks": ["messages"], "models": ["claude-*"]},
+            "first": {"url": f"{first_url}/v1", "speaks": ["chat"], "models": ["gpt-*"]},
+            "second": {"url": f"{second_url}/base", "speaks": ["messages"], "models": ["claude-*"]},
         }
         with gateway(tmp_path, gateway={"upstreams": upstreams}) as gw:
             secret = gw.key(paths=("/v1",))
 
-            def asked(secret: str, body: dict | None = None, **headers: str) -> tuple[str, str]:
-                given = {"authorization": f"Bearer {secret}"} | headers
-                answer = httpx2.post(f"{gw.url}/v1/files", json=body or {}, headers=given)
+            def call_upstream(secret: str, body: dict | None = None, **headers: str) -> tuple[str, str]:
+                all_headers = {"authorization": f"Bearer {secret}"} | headers
+                answer = httpx2.post(f"{gw.url}/v1/files", json=body or {}, headers=all_headers)
                 assert answer.status_code == 200, answer.text
                 name = answer.json()["id"].removesuffix("-1")
                 return name, (first if name == "first" else second).seen[-1][1]
 
-            assert asked(secret) == ("first", "/v1/files")
-            assert asked(secret, **{"anthropic-version": "2023-06-01"}) == ("second", "/base/v1/files")
-            assert asked(secret, {"model": "claude-x"})[0] == "second"
-            assert asked(secret, **{"x-recto-upstream": "second"})[0] == "second"
-            assert asked(gw.key(paths=("/v1",), upstream="second"))[0] == "second"
+            assert call_upstream(secret) == ("first", "/v1/files")
+            assert call_upstream(secret, **{"anthropic-version": "2023-06-01"}) == ("second", "/base/v1/files")
+            assert call_upstream(secret, {"model": "claude-x"})[0] == "second"
+            assert call_upstream(secret, **{"x-recto-upstream": "second"})[0] == "second"
+            assert call_upstream(gw.key(paths=("/v1",), upstream="second"))[0] == "second"
             bound = {
                 "authorization": f"Bearer {gw.key(paths=('/v1',), upstream='second')}",
                 "x-recto-upstream": "first",
@@ -240,15 +242,15 @@ EMBED = {"model": "models/gemini-embedding-001", "content": {"parts": [{"text": 
 
 @pytest.fixture(scope="module")
 def gemini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Vendor, str]]:
-    with standing(tmp_path_factory.mktemp("gemini"), speaks=("gemini",)) as (gw, vendor):
+    with vendor_gateway(tmp_path_factory.mktemp("gemini"), speaks=("gemini",)) as (gw, vendor):
         yield gw, vendor, gw.key(paths=GEMINIS)
 
 
 @pytest.mark.parametrize("place", ["header", "bearer", "query"])
-def test_what_carries_no_conversation_reaches_gemini_with_the_upstreams_own_key(gemini, place):
+def test_requests_without_a_conversation_reach_gemini_with_the_upstreams_own_key(gemini, place):
     gw, vendor, secret = gemini
     vendor.seen.clear()
-    asked = [
+    requests = [
         (gw.secret, "GET", "/v1beta/models/gemini-2.5-pro", None),
         (gw.secret, "POST", "/v1beta/models/gemini-embedding-001:embedContent", EMBED),
         (gw.secret, "POST", "/v1beta/models/gemini-embedding-001:batchEmbedContents", {"requests": [EMBED]}),
@@ -266,21 +268,21 @@ def test_what_carries_no_conversation_reaches_gemini_with_the_upstreams_own_key(
         (secret, "POST", "/v1beta/models/veo-3:predictLongRunning", {"instances": []}),
         (secret, "GET", "/v1beta/models/veo-3/operations/o-1", None),
     ]
-    for key, method, path, body in asked:
+    for key, method, path, body in requests:
         headers = {"header": {"x-goog-api-key": key}, "bearer": {"authorization": f"Bearer {key}"}}.get(place, {})
         query = f"{'&' if '?' in path else '?'}key={key}" if place == "query" else ""
         answer = httpx2.request(method, f"{gw.url}{path}{query}", json=body, headers=headers)
         assert answer.status_code == 200, f"{path}: {answer.text}"
         assert answer.json()["id"] == "main-1"
-    assert [(method, path) for method, path, _, _ in vendor.seen] == [(method, path) for _, method, path, _ in asked]
-    for (_, _, headers, sent), (_, _, _, body) in zip(vendor.seen, asked, strict=True):
+    assert [(method, path) for method, path, _, _ in vendor.seen] == [(method, path) for _, method, path, _ in requests]
+    for (_, _, headers, sent), (_, _, _, body) in zip(vendor.seen, requests, strict=True):
         assert headers["x-goog-api-key"] == "sk-upstream"
         assert "authorization" not in headers
         assert not any("rk-" in value or name.startswith("x-recto") for name, value in headers.items())
         assert json.loads(sent or b"null") == body
 
 
-def test_what_gemini_keeps_needs_a_key_with_its_path_however_it_is_addressed(gemini):
+def test_resources_stored_by_gemini_need_a_key_with_their_path_in_every_spelling(gemini):
     gw, vendor, secret = gemini
     vendor.seen.clear()
     plain, only = {"x-goog-api-key": gw.secret}, {"x-goog-api-key": gw.key(paths=("/v1beta/files",))}
@@ -318,7 +320,7 @@ def test_what_gemini_keeps_needs_a_key_with_its_path_however_it_is_addressed(gem
 
 
 def test_a_key_in_the_query_is_never_passed_on_or_logged(tmp_path, capfd):
-    with standing(tmp_path, speaks=("gemini", "chat"), gateway={"access_log": "text"}) as (gw, vendor):
+    with vendor_gateway(tmp_path, speaks=("gemini", "chat"), gateway={"access_log": "text"}) as (gw, vendor):
         for path in (
             "/v1beta/models/m?key={key}",
             "/v1beta/models/m?a=1&k%65y={key}&b=2",
@@ -340,8 +342,8 @@ def test_a_key_in_the_query_is_never_passed_on_or_logged(tmp_path, capfd):
             "/v1/completions",
         ]
         assert not any("AIza" in str(headers) or "rk-" in str(headers) for _, _, headers, _ in vendor.seen)
-        two = {"x-recto-key": gw.key()}
-        assert httpx2.get(f"{gw.url}/v1beta/models/m?key={gw.secret}", headers=two).status_code == 400
+        other_key = {"x-recto-key": gw.key()}
+        assert httpx2.get(f"{gw.url}/v1beta/models/m?key={gw.secret}", headers=other_key).status_code == 400
         broken = httpx2.get(f"{gw.url}/v1beta/models/m?key=a%0d%0ab", headers={"x-api-key": gw.secret})
         assert broken.status_code == 400
     logged = "".join(capfd.readouterr())
@@ -385,7 +387,7 @@ def test_a_file_for_gemini_is_uploaded_through_the_gateway_piece_by_piece(gemini
         assert b"".join(pieces) == b"and half"
 
 
-def test_an_address_for_an_upload_is_one_that_the_client_can_reach(tmp_path):
+def test_the_url_of_an_upload_is_reachable_by_the_client(tmp_path):
     vendor = Vendor()
     routes = [Route("/{path:path}", vendor.answer, methods=["GET", "POST"])]
     start = {"x-goog-upload-command": "start", "content-type": "application/json"}
@@ -401,7 +403,7 @@ def test_an_address_for_an_upload_is_one_that_the_client_can_reach(tmp_path):
             assert answer.headers["x-goog-upload-url"].startswith("https://llm.example.com/upload/v1beta/files?")
             vendor.url = "https://elsewhere.example.com"
             answer = httpx2.post(f"{gw.url}/upload/v1beta/files", content=b"{}", headers=head)
-            assert answer.headers["x-goog-upload-url"].startswith(vendor.url), "the gateway cannot be asked for that"
+            assert answer.headers["x-goog-upload-url"].startswith(vendor.url), "the gateway does not serve that URL"
         vendor.url = url
         with gateway(tmp_path / "b", gateway={"local": True, "targets": [url]}) as gw:
             head = start | {"x-goog-api-key": "AIza-own", "x-recto-key": gw.key(paths=("/v1beta",))}
@@ -417,13 +419,13 @@ def test_an_address_for_an_upload_is_one_that_the_client_can_reach(tmp_path):
             )
 
 
-def test_geminis_paths_go_to_the_upstream_that_has_the_model_and_never_to_one_that_is_no_gemini(tmp_path):
+def test_gemini_paths_go_to_the_upstream_that_has_the_model_and_never_to_another_format(tmp_path):
     first, second = Vendor("first"), Vendor("second")
-    routes = [[Route("/{path:path}", one.answer, methods=["GET", "POST"])] for one in (first, second)]
-    with serving(Starlette(routes=routes[0])) as one, serving(Starlette(routes=routes[1])) as two:
+    routes = [[Route("/{path:path}", vendor.answer, methods=["GET", "POST"])] for vendor in (first, second)]
+    with serving(Starlette(routes=routes[0])) as first_url, serving(Starlette(routes=routes[1])) as second_url:
         upstreams = {
-            "first": {"url": f"{one}/v1", "speaks": ["chat"], "models": ["gpt-*"]},
-            "second": {"url": f"{two}/base/v1beta", "speaks": ["gemini"], "models": ["gemini-*"]},
+            "first": {"url": f"{first_url}/v1", "speaks": ["chat"], "models": ["gpt-*"]},
+            "second": {"url": f"{second_url}/base/v1beta", "speaks": ["gemini"], "models": ["gemini-*"]},
         }
         with gateway(tmp_path, gateway={"upstreams": upstreams}) as gw:
             head = {"x-goog-api-key": gw.key(paths=("/v1beta", "/v1"))}
@@ -446,7 +448,7 @@ def test_geminis_paths_go_to_the_upstream_that_has_the_model_and_never_to_one_th
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions", "/v1/v1/chat/completions"])
 def test_paths_work_with_and_without_their_version(tmp_path, path):
-    vendor = ScriptedUpstream(answer=lambda asked: Says("Hello yourself."))
+    vendor = ScriptedUpstream(answer=lambda request: Says("Hello yourself."))
     with running(vendor), gateway(tmp_path, vendor.url) as gw:
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hello"}]})
         answer = httpx2.post(
@@ -456,7 +458,7 @@ def test_paths_work_with_and_without_their_version(tmp_path, path):
         assert answer.headers["x-recto-session-id"]
 
 
-def test_the_model_in_this_process_has_no_files(tmp_path):
+def test_the_embedded_model_has_no_files(tmp_path):
     with gateway(tmp_path) as gw:
         answer = httpx2.get(f"{gw.url}/v1/files", headers={"authorization": f"Bearer {gw.key(paths=('/v1',))}"})
         assert answer.status_code == 404

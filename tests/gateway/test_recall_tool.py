@@ -1,4 +1,4 @@
-"""The `recall` tool that the gateway answers itself: the model reads what was evicted, and no client notices."""
+"""The `recall` tool that the gateway answers itself: the model reads evicted messages, invisible to the client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALONE: dict[str, Any] = {
     "recall": {"embedder": {"use": "none"}, "inject": False},
     "window": {"record_percent": 0},
 }
-"""Settings with which only the tool brings anything back."""
+"""Settings with which only the tool recalls evicted messages."""
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOLS: dict[str, list[Any]] = {
     "chat": [{"type": "function", "function": {"name": "read_file", "parameters": SCHEMA}}],
@@ -50,7 +50,7 @@ _NUMBERS = count()
 
 @dataclass
 class World:
-    """One upstream, and a gateway in front of it for each format that it is said to speak."""
+    """One upstream, and a gateway in front of it for each set of formats and settings."""
 
     upstream: ScriptedUpstream
     make: Callable[..., Running]
@@ -62,7 +62,7 @@ class World:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Iterator[World]:
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="never"))))
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda request: Says(text="never"))))
         made: dict[str, Running] = {}
 
         def make(speaks: tuple[str, ...], more: dict[str, Any]) -> Running:
@@ -78,30 +78,36 @@ def built(tmp_path_factory) -> Iterator[World]:
 @pytest.fixture
 def world(built) -> World:
     built.upstream.asked.clear()
-    built.upstream.fail = lambda asked: None
-    built.upstream.answer = lambda asked: Says(text="Yes.")
+    built.upstream.fail = lambda request: None
+    built.upstream.answer = lambda request: Says(text="Yes.")
     return built
 
 
 def says(world: World, *steps: Says) -> None:
-    """What the model answers, step by step, and then always `Done.`"""
+    """Scripts the model's responses: the given steps, and then always `Done.`"""
     left = list(steps)
-    world.upstream.answer = lambda asked: left.pop(0) if left else Says(text="Done.")
+    world.upstream.answer = lambda request: left.pop(0) if left else Says(text="Done.")
 
 
 def history(exchanges: int = 12) -> list[dict[str, Any]]:
-    """More than the window holds, with a secret near its beginning that no later message repeats."""
+    """Returns a history larger than the window, with a secret near its beginning that no later message repeats."""
     name = f"number {next(_NUMBERS)}"
-    said: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for place in range(exchanges):
         words = SECRET if place == 1 else f"Chapter {place} is about boats, sails and weather of {place}. "
-        said.append({"role": "user", "content": f"Chapter {place} of {name}, please. {words} " + "More words. " * 120})
-        said.append({"role": "assistant", "content": f"Chapter {place} is noted. " + "And so on it goes. " * 120})
-    return [*said, {"role": "user", "content": f"Go on with {name}."}]
+        messages.append(
+            {"role": "user", "content": f"Chapter {place} of {name}, please. {words} " + "More words. " * 120}
+        )
+        messages.append({"role": "assistant", "content": f"Chapter {place} is noted. " + "And so on it goes. " * 120})
+    return [*messages, {"role": "user", "content": f"Go on with {name}."}]
 
 
-def body_of(wire: str, said: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": MODEL, "input" if wire == "responses" else "messages": said, "tools": TOOLS[wire]}
+def body_of(wire: str, messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "input" if wire == "responses" else "messages": messages,
+        "tools": TOOLS[wire],
+    }
     if wire == "messages":
         body["max_tokens"] = 500
     if wire == "chat" and more.get("stream"):
@@ -109,10 +115,10 @@ def body_of(wire: str, said: list[dict[str, Any]], **more: Any) -> dict[str, Any
     return body | more
 
 
-def ask(gw: Running, wire: str, said: list[dict[str, Any]], **more: Any) -> httpx2.Response:
+def ask(gw: Running, wire: str, messages: list[dict[str, Any]], **more: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {more.pop('secret', gw.secret)}"}
     url = f"{gw.url}/v1/{PATHS[wire]}"
-    return httpx2.post(url, json=body_of(wire, said, **more), headers=headers, timeout=60)
+    return httpx2.post(url, json=body_of(wire, messages, **more), headers=headers, timeout=60)
 
 
 def format_of(wire: str) -> Any:
@@ -124,7 +130,7 @@ def results_of(wire: str, *results: NewToolResult) -> list[dict[str, Any]]:
 
 
 def reply_in(answer: httpx2.Response, wire: str, stream: bool) -> Any:
-    """The response as a client assembles it."""
+    """Returns the response as a client assembles it."""
     assert answer.status_code == 200, answer.text
     format = format_of(wire)
     if not stream:
@@ -137,7 +143,7 @@ def reply_in(answer: httpx2.Response, wire: str, stream: bool) -> Any:
     return capture.reply()
 
 
-def said_in(reply: Any) -> list[dict[str, Any]]:
+def messages_in(reply: Any) -> list[dict[str, Any]]:
     return [json.loads(raw) for raw in reply.messages]
 
 
@@ -150,17 +156,17 @@ def messages_of(gw: Running, answer: httpx2.Response) -> list[Entry]:
     return [entry for entry in gw.store.read(answer.headers["x-recto-session-id"]) if entry.kind == MESSAGE]
 
 
-def names_in(asked: Asked) -> list[str]:
-    return [tool.get("name") or tool["function"]["name"] for tool in asked.body["tools"]]
+def names_in(request: Asked) -> list[str]:
+    return [tool.get("name") or tool["function"]["name"] for tool in request.body["tools"]]
 
 
 def recall(query: str = "code of the harbour gate") -> tuple[str, dict[str, Any]]:
     return "recall", {"query": query}
 
 
-def with_answer(wire: str, said: list[dict[str, Any]], reply: Any, question: str) -> list[dict[str, Any]]:
-    """The next request of a client that sends its history."""
-    return [*said, *said_in(reply), {"role": "user", "content": question}]
+def with_answer(wire: str, messages: list[dict[str, Any]], reply: Any, question: str) -> list[dict[str, Any]]:
+    """Returns the messages of the next request of a client that sends its history."""
+    return [*messages, *messages_in(reply), {"role": "user", "content": question}]
 
 
 CROSSINGS = [(wire, wire) for wire in FORMATS] + [
@@ -172,10 +178,10 @@ CROSSINGS = [(wire, wire) for wire in FORMATS] + [
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("wire", "speaks"), CROSSINGS)
-def test_the_model_reads_what_was_evicted_and_the_client_gets_one_answer(world, wire, speaks, stream):
-    gw, said = world.gateway(speaks), history()
+def test_the_model_reads_evicted_messages_and_the_client_gets_one_response(world, wire, speaks, stream):
+    gw, messages = world.gateway(speaks), history()
     says(world, Says(text="Let me look.", calls=(recall(),)), Says(text="It is 7381-tango."))
-    answer = ask(gw, wire, said, stream=stream)
+    answer = ask(gw, wire, messages, stream=stream)
     reply = reply_in(answer, wire, stream)
 
     first, second = world.upstream.asked
@@ -185,20 +191,20 @@ def test_the_model_reads_what_was_evicted_and_the_client_gets_one_answer(world, 
     assert "7381-tango" in second.raw.decode()
     assert "call the tool recall" in first.raw.decode()
     assert answer.headers["x-recto-recall-tool"] == "offered"
-    # the client sees the words of both rounds, and nothing of the call
+    # the client gets the text of both rounds, and nothing of the call
     assert " ".join(text_of(reply, wire).replace("|", " ").split()) == "Let me look. It is 7381-tango."
     assert '"recall"' not in answer.text
     assert reply.usage.prompt == first.tokens + second.tokens
     assert reply.usage.output == 14
-    # the transcript has what the model said and saw, in its order
-    stored = messages_of(gw, answer)[len(said) :]
+    # the transcript has what the model sent and received, in order
+    stored = messages_of(gw, answer)[len(messages) :]
     assert [is_hidden(entry.meta) for entry in stored][-1] is False
     assert sum(is_hidden(entry.meta) for entry in stored) == 2
     assert sum(b"7381-tango" in entry.content for entry in stored) == 2
 
-    # the next request knows nothing of it, goes on in the same session, and the model still sees it
+    # the next request does not contain the call, continues in the same session, and the model still sees the call
     world.upstream.asked.clear()
-    later = ask(gw, wire, with_answer(wire, said, reply, "And now?"), stream=stream)
+    later = ask(gw, wire, with_answer(wire, messages, reply, "And now?"), stream=stream)
     reply_in(later, wire, stream)
     assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
     (third,) = world.upstream.asked
@@ -211,10 +217,10 @@ def test_the_model_reads_what_was_evicted_and_the_client_gets_one_answer(world, 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("wire", "speaks"), CROSSINGS)
-def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wire, speaks, stream):
-    gw, said = world.gateway(speaks), history()
+def test_a_recall_call_along_with_a_client_tool_call_is_answered_in_the_next_request(world, wire, speaks, stream):
+    gw, messages = world.gateway(speaks), history()
     says(world, Says(text="Both.", calls=(recall(), ("read_file", {"path": "a.txt"}))))
-    answer = ask(gw, wire, said, stream=stream)
+    answer = ask(gw, wire, messages, stream=stream)
     reply = reply_in(answer, wire, stream)
     calls = [part for raw in reply.messages for part in format_of(wire).messages.read(raw).calls]
     assert [call.name for call in calls] == ["read_file"]
@@ -222,7 +228,7 @@ def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wi
     assert len(world.upstream.asked) == 1
 
     results = results_of(wire, NewToolResult(calls[0].call_id, "File a.", calls[0].name))
-    later = ask(gw, wire, [*said, *said_in(reply), *results], stream=stream)
+    later = ask(gw, wire, [*messages, *messages_in(reply), *results], stream=stream)
     reply_in(later, wire, stream)
     assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
     second = world.upstream.asked[1]
@@ -230,10 +236,10 @@ def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wi
     text = second.raw.decode()
     assert "7381-tango" in text
     assert text.count("File a.") == text.count("code of the harbour gate") == 1
-    # an edit of what follows is a branch that keeps the call with its result
+    # an edit of the following message opens a branch that keeps the call with its result
     world.upstream.asked.clear()
     other = results_of(wire, NewToolResult(calls[0].call_id, "File b.", calls[0].name))
-    branch = ask(gw, wire, [*said, *said_in(reply), *other], stream=stream)
+    branch = ask(gw, wire, [*messages, *messages_in(reply), *other], stream=stream)
     reply_in(branch, wire, stream)
     assert world.upstream.asked[0].problems == []
     assert "7381-tango" in world.upstream.asked[0].raw.decode()
@@ -242,33 +248,33 @@ def test_a_call_beside_the_clients_own_is_answered_in_the_next_request(world, wi
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", FORMATS)
 def test_a_model_that_only_calls_recall_has_to_answer_after_three_rounds(world, wire, stream):
-    gw, said = world.gateway(), history()
-    world.upstream.answer = lambda asked: Says(
-        text="At last." if (asked.body.get("tool_choice") or "auto") in ("none", {"type": "none"}) else "",
-        calls=() if asked.body.get("tool_choice") in ("none", {"type": "none"}) else (recall(),),
+    gw, messages = world.gateway(), history()
+    world.upstream.answer = lambda request: Says(
+        text="At last." if (request.body.get("tool_choice") or "auto") in ("none", {"type": "none"}) else "",
+        calls=() if request.body.get("tool_choice") in ("none", {"type": "none"}) else (recall(),),
     )
-    reply = reply_in(ask(gw, wire, said, stream=stream), wire, stream)
+    reply = reply_in(ask(gw, wire, messages, stream=stream), wire, stream)
     assert text_of(reply, wire) == "At last."
     assert len(world.upstream.asked) == 4
-    assert all(asked.problems == [] for asked in world.upstream.asked)
-    assert reply.usage.prompt == sum(asked.tokens for asked in world.upstream.asked)
-    # one that calls it even so gets no fifth round, and the client an answer without calls
+    assert all(request.problems == [] for request in world.upstream.asked)
+    assert reply.usage.prompt == sum(request.tokens for request in world.upstream.asked)
+    # a model that still calls it gets no fifth round, and the client gets a response without calls
     world.upstream.asked.clear()
-    world.upstream.answer = lambda asked: Says(calls=(recall(),))
-    said = history()
-    answer = ask(gw, wire, said, stream=stream)
+    world.upstream.answer = lambda request: Says(calls=(recall(),))
+    messages = history()
+    answer = ask(gw, wire, messages, stream=stream)
     reply = reply_in(answer, wire, stream)
     assert len(world.upstream.asked) == 4
     assert '"recall"' not in answer.text
     assert reply.stop_reason in ("stop", "end_turn", "completed")
     says(world)
     world.upstream.asked.clear()
-    reply_in(ask(gw, wire, with_answer(wire, said, reply, "And?"), stream=stream), wire, stream)
+    reply_in(ask(gw, wire, with_answer(wire, messages, reply, "And?"), stream=stream), wire, stream)
     assert world.upstream.asked[0].problems == []
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_until_something_is_evicted_requests_pass_as_they_are(world, wire):
+def test_requests_pass_unchanged_until_messages_are_evicted(world, wire):
     gw = world.gateway()
     answer = ask(gw, wire, [{"role": "user", "content": f"Hello {next(_NUMBERS)}"}])
     assert names_in(world.upstream.asked[0]) == ["read_file"]
@@ -291,7 +297,7 @@ RESTRICTED: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_a_client_that_it_would_confuse_is_not_offered_it_and_the_header_says_why(world, wire):
+def test_the_tool_is_not_offered_to_clients_that_it_would_confuse_and_the_header_explains_why(world, wire):
     gw = world.gateway()
     own = json.loads(json.dumps(TOOLS[wire]).replace("read_file", "recall"))
     by_mcp = json.loads(json.dumps(TOOLS[wire]).replace("read_file", "mcp__recto__recall"))
@@ -311,30 +317,30 @@ def test_a_client_that_it_would_confuse_is_not_offered_it_and_the_header_says_wh
 
 
 @pytest.mark.parametrize("wire", FORMATS)
-def test_once_offered_it_stays_so_that_the_cached_prefix_does_not_change(world, wire):
-    gw, said = world.gateway(), history()
-    first = ask(gw, wire, said)
-    restricted = with_answer(wire, said, reply_in(first, wire, False), "In words only.")
+def test_once_offered_the_tool_stays_so_that_the_cached_prefix_does_not_change(world, wire):
+    gw, messages = world.gateway(), history()
+    first = ask(gw, wire, messages)
+    restricted = with_answer(wire, messages, reply_in(first, wire, False), "In words only.")
     second = ask(gw, wire, restricted, tool_choice=RESTRICTED[wire][0])
     assert second.headers["x-recto-recall-tool"] == "offered"
-    one, other = (asked.raw for asked in world.upstream.asked)
+    raw_before, raw_after = (request.raw for request in world.upstream.asked)
     assert names_in(world.upstream.asked[1]) == ["read_file", "recall"]
-    marker = one.index(b"earlier messages")
-    assert one[one.rindex(b"{", 0, marker) : marker + 300] in other
+    marker = raw_before.index(b"earlier messages")
+    assert raw_before[raw_before.rindex(b"{", 0, marker) : marker + 300] in raw_after
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", FORMATS)
-def test_a_round_that_fails_leaves_a_session_in_which_the_same_request_goes_on(world, tmp_path, wire, stream):
-    said = history()
+def test_after_a_failed_round_the_same_request_continues_in_its_session(world, tmp_path, wire, stream):
+    messages = history()
     says(world, Says(text="Let me look.", calls=(recall(),)), Says(text="It is 7381-tango."))
-    world.upstream.fail = lambda asked: (
+    world.upstream.fail = lambda request: (
         JSONResponse({"error": {"message": "Busy.", "type": "invalid_request_error", "code": "x"}}, 422)
         if len(world.upstream.asked) == 2
         else None
     )
     with gateway(tmp_path, world.upstream.url, **ALONE) as gw:
-        failed = ask(gw, wire, said, stream=stream)
+        failed = ask(gw, wire, messages, stream=stream)
         assert "Busy." in failed.text
         assert "tango" not in failed.text
         assert failed.status_code == (200 if stream else 422)
@@ -343,24 +349,26 @@ def test_a_round_that_fails_leaves_a_session_in_which_the_same_request_goes_on(w
         assert "message_refused" not in kinds
     # another process, as after a crash
     with gateway(tmp_path, world.upstream.url, **ALONE) as gw:
-        again = ask(gw, wire, said, stream=stream)
+        again = ask(gw, wire, messages, stream=stream)
         assert again.headers["x-recto-session-id"] == session
         assert "7381-tango" in text_of(reply_in(again, wire, stream), wire)
         last = world.upstream.asked[-1]
         assert last.problems == []
         assert last.raw.count(b"Let me look.") == 1
         stored = messages_of(gw, again)
-        assert len(stored) == len(said) + sum(is_hidden(entry.meta) for entry in stored) + (
+        assert len(stored) == len(messages) + sum(is_hidden(entry.meta) for entry in stored) + (
             2 if wire == "responses" else 1
         )
 
 
-def test_an_entry_is_read_whole_in_parts_and_no_other_agent_or_tenant_is_in_reach(world):
+def test_an_entry_is_read_in_parts_and_entries_of_other_agents_and_tenants_are_not_found(world):
     gw = world.gateway()
     long = "".join(f"Line {number} of the log of the ferry. " for number in range(1500))
-    said = history()
-    said[3] = {"role": "assistant", "content": long}
-    strangers = [ask(gw, "chat", history(), secret=gw.key(**about)) for about in ({"agent": "b"}, {"tenant": "acme"})]
+    messages = history()
+    messages[3] = {"role": "assistant", "content": long}
+    strangers = [
+        ask(gw, "chat", history(), secret=gw.key(**key_fields)) for key_fields in ({"agent": "b"}, {"tenant": "acme"})
+    ]
     pointers = [
         f"recto://{name}/{seq}"
         for answer in strangers
@@ -369,8 +377,8 @@ def test_an_entry_is_read_whole_in_parts_and_no_other_agent_or_tenant_is_in_reac
     ]
     results: list[str] = []
 
-    def answer(asked: Asked) -> Says:
-        if (text := asked.messages[-1].get("content")) and asked.messages[-1]["role"] == "tool":
+    def answer(request: Asked) -> Says:
+        if (text := request.messages[-1].get("content")) and request.messages[-1]["role"] == "tool":
             results.append(text)
         calls: list[dict[str, Any]] = [{"entry": "4"}, {"entry": 4, "part": 2}, {}, {"entry": "999999"}]
         calls += [{"entry": pointer} for pointer in pointers] + [{"query": "no such words anywhere xyzzy"}]
@@ -379,8 +387,8 @@ def test_an_entry_is_read_whole_in_parts_and_no_other_agent_or_tenant_is_in_reac
     world.upstream.answer = answer
     world.upstream.asked.clear()
     while len(results) < 5 + len(pointers):
-        reply = reply_in(ask(gw, "chat", said), "chat", False)
-        said = with_answer("chat", said, reply, "Go on.")
+        reply = reply_in(ask(gw, "chat", messages), "chat", False)
+        messages = with_answer("chat", messages, reply, "Go on.")
     assert results[0].startswith("[Quoted from earlier")
     assert "Line 0 of" in results[0]
     assert "(part 1 of " in results[0]
@@ -395,7 +403,7 @@ def test_an_entry_is_read_whole_in_parts_and_no_other_agent_or_tenant_is_in_reac
 
 
 @pytest.mark.parametrize("client", SPOKEN, ids=lambda client: client.__name__)
-def test_a_client_library_never_notices_streaming_or_not(world, client):
+def test_client_libraries_work_unchanged_streaming_or_not(world, client):
     gw, name = world.gateway(), f"{client.__name__} {next(_NUMBERS)}"
     files = [f"{name}-{number}.txt" for number in range(6)]
     steps = [
@@ -409,7 +417,7 @@ def test_a_client_library_never_notices_streaming_or_not(world, client):
         Says(text="Second answer."),
     ]
     left = list(steps)
-    world.upstream.answer = lambda asked: left.pop(0)
+    world.upstream.answer = lambda request: left.pop(0)
     before = {summary.session for summary in gw.store.sessions()}
     agent = Agent(gw)
     client(agent, [(f"Question one about {name}", False), (f"Question two about {name}", True)])
@@ -419,21 +427,21 @@ def test_a_client_library_never_notices_streaming_or_not(world, client):
     assert agent.answers[1] == "Second answer."
     assert agent.read == files
     assert len(world.upstream.asked) == len(steps)
-    for asked in world.upstream.asked:
-        assert asked.problems == []
-        assert asked.tokens + 500 <= WINDOW
-    opened = {one.session for one in gw.store.sessions()} - before
-    (session,) = [one for one in opened if one.startswith("agent:")]
+    for request in world.upstream.asked:
+        assert request.problems == []
+        assert request.tokens + 500 <= WINDOW
+    opened = {summary.session for summary in gw.store.sessions()} - before
+    (session,) = [key for key in opened if key.startswith("agent:")]
     stored = [entry for entry in gw.store.read(session) if entry.kind == MESSAGE]
     for path in files:
         assert sum(json.dumps(file(path)) in entry.content.decode() for entry in stored) == 1
     assert sum(is_hidden(entry.meta) for entry in stored if entry.role == "tool") in (5, 6)
 
 
-def test_a_client_that_leaves_in_a_later_round_leaves_a_session_in_which_its_request_goes_on(world):
-    gw, said = world.gateway(), history()
+def test_after_a_disconnect_in_a_later_round_the_same_request_continues_in_its_session(world):
+    gw, messages = world.gateway(), history()
     turns, key = gw.gateway.turns, Key(id="", name="test")
-    request = open_request(json.dumps(body_of("chat", said, stream=True)).encode(), CHAT)
+    request = open_request(json.dumps(body_of("chat", messages, stream=True)).encode(), CHAT)
     hint = SessionHint(name="", is_explicit=False)
     turn = turns.begin(key, request, hint)
     closed: list[str] = []
@@ -469,15 +477,15 @@ def test_a_client_that_leaves_in_a_later_round_leaves_a_session_in_which_its_req
     assert {*closed} == {"first", "second"}
     entries = list(gw.store.read(turn.resolved.key))
     stored = [entry for entry in entries if entry.kind == MESSAGE]
-    assert [is_hidden(entry.meta) for entry in stored[len(said) :]] == [True, True]
+    assert [is_hidden(entry.meta) for entry in stored[len(messages) :]] == [True, True]
     assert entries[-1].kind == "reply_cut"
     again = turns.begin(key, request, hint)
     turns.end(again)
     assert again.resolved.key == turn.resolved.key
     assert again.resolved.new_messages == ()
     assert "7381-tango" in again.body.decode()
-    # what the tool quoted is not found as if it had been said
+    # text that the tool quoted is not found as a message of its own
     with gw.gateway.sessions.use(key, again.resolved.name, MODEL) as session:
         found = {hit.seq for hit in session.recall("harbour gate code tango", most=20).hits}
     assert found
-    assert found.isdisjoint(entry.seq for entry in stored[len(said) :])
+    assert found.isdisjoint(entry.seq for entry in stored[len(messages) :])

@@ -1,4 +1,4 @@
-"""A client that is slow, greedy, silent or gone hurts nobody else, and stopping loses nothing that was begun."""
+"""The server: slow, greedy, silent and disconnected clients harm no other client, and a stop loses no begun request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from listening import DEADLINE, Behind, answered, asked, connected, listening, status, until_closed
+from listening import DEADLINE, RecordingApp, asked, connected, listening, read_response, status, until_closed
 
 from recto.config.settings import GatewaySettings
 from recto.errors import SettingsError
@@ -30,10 +30,10 @@ JSON = "Content-Type: application/json"
 
 
 class Served:
-    """A guarded application, its key, and what reached it."""
+    """A guarded application, its key, and the requests that reached it."""
 
     def __init__(self, **changes):
-        self.behind = Behind()
+        self.behind = RecordingApp()
         self.keys = Keys(MemoryStore(), FakeClock())
         _, secret = self.keys.add(Key(name="one"))
         self.bearer = f"Authorization: Bearer {secret}"
@@ -57,13 +57,13 @@ def served():
 
 @pytest.fixture(scope="module")
 def hasty():
-    """A server that gives its clients next to no time."""
+    """A server with very short timeouts."""
     made = Served(header_seconds=1.5, body_seconds=0.5, write_seconds=0.4, connections=20, body_bytes=1 << 20)
     with made.listening() as (made.server, port):
         yield made, port
 
 
-def until_all_have_gone(made):
+def wait_until_idle(made):
     waiting = threading.Event()
     give_up = time.monotonic() + DEADLINE
     while made.server.connections and time.monotonic() < give_up:
@@ -71,7 +71,7 @@ def until_all_have_gone(made):
     assert not made.server.connections
 
 
-def test_it_answers_and_says_nothing_about_itself(served):
+def test_responses_do_not_reveal_the_server_software(served):
     made, port = served
     answer = asked(port)
     assert status(answer) == 200
@@ -95,15 +95,15 @@ def test_it_answers_and_says_nothing_about_itself(served):
         (("X-Forwarded-Host: evil.example", "X-Forwarded-For: 1.2.3.4", JSON, "Content-Length: 2"), 200),
     ],
 )
-def test_requests_that_two_readers_would_read_differently_are_refused(served, lines, wanted):
+def test_ambiguous_requests_are_refused(served, lines, wanted):
     made, port = served
     answer = asked(port, "POST", "/v1/chat/completions", made.bearer, *lines, body=b"{}")
     assert status(answer) in (wanted if isinstance(wanted, tuple) else (wanted,))
     if status(answer) == 200:
-        assert made.behind.scopes.pop()["client"][0] == "127.0.0.1"  # not what a stranger's header says
+        assert made.behind.scopes.pop()["client"][0] == "127.0.0.1"  # not the address in an untrusted header
 
 
-def test_after_both_lengths_nothing_hidden_in_the_body_is_answered(served):
+def test_a_request_smuggled_in_a_body_with_two_lengths_is_not_answered(served):
     made, port = served
     hidden = made.head(port, "/v1/models", method="GET")
     smuggled = b"0\r\n\r\n" + hidden
@@ -117,17 +117,17 @@ def test_after_both_lengths_nothing_hidden_in_the_body_is_answered(served):
     assert status(answer) == 400
 
 
-def test_who_does_not_send_headers_is_let_go(hasty):
+def test_a_client_that_does_not_finish_its_headers_is_disconnected(hasty):
     made, port = hasty
     with connected(port) as silent, connected(port) as slow, connected(port) as again:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127")
         again.sendall(made.head(port, "/healthz", method="GET"))
-        assert status(answered(again)) == 200
+        assert status(read_response(again)) == 200
         again.sendall(b"GET /healthz HT")
         assert [until_closed(sock) for sock in (silent, slow, again)] == [b"", b"", b""]
 
 
-def test_who_does_not_send_the_body_is_told_and_let_go(hasty):
+def test_a_client_that_does_not_finish_its_body_gets_408_and_is_disconnected(hasty):
     made, port = hasty
     with connected(port) as sock:
         sock.sendall(made.head(port, "/v1/chat/completions", JSON, "Content-Length: 100") + b"{")
@@ -137,7 +137,7 @@ def test_who_does_not_send_the_body_is_told_and_let_go(hasty):
     assert made.behind.bodies == []
 
 
-def test_who_does_not_read_the_answer_is_cut_off_and_the_handler_ends(hasty):
+def test_a_client_that_does_not_read_a_stream_is_disconnected_and_the_handler_ends(hasty):
     made, port = hasty
     made.behind.ended.clear()
     with connected(port) as sock:
@@ -147,19 +147,19 @@ def test_who_does_not_read_the_answer_is_cut_off_and_the_handler_ends(hasty):
     assert status(asked(port)) == 200
 
 
-def test_who_does_not_read_an_answer_that_has_ended_is_cut_off_however_little_is_left(hasty):
+def test_a_client_that_does_not_read_the_rest_of_a_finished_response_is_disconnected(hasty):
     made, port = hasty
     unread = [connected(port) for _ in range(18)]
-    for place, sock in enumerate(unread):  # whatever the system holds by itself, of some of them a little is left
+    for place, sock in enumerate(unread):  # whatever the system buffers, some of them have a few bytes left
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         path = f"/v1/conversations/{200_000 + 45_000 * place}"
         sock.sendall(made.head(port, path, "Connection: close", method="GET"))
-    until_all_have_gone(made)
+    wait_until_idle(made)
     for sock in unread:
         sock.close()
 
 
-def test_an_answer_at_hand_whose_reader_has_gone_starves_nobody(served):
+def test_an_endless_response_without_a_reader_starves_no_other_client(served):
     made, port = served
     made.behind.ended.clear()
     with connected(port) as sock:
@@ -172,23 +172,23 @@ def test_an_answer_at_hand_whose_reader_has_gone_starves_nobody(served):
 
 def test_above_the_limit_the_newest_connection_is_closed(hasty):
     made, port = hasty
-    until_all_have_gone(made)  # those of the test before may still be closing, and would count
-    held = []
+    wait_until_idle(made)  # connections of the previous test may still be closing, and would count
+    open_sockets = []
     try:
         for _ in range(20):
-            held.append(connected(port))
-            held[-1].sendall(made.head(port, "/healthz", method="GET"))
-        assert all(status(answered(sock)) == 200 for sock in held)
+            open_sockets.append(connected(port))
+            open_sockets[-1].sendall(made.head(port, "/healthz", method="GET"))
+        assert all(status(read_response(sock)) == 200 for sock in open_sockets)
         with connected(port) as late:
             with suppress(ConnectionError):
                 late.sendall(made.head(port, "/healthz", method="GET"))
             assert until_closed(late) == b""
     finally:
-        for sock in held:
+        for sock in open_sockets:
             sock.close()
 
 
-def test_a_hundred_megabytes_are_refused_without_holding_them(hasty):
+def test_a_body_of_a_hundred_megabytes_is_refused_without_buffering_it(hasty):
     made, port = hasty
     piece = b"x" * (1 << 20)
     asked(port)
@@ -212,7 +212,7 @@ def test_a_hundred_megabytes_are_refused_without_holding_them(hasty):
     assert made.behind.bodies == []
 
 
-def test_a_refused_client_that_goes_on_sending_gets_to_read_why(served):
+def test_a_refused_client_that_keeps_sending_can_read_the_refusal(served):
     _, port = served
     with connected(port) as sock:
         head = (
@@ -223,25 +223,25 @@ def test_a_refused_client_that_goes_on_sending_gets_to_read_why(served):
         assert status(until_closed(sock)) == 401
 
 
-def test_a_running_answer_ends_before_the_server_does():
+def test_a_running_response_finishes_before_the_server_stops():
     made = Served(drain_seconds=DEADLINE)
     with made.listening() as (server, port), connected(port) as sock, connected(port) as idle:
         idle.sendall(made.head(port, "/healthz", method="GET"))
-        assert status(answered(idle)) == 200
+        assert status(read_response(idle)) == 200
         sock.sendall(made.head(port, "/v1/responses", JSON, "Content-Length: 2") + b"{}")
         assert made.behind.begun.wait(DEADLINE)
         server.should_exit = True
-        assert until_closed(idle) == b""  # the end has begun
+        assert until_closed(idle) == b""  # the shutdown has begun
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), timeout=DEADLINE).close()
         made.behind.go_on.set()
         answer = until_closed(sock)
     assert b"begun" in answer
     assert b"ended" in answer
-    assert made.behind.kept == []
+    assert made.behind.cancelled == []
 
 
-def test_an_answer_that_does_not_end_is_written_down_before_the_server_ends():
+def test_a_response_that_does_not_finish_is_recorded_before_the_server_stops():
     made = Served(drain_seconds=0.1)
     with made.listening() as (server, port), connected(port) as sock:
         sock.sendall(made.head(port, "/v1/responses", JSON, "Content-Length: 2") + b"{}")
@@ -249,11 +249,11 @@ def test_an_answer_that_does_not_end_is_written_down_before_the_server_ends():
         server.should_exit = True
         answer = until_closed(sock)
     assert b"begun" in answer
-    assert not answer.endswith(b"0\r\n\r\n")  # whoever reads sees that it was cut off
-    assert made.behind.kept == ["begun"]
+    assert not answer.endswith(b"0\r\n\r\n")  # the client sees that it was cut off
+    assert made.behind.cancelled == ["begun"]
 
 
-def test_a_request_that_was_not_answered_yet_is_told_to_come_back():
+def test_an_unanswered_request_gets_503_with_a_retry_time_when_the_server_stops():
     made = Served(drain_seconds=0.1)
     begun = threading.Event()
 
@@ -290,20 +290,20 @@ say("closed")
 """
 
 
-def test_a_signal_ends_it_and_whoever_called_it_goes_on_to_close():
+def test_a_signal_stops_the_server_and_its_caller_continues_to_close():
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline().startswith("http://127.0.0.1:")
         os.kill(process.pid, signal.SIGTERM)
-        said, _ = process.communicate(timeout=DEADLINE)
+        output, _ = process.communicate(timeout=DEADLINE)
     finally:
         process.kill()
         process.wait()
-    assert said == "draining\nclosed\n"
+    assert output == "draining\nclosed\n"
     assert process.returncode == 0
 
 
-def test_it_does_not_listen_to_others_without_a_name_and_a_key():
+def test_a_public_address_needs_a_host_name_and_a_key():
     keys = Keys(MemoryStore(), FakeClock())
     refuse_public(GatewaySettings(), keys)
     for host in ("0.0.0.0", "::", "10.1.2.3", "example.com"):
@@ -320,13 +320,13 @@ def test_it_does_not_listen_to_others_without_a_name_and_a_key():
         refuse_public(GatewaySettings(host="0.0.0.0", hosts=("a.example.com",)), keys)
 
 
-def test_a_port_that_is_taken_is_told_in_words(served):
+def test_a_port_in_use_is_explained(served):
     _, port = served
     with pytest.raises(SettingsError, match="Choose another port"):
         listen(GatewaySettings(port=port))
 
 
-def test_a_socket_of_the_file_system_serves_its_owner_alone(tmp_path):
+def test_a_unix_socket_is_accessible_to_its_owner_alone(tmp_path):
     path = tmp_path / "gateway.sock"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))

@@ -70,9 +70,9 @@ def test_a_fork_never_becomes_the_memory_of_an_agent(made, name):
 
 @pytest.mark.parametrize("name", ["tenant:south/a", "recto:keys", " a", MAIN])
 def test_a_fork_has_a_name_that_its_tenant_may_use(made, name):
-    before = [(one.session, one.entries) for one in made.store.sessions()]
+    before = [(summary.session, summary.entries) for summary in made.store.sessions()]
     assert made.ask("anna", "POST", "/session/fork", session=MAIN, body={"name": name}).status_code == 422
-    assert [(one.session, one.entries) for one in made.store.sessions()] == before
+    assert [(summary.session, summary.entries) for summary in made.store.sessions()] == before
 
 
 def test_an_export_in_parts_is_the_file_that_recto_imports(made, tmp_path):
@@ -92,7 +92,7 @@ def test_an_export_in_parts_is_the_file_that_recto_imports(made, tmp_path):
     assert "canarysouth" not in file.read_text(encoding="utf-8")
 
 
-def test_an_erased_session_is_gone_and_a_record_says_who_erased_it_and_why(made):
+def test_an_erased_session_is_gone_and_a_record_names_who_erased_it_and_why(made):
     assert erase(made).json()["session"] == MAIN
     assert listed(made) == {}
     assert made.ask("anna", "GET", "/session", session=MAIN).status_code == 404
@@ -103,7 +103,7 @@ def test_an_erased_session_is_gone_and_a_record_says_who_erased_it_and_why(made)
     assert not made.indexer.index.sessions("tenant:north/")
 
 
-def test_a_session_that_was_open_begins_again_from_nothing_after_it_was_erased(made):
+def test_an_open_session_starts_empty_after_it_was_erased(made):
     made.get("/session", session=MAIN)
     erase(made)
     made.talk("anna", MAIN, 1)
@@ -127,7 +127,7 @@ def test_the_right_to_change_is_no_right_to_erase(made):
     assert listed(made) == {MAIN: "Library"}
 
 
-def test_a_session_that_a_request_uses_is_not_erased(made, monkeypatch):
+def test_a_session_in_use_by_a_request_is_not_erased(made, monkeypatch):
     monkeypatch.setattr("recto.gateway.session_pool._ERASE_PATIENCE", 0)
     with made.sessions.use(made.keys["anna"], MAIN):
         answer = erase(made)

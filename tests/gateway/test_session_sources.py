@@ -1,4 +1,4 @@
-"""A gateway that knows the agent and the project records them, and siblings find what was said there."""
+"""A gateway with a configured agent and project records them, and sessions of the same source find each other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SAID = {"role": "user", "content": "The harbour crane is called Ottilie."}
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory):
-    """A gateway of one project, in whose store there is a session of it, and another session."""
+def project_gateway(tmp_path_factory):
+    """A gateway of one project; its store has two sessions of the project and another session."""
     folder = tmp_path_factory.mktemp("gateway")
-    with running(ScriptedUpstream(lambda asked: Says(text="Noted."))) as upstream:
+    with running(ScriptedUpstream(lambda request: Says(text="Noted."))) as upstream:
         with gateway(folder, upstream.url) as elsewhere:
             _say(elsewhere, "session-elsewhere", {"role": "user", "content": "The other crane is called Berta."})
         with gateway(folder, upstream.url, gateway=PROJECT) as gw:
@@ -49,26 +49,28 @@ def _found(gw, **more):
 
 
 @pytest.mark.parametrize("limit", [{"project": "/srv"}, {"agent": "codex"}, {"project": "/srv", "agent": "codex"}])
-def test_a_session_finds_what_its_siblings_said_and_nothing_of_others(asked, limit):
-    hits = _found(asked, **limit)
+def test_a_session_finds_messages_of_its_siblings_and_of_no_other_session(project_gateway, limit):
+    hits = _found(project_gateway, **limit)
     assert {hit["session"] for hit in hits} == {"agent:default:session-of-the-first"}
     assert {(hit["agent"], hit["project"]) for hit in hits} == {("codex", "/srv/harbour")}
 
 
-def test_a_search_of_everything_names_the_sources_that_are_known(asked):
-    sources = {hit["session"]: hit["agent"] for hit in _found(asked, scope="tenant")}
+def test_a_search_of_all_sessions_names_the_known_sources(project_gateway):
+    sources = {hit["session"]: hit["agent"] for hit in _found(project_gateway, scope="tenant")}
     assert sources["agent:default:session-of-the-first"] == "codex"
     assert sources["agent:default:session-elsewhere"] == ""
 
 
-def test_of_an_agent_that_is_not_known_nothing_is_found(asked):
-    assert _found(asked, agent="code") == []
+def test_a_search_for_an_unknown_agent_finds_nothing(project_gateway):
+    assert _found(project_gateway, agent="code") == []
 
 
-def test_the_mcp_tool_searches_a_project(asked):
-    settings = load(environ={}, arguments={"store": asked.store.location, "recall": {"embedder": {"use": "none"}}})
-    indexer = asked.gateway._indexer
-    context = local_context(settings, asked.store, indexer, may_change=False)
+def test_the_mcp_tool_searches_a_project(project_gateway):
+    settings = load(
+        environ={}, arguments={"store": project_gateway.store.location, "recall": {"embedder": {"use": "none"}}}
+    )
+    indexer = project_gateway.gateway._indexer
+    context = local_context(settings, project_gateway.store, indexer, may_change=False)
     session = "agent:default:session-of-the-second"
     request = params.RecallParams(query="what is the crane called", project="/srv/harbour", session=session)
     found = queries.recall(context, request)

@@ -1,4 +1,4 @@
-"""The page is given to anybody and holds nothing; what it may do in a browser is written in its policy."""
+"""The page is served without a key and contains no data; its content security policy limits what it may do."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def client(folder) -> TestClient:
     return TestClient(Starlette(routes=StaticFiles(folder).routes()), base_url="http://127.0.0.1")
 
 
-def test_a_browser_gets_the_page_and_a_program_what_it_can_ask(built):
+def test_a_browser_gets_the_page_and_a_program_gets_the_api_url(built):
     page = client(built).get("/", headers=HTML)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "<title>Recto" in page.text
     assert client(built).get("/").json()["api"] == "/api/v1/openapi.json"
 
 
-def test_the_policy_lets_nothing_run_that_is_not_the_gateways_own_file(built):
+def test_the_policy_allows_only_the_gateways_own_files(built):
     for path in ("/", *(f"/web/{name}" for name in FILES)):
         assert client(built).get(path, headers=HTML).headers["content-security-policy"] == POLICY
     rules = dict(rule.strip().partition(" ")[::2] for rule in POLICY.split(";"))
@@ -40,7 +40,7 @@ def test_the_policy_lets_nothing_run_that_is_not_the_gateways_own_file(built):
     assert "http" not in POLICY
 
 
-def test_a_file_that_a_browser_has_already_is_not_sent_again(built):
+def test_a_cached_file_is_not_sent_again(built):
     first = client(built).get("/web/app.js")
     assert first.headers["content-type"].startswith("text/javascript")
     again = client(built).get("/web/app.js", headers={"if-none-match": first.headers["etag"]})
@@ -50,7 +50,7 @@ def test_a_file_that_a_browser_has_already_is_not_sent_again(built):
     assert (changed.status_code, changed.text) == (200, "other")
 
 
-def test_who_can_unpack_a_file_gets_it_packed(built):
+def test_a_client_that_accepts_gzip_gets_a_compressed_file(built):
     (built / "app.js").write_text("let x = 1;\n" * 1_000)
     packed = client(built).get("/web/app.js", headers={"accept-encoding": "gzip"})
     plain = client(built).get("/web/app.js", headers={"accept-encoding": "identity"})
@@ -60,14 +60,14 @@ def test_who_can_unpack_a_file_gets_it_packed(built):
     assert "content-encoding" not in plain.headers
 
 
-def test_where_the_page_was_not_built_it_is_said_how_to(tmp_path):
+def test_a_missing_page_names_the_command_that_builds_it(tmp_path):
     assert client(tmp_path).get("/", headers=HTML).json()["page"] == "not built: make web"
     missing = client(tmp_path).get("/web/app.js")
     assert missing.status_code == 404
     assert "make web" in missing.text
 
 
-def test_no_other_file_can_be_had(built):
+def test_no_other_file_is_served(built):
     (built / "secret.txt").write_text("secret")
     for path in ("/web/secret.txt", "/web/index.html", "/web/..%2fsecret.txt", "/web/"):
         assert client(built).get(path).status_code == 404

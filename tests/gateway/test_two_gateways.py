@@ -1,4 +1,4 @@
-"""Two gateways on one database: turns of one session come one after the other, and a window is never an old one."""
+"""Two gateways on one database: turns of a session are serialized, and no gateway uses a stale window."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def text_of(message) -> str:
 
 
 class Upstream(ScriptedUpstream):
-    """A provider that keeps one question waiting until it is told to answer."""
+    """A provider that delays the answer to one question until `go_on` is set."""
 
     def __init__(self) -> None:
-        super().__init__(lambda asked: Says(text=f"answer to {text_of(asked.messages[-1])}"))
+        super().__init__(lambda request: Says(text=f"answer to {text_of(request.messages[-1])}"))
         self.slow = ""
         self.reached, self.go_on = threading.Event(), threading.Event()
 
@@ -49,13 +49,13 @@ class Upstream(ScriptedUpstream):
         self.reached.clear()
         self.go_on.clear()
 
-    async def _heard(self, request, wire: str) -> Asked:
-        asked = await super()._heard(request, wire)
-        if self.slow and text_of(asked.messages[-1]) == self.slow:
+    async def _receive(self, request, wire: str) -> Asked:
+        received = await super()._receive(request, wire)
+        if self.slow and text_of(received.messages[-1]) == self.slow:
             self.slow = ""
             self.reached.set()
             await asyncio.get_running_loop().run_in_executor(None, self.go_on.wait, DEADLINE)
-        return asked
+        return received
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +87,12 @@ def asking() -> Iterator[ThreadPoolExecutor]:
 
 def ask(gw: Running, messages, *, path="chat/completions", headers=None, **more) -> httpx2.Response:
     body = {"model": "gpt-4o", "input" if path == "responses" else "messages": messages, **more}
-    given = {"authorization": f"Bearer {gw.secret}", **(headers or {})}
-    return httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=given, timeout=DEADLINE)
+    all_headers = {"authorization": f"Bearer {gw.secret}", **(headers or {})}
+    return httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=all_headers, timeout=DEADLINE)
 
 
 class Refusals:
-    """Counts how often a gateway found a turn taken."""
+    """Counts how often a gateway was refused a turn."""
 
     def __init__(self, gw: Running) -> None:
         self._store, self._turn = gw.store, gw.store.turn
@@ -100,19 +100,19 @@ class Refusals:
         self._left = 0
 
     def wait_for(self, many: int) -> None:
-        assert self._enough.wait(DEADLINE), f"{many} refusals were waited for, {self._left} are missing"
+        assert self._enough.wait(DEADLINE), f"{self._left} of {many} refusals are missing"
 
     @contextmanager
     def counted(self, many: int) -> Iterator[None]:
         self._left = many
-        self._store.turn = self._taken
+        self._store.turn = self._counted_turn
         try:
             yield
         finally:
             del self._store.turn
 
     @contextmanager
-    def _taken(self, session: str, *, patience: float | None = None) -> Iterator[None]:
+    def _counted_turn(self, session: str, *, patience: float | None = None) -> Iterator[None]:
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._turn(session, patience=patience))
@@ -132,7 +132,7 @@ def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": f"answer to {text}"}
 
 
-def told(gw: Running, session: str) -> list[str]:
+def texts_of(gw: Running, session: str) -> list[str]:
     entries = [entry for entry in gw.store.read(session) if entry.kind == MESSAGE]
     return [text_of(json.loads(entry.content)) for entry in entries]
 
@@ -142,28 +142,28 @@ def where(answer: httpx2.Response) -> str:
     return answer.headers["x-recto-session-id"]
 
 
-def test_a_turn_whose_history_is_held_waits_for_that_of_the_other_gateway_and_knows_it(both, upstream, asking):
-    held = {"x-recto-session-id": "shared"}
-    for gw, text in zip(both, ("one", "two"), strict=True):  # both have the session open from now on
-        where(ask(gw, [user(text)], headers=held))
+def test_a_turn_of_a_named_session_waits_for_the_other_gateways_turn_and_includes_it(both, upstream, asking):
+    session_header = {"x-recto-session-id": "shared"}
+    for gw, text in zip(both, ("one", "two"), strict=True):  # both gateways have the session open from now on
+        where(ask(gw, [user(text)], headers=session_header))
     upstream.keep_waiting("three")
-    first = asking.submit(ask, both[0], [user("three")], headers=held)
+    first = asking.submit(ask, both[0], [user("three")], headers=session_header)
     assert upstream.reached.wait(DEADLINE)
     with pytest.raises(TurnTaken):
         both[1].store.turn("agent:default:shared", patience=0).__enter__()
     refusals = Refusals(both[1])
-    with refusals.counted(9):  # more often than a request is placed again
-        second = asking.submit(ask, both[1], [user("four")], headers=held)
+    with refusals.counted(9):  # more often than session resolution is retried
+        second = asking.submit(ask, both[1], [user("four")], headers=session_header)
         refusals.wait_for(9)
     upstream.go_on.set()
     assert where(first.result()) == where(second.result()) == "agent:default:shared"
-    said = [text for one in ("one", "two", "three", "four") for text in (one, f"answer to {one}")]
-    assert told(both[0], "agent:default:shared") == said
-    last = next(asked for asked in upstream.asked if text_of(asked.messages[-1]) == "four")
-    assert [text_of(message) for message in last.messages] == said[:-1]
+    expected = [text for question in ("one", "two", "three", "four") for text in (question, f"answer to {question}")]
+    assert texts_of(both[0], "agent:default:shared") == expected
+    last = next(request for request in upstream.asked if text_of(request.messages[-1]) == "four")
+    assert [text_of(message) for message in last.messages] == expected[:-1]
 
 
-def test_a_history_that_two_gateways_get_at_once_is_gone_on_with_once_and_opens_a_branch(both, upstream, asking):
+def test_a_history_that_two_gateways_get_at_once_is_continued_once_and_branched_once(both, upstream, asking):
     history = [user("red"), assistant("red"), user("blue")]
     start = where(ask(both[0], history[:1], tools=TOOLS))
     upstream.keep_waiting("blue")
@@ -173,11 +173,11 @@ def test_a_history_that_two_gateways_get_at_once_is_gone_on_with_once_and_opens_
     upstream.go_on.set()
     assert where(first.result()) == start
     assert branch.startswith(f"{start}~")
-    said = ["red", "answer to red", "blue", "answer to blue"]
-    assert told(both[1], start) == told(both[0], branch) == said
+    expected = ["red", "answer to red", "blue", "answer to blue"]
+    assert texts_of(both[1], start) == texts_of(both[0], branch) == expected
 
 
-def test_a_new_name_that_two_gateways_get_at_once_is_one_session_and_a_branch(both, upstream, asking):
+def test_a_new_name_that_two_gateways_get_at_once_becomes_one_session_and_a_branch(both, upstream, asking):
     named = {"x-session-id": "new-name"}
     upstream.keep_waiting("first of the name")
     first = asking.submit(ask, both[0], [user("first of the name")], tools=TOOLS, headers=named)
@@ -186,12 +186,12 @@ def test_a_new_name_that_two_gateways_get_at_once_is_one_session_and_a_branch(bo
     upstream.go_on.set()
     assert where(first.result()) == "agent:default:new-name"
     assert branch.startswith("agent:default:new-name~")
-    assert told(both[0], branch) == ["second of the name", "answer to second of the name"]
+    assert texts_of(both[0], branch) == ["second of the name", "answer to second of the name"]
 
 
 def test_requests_of_one_conversation_wait_for_each_other_over_both_gateways(both, upstream, asking):
-    given = {"authorization": f"Bearer {both[0].secret}"}
-    id = httpx2.post(f"{both[0].url}/v1/conversations", json={}, headers=given, timeout=DEADLINE).json()["id"]
+    all_headers = {"authorization": f"Bearer {both[0].secret}"}
+    id = httpx2.post(f"{both[0].url}/v1/conversations", json={}, headers=all_headers, timeout=DEADLINE).json()["id"]
     upstream.keep_waiting("spring")
     first = asking.submit(ask, both[0], [user("spring")], path="responses", conversation=id)
     assert upstream.reached.wait(DEADLINE)
@@ -201,11 +201,11 @@ def test_requests_of_one_conversation_wait_for_each_other_over_both_gateways(bot
         refusals.wait_for(2)
     upstream.go_on.set()
     assert where(first.result()) == where(second.result())
-    said = ["spring", "answer to spring", "summer", "answer to summer"]
-    assert told(both[0], where(first.result())) == said
+    expected = ["spring", "answer to spring", "summer", "answer to summer"]
+    assert texts_of(both[0], where(first.result())) == expected
 
 
-def test_a_turn_that_was_lost_is_refused_in_the_clients_own_shape_and_writes_nothing_more(both, place, asking):
+def test_a_lost_turn_is_refused_in_the_clients_protocol_and_stores_nothing_more(both, place, asking):
     upstream, url, session = place[1], place[2], "agent:default:lost"
     upstream.keep_waiting("too slow")
     first = asking.submit(ask, both[0], [user("too slow")], headers={"x-recto-session-id": "lost"})
@@ -218,17 +218,17 @@ def test_a_turn_that_was_lost_is_refused_in_the_clients_own_shape_and_writes_not
     refused = first.result()
     assert refused.status_code == 503, refused.text
     assert "another process has taken over the turn" in refused.json()["error"]["message"]
-    assert told(both[1], session) == ["too slow", "quick", "answer to quick"]
+    assert texts_of(both[1], session) == ["too slow", "quick", "answer to quick"]
 
 
-def test_a_session_of_a_gateway_that_died_is_gone_on_with_when_its_lease_is_over(both, place):
+def test_a_session_of_a_dead_gateway_is_continued_when_its_lease_expires(both, place):
     session, url = "agent:default:orphan", place[2]
     where(ask(both[0], [user("before")], headers={"x-recto-session-id": "orphan"}))
     with psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True) as connection:
         dies = "owner = 'dead', epoch = epoch + 1, lease_until = now() + interval '0.5 s'"
         connection.execute(f"UPDATE recto.heads SET {dies} WHERE session = %s", (session,))
     where(ask(both[1], [user("after")], headers={"x-recto-session-id": "orphan"}))
-    assert told(both[0], session) == ["before", "answer to before", "after", "answer to after"]
+    assert texts_of(both[0], session) == ["before", "answer to before", "after", "answer to after"]
 
 
 def test_a_key_and_a_response_that_one_gateway_made_are_known_to_the_other(both):
@@ -236,23 +236,23 @@ def test_a_key_and_a_response_that_one_gateway_made_are_known_to_the_other(both)
     other = Running(both[1].url, both[0].secret, both[1].gateway)
     second = ask(other, [user("snow")], path="responses", previous_response_id=first.json()["id"])
     assert where(second) == where(first)
-    assert told(both[1], where(second)) == ["hail", "answer to hail", "snow", "answer to snow"]
+    assert texts_of(both[1], where(second)) == ["hail", "answer to hail", "snow", "answer to snow"]
 
 
-def test_a_branch_from_a_session_where_another_gateway_has_the_turn_does_not_wait_to_be_noted_there(both):
+def test_a_branch_from_a_session_whose_turn_another_gateway_holds_does_not_wait(both):
     history = [user("oak"), assistant("oak"), user("elm")]
     start = where(ask(both[0], history[:1], tools=TOOLS))
     where(ask(both[0], history, tools=TOOLS))
     with both[0].store.turn(start):
         branch = where(ask(both[1], [*history[:2], user("fir")], tools=TOOLS))
-    assert told(both[0], branch) == ["oak", "answer to oak", "fir", "answer to fir"]
-    kinds = {session: [one.kind for one in both[0].store.read(session)] for session in (start, branch)}
+    assert texts_of(both[0], branch) == ["oak", "answer to oak", "fir", "answer to fir"]
+    kinds = {session: [entry.kind for entry in both[0].store.read(session)] for session in (start, branch)}
     assert BRANCH in kinds[branch]
     assert BRANCH not in kinds[start]
 
 
 class Interrupted(MemoryStore):
-    """A store in which something happens just before a turn begins, as another process would do it."""
+    """A store with hooks before turns and appends and after reads, to act as another process would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,19 +274,19 @@ class Interrupted(MemoryStore):
 
 
 async def call(app, secret: str, messages, **more) -> tuple[int, dict[str, str]]:
-    """Asks a gateway in this process."""
+    """Sends a request to a gateway in this process."""
     raw = json.dumps({"model": "gpt-4o", "messages": messages, **more}).encode()
     headers = {"host": "127.0.0.1:8642", "authorization": f"Bearer {secret}"}
     headers |= {"content-type": "application/json", "content-length": str(len(raw))}
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    status, given, _ = await direct_call(app, "POST", "/v1/chat/completions", pairs, raw)
-    return status, dict(given)
+    status, response_headers, _ = await direct_call(app, "POST", "/v1/chat/completions", pairs, raw)
+    return status, dict(response_headers)
 
 
 @pytest.fixture
 def alone(place) -> Iterator[tuple[Gateway, Interrupted, str]]:
-    about = {"url": f"{place[1].url}/v1", "speaks": ["chat"]}
-    settings = load(environ={}, arguments={"store": "memory:", "gateway": {"upstreams": {"main": about}}})
+    upstream_settings = {"url": f"{place[1].url}/v1", "speaks": ["chat"]}
+    settings = load(environ={}, arguments={"store": "memory:", "gateway": {"upstreams": {"main": upstream_settings}}})
     store = Interrupted()
     made = Gateway(settings, store)
     _, secret = made.keys.add(Key(id="", name="test", canonical=True))
@@ -294,18 +294,18 @@ def alone(place) -> Iterator[tuple[Gateway, Interrupted, str]]:
     made.close()
 
 
-def test_a_question_that_is_answered_while_it_is_placed_is_not_answered_there_again(alone, upstream):
+def test_a_question_answered_elsewhere_during_session_resolution_opens_a_branch(alone, upstream):
     gw, store, secret = alone
 
     async def race() -> tuple[str, str]:
-        upstream.fail = lambda asked: JSONResponse({"error": {"message": "busy"}}, 500)
-        status, told_at_first = await call(gw.asgi, secret, [user("rose")], tools=TOOLS)
-        assert status == 500  # it is stored, and not answered
-        upstream.fail = lambda asked: None
-        session = told_at_first["x-recto-session-id"]
+        upstream.fail = lambda request: JSONResponse({"error": {"message": "busy"}}, 500)
+        status, first_headers = await call(gw.asgi, secret, [user("rose")], tools=TOOLS)
+        assert status == 500  # the question is stored, but not answered
+        upstream.fail = lambda request: None
+        session = first_headers["x-recto-session-id"]
 
-        def answered(taken: str) -> None:
-            if taken == session:
+        def answered(turn_session: str) -> None:
+            if turn_session == session:
                 store.before_turn = lambda session: None
                 with gw.sessions.use(Key(id="", name="other"), session) as opened:
                     opened.append_all([json.dumps(assistant("rose")).encode()])
@@ -317,12 +317,12 @@ def test_a_question_that_is_answered_while_it_is_placed_is_not_answered_there_ag
 
     session, branch = asyncio.run(race())
     assert branch.startswith(f"{session}~")
-    for one in (session, branch):
-        said = [text_of(json.loads(entry.content)) for entry in store.read(one) if entry.kind == MESSAGE]
-        assert said == ["rose", "answer to rose"]
+    for name in (session, branch):
+        expected = [text_of(json.loads(entry.content)) for entry in store.read(name) if entry.kind == MESSAGE]
+        assert expected == ["rose", "answer to rose"]
 
 
-def test_what_others_add_while_a_request_is_placed_is_not_gone_on_from(alone):
+def test_messages_appended_elsewhere_during_session_resolution_are_not_continued(alone):
     gw, store, secret = alone
 
     async def race() -> tuple[str, str]:
@@ -333,7 +333,7 @@ def test_what_others_add_while_a_request_is_placed_is_not_gone_on_from(alone):
             if read == session:
                 store.after_read = lambda session: None
                 with gw.sessions.use(Key(id="", name="other"), session) as opened:
-                    opened.append_all([json.dumps(one).encode() for one in (user("tulip"), assistant("tulip"))])
+                    opened.append_all([json.dumps(message).encode() for message in (user("tulip"), assistant("tulip"))])
 
         store.after_read = another
         _, then = await call(gw.asgi, secret, [user("lily"), assistant("lily"), user("aster")], tools=TOOLS)
@@ -342,40 +342,40 @@ def test_what_others_add_while_a_request_is_placed_is_not_gone_on_from(alone):
 
     session, branch = asyncio.run(race())
     assert branch.startswith(f"{session}~")
-    said = [text_of(json.loads(entry.content)) for entry in store.read(branch) if entry.kind == MESSAGE]
-    assert said == ["lily", "answer to lily", "aster", "answer to aster"]
+    expected = [text_of(json.loads(entry.content)) for entry in store.read(branch) if entry.kind == MESSAGE]
+    assert expected == ["lily", "answer to lily", "aster", "answer to aster"]
 
 
-def test_a_turn_that_a_thread_begins_while_its_request_is_stopped_is_ended(alone):
+def test_a_turn_begun_in_a_thread_while_its_request_is_cancelled_is_ended(alone):
     gw, store, secret = alone
     begun, go_on = threading.Event(), threading.Event()
 
-    def held_up(session: str) -> None:
+    def block_append(session: str) -> None:
         if not session.startswith("recto:"):
             store.before_append = lambda session: None
             begun.set()
             assert go_on.wait(DEADLINE)
 
     async def stopped() -> None:
-        store.before_append = held_up
+        store.before_append = block_append
         asking = asyncio.ensure_future(call(gw.asgi, secret, [user("stop")]))
         assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, DEADLINE)
         asking.cancel()
         go_on.set()
-        await asyncio.gather(asking, return_exceptions=True)  # however it is told
+        await asyncio.gather(asking, return_exceptions=True)  # whatever its outcome
         await gw.upstreams.close()
 
     asyncio.run(stopped())
     assert gw.turns._busy == {}
-    assert [one.kind for one in store.read("agent:default:main")][-1] == "reply_cut"
+    assert [entry.kind for entry in store.read("agent:default:main")][-1] == "reply_cut"
 
 
-def test_a_question_whose_turn_is_lost_before_it_is_sent_on_is_refused_and_not_said_again(both, place):
-    """Somebody else has spoken meanwhile: said again by the gateway itself, it would stand there twice."""
+def test_a_question_whose_turn_is_lost_before_it_is_sent_is_refused_and_not_stored_twice(both, place):
+    """Another client has written meanwhile: if the gateway retried by itself, the question would be stored twice."""
     session, url, store = "agent:default:overtaken", place[2], both[0].store
     append = store.append
 
-    def overtaken(key: str, drafts, *, expect: int | None = None, also=None) -> list[Entry]:
+    def append_and_lose_turn(key: str, drafts, *, expect: int | None = None, also=None) -> list[Entry]:
         stored = append(key, drafts, expect=expect, also=also)
         if key == session:
             store.append = append
@@ -385,8 +385,8 @@ def test_a_question_whose_turn_is_lost_before_it_is_sent_on_is_refused_and_not_s
             where(ask(both[1], [user("quick")], headers={"x-recto-session-id": "overtaken"}))
         return stored
 
-    store.append = overtaken
-    said = [{"role": "system", "content": "Be brief."}, user("slow")]
-    refused = ask(both[0], said, headers={"x-recto-session-id": "overtaken"})
+    store.append = append_and_lose_turn
+    messages = [{"role": "system", "content": "Be brief."}, user("slow")]
+    refused = ask(both[0], messages, headers={"x-recto-session-id": "overtaken"})
     assert refused.status_code == 503, refused.text
-    assert told(both[1], session) == ["slow", "quick", "answer to quick"]
+    assert texts_of(both[1], session) == ["slow", "quick", "answer to quick"]

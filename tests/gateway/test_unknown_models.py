@@ -23,15 +23,15 @@ HISTORY = [
 
 
 @contextmanager
-def place(folder, **about):
-    scripted = ScriptedUpstream(lambda asked: Says(text="So it is."), **about)
+def place(folder, **options):
+    scripted = ScriptedUpstream(lambda request: Says(text="So it is."), **options)
     with running(scripted) as upstream, gateway(folder, upstream.url) as gw:
         yield gw, upstream
 
 
 def ask(gw, wire="chat", last="And now?", model=MODEL):
-    said = [*HISTORY, {"role": "user", "content": last}]
-    body = {"model": model, "input" if wire == "responses" else "messages": said}
+    messages = [*HISTORY, {"role": "user", "content": last}]
+    body = {"model": model, "input" if wire == "responses" else "messages": messages}
     if wire == "messages":
         body["max_tokens"] = 500
     headers = {"authorization": f"Bearer {gw.secret}"}
@@ -41,7 +41,7 @@ def ask(gw, wire="chat", last="And now?", model=MODEL):
 
 
 @pytest.mark.parametrize("wire", PATHS)
-def test_the_prompt_of_a_model_that_nobody_knows_is_passed_on_whole(tmp_path, wire):
+def test_the_prompt_of_an_unknown_model_is_passed_on_whole(tmp_path, wire):
     with place(tmp_path) as (gw, upstream):
         answer = ask(gw, wire)
         assert len(upstream.asked[-1].messages) == len(HISTORY) + 1
@@ -49,7 +49,7 @@ def test_the_prompt_of_a_model_that_nobody_knows_is_passed_on_whole(tmp_path, wi
 
 
 @pytest.mark.requirement("tokens.window-source")
-def test_the_upstreams_list_names_the_window_and_is_asked_for_once(tmp_path):
+def test_the_upstreams_list_names_the_window_and_is_requested_once(tmp_path):
     with place(tmp_path, models=[{"id": MODEL, "max_model_len": 16_000}, {"id": "of another size"}]) as (gw, upstream):
         for last in ("And now?", "And then?"):
             answer = ask(gw, last=last)
@@ -60,14 +60,14 @@ def test_the_upstreams_list_names_the_window_and_is_asked_for_once(tmp_path):
         assert upstream.lists == 1
 
 
-def test_the_list_is_asked_for_at_the_start_and_not_because_of_a_model_that_is_known(tmp_path):
+def test_the_list_is_requested_at_the_start_and_not_for_a_known_model(tmp_path):
     with place(tmp_path) as (gw, upstream):
         assert upstream.listed.wait(20)
         ask(gw, model="gpt-4o")
         assert upstream.lists == 1
 
 
-def test_an_upstream_that_is_down_at_the_start_is_asked_for_its_list_at_the_first_use(tmp_path):
+def test_a_list_that_was_empty_at_the_start_is_requested_again_at_the_first_use(tmp_path):
     with place(tmp_path, models=[]) as (gw, upstream):
         assert upstream.listed.wait(20)  # it named nothing
         upstream.models[:] = [{"id": MODEL, "max_model_len": 16_000}]
@@ -81,17 +81,17 @@ def test_a_gateway_starts_although_its_upstream_cannot_be_reached(tmp_path):
         assert httpx2.get(f"{gw.url}/healthz").status_code == 200
 
 
-def test_an_upstream_without_a_list_is_asked_all_the_same(tmp_path):
+def test_an_upstream_without_a_list_is_still_used(tmp_path):
     with place(tmp_path, models=["no", {"object": 3}]) as (gw, upstream):  # type: ignore[list-item]
         ask(gw)
         assert len(upstream.asked[-1].messages) == len(HISTORY) + 1
 
 
-def test_a_limit_that_the_upstream_names_in_a_refusal_holds_from_then_on(tmp_path):
+def test_a_limit_named_in_a_refusal_applies_from_then_on(tmp_path):
     with place(tmp_path, window=24_000) as (gw, upstream):
         ask(gw)
         ask(gw, last="And then?")
-        tokens = [asked.tokens for asked in upstream.asked]
+        tokens = [request.tokens for request in upstream.asked]
         assert tokens[0] > 24_000
         assert all(count <= 24_000 for count in tokens[1:])
         assert len(tokens) == 3  # refused once, and never again

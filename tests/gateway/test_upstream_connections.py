@@ -1,4 +1,4 @@
-"""Responses of upstreams are read as they are framed, wherever the network cuts them."""
+"""Connections to upstreams: responses are framed correctly wherever the network splits them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def upstream(response: bytes, *, closes: bool = False) -> AsyncIterator[tu
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x", served
 
 
-def asked(
+def fetch(
     response: bytes, times: int = 1, *, closes: bool = False, read_seconds: float = DEADLINE
 ) -> tuple[list[tuple[int, bytes]], list[int]]:
     async def meet() -> tuple[list[tuple[int, bytes]], list[int]]:
@@ -73,7 +73,7 @@ def asked(
 
 
 @given(parts=st.lists(st.binary(max_size=300), max_size=8), cuts=st.lists(st.integers(1, 40), min_size=1, max_size=60))
-def test_chunks_are_joined_wherever_they_were_cut(parts, cuts):
+def test_chunks_are_joined_wherever_the_network_split_them(parts, cuts):
     raw = chunked(parts, b"; name=value", b"x-checksum: 1\r\n") + b"more"
     decoder, found, at = _ChunkDecoder(), b"", 0
     for cut in [*cuts, len(raw)]:
@@ -93,8 +93,8 @@ def test_chunks_are_joined_wherever_they_were_cut(parts, cuts):
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n" + chunked([b"he", b"llo"]),
     ],
 )
-def test_a_response_with_an_end_leaves_its_connection_for_the_next(head):
-    assert asked(head, 2) == ([(200, b"hello")] * 2, [2])
+def test_a_response_with_a_known_end_keeps_its_connection_for_the_next(head):
+    assert fetch(head, 2) == ([(200, b"hello")] * 2, [2])
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_response_with_an_end_leaves_its_connection_for_the_next(head):
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n" + chunked([b"hello"]),
     ],
 )
-def test_a_response_after_which_the_next_cannot_be_found_ends_its_connection(head):
-    assert asked(head, 2, closes=b"content-length" not in head) == ([(200, b"hello")] * 2, [1, 1])
+def test_a_response_without_a_reliable_end_closes_its_connection(head):
+    assert fetch(head, 2, closes=b"content-length" not in head) == ([(200, b"hello")] * 2, [1, 1])
 
 
 @pytest.mark.parametrize(
@@ -128,17 +128,17 @@ def test_a_response_after_which_the_next_cannot_be_found_ends_its_connection(hea
         b"",
     ],
 )
-def test_what_is_not_a_whole_response_is_an_error(head):
+def test_an_incomplete_or_invalid_response_is_an_error(head):
     with pytest.raises(NETWORK_ERRORS):
-        asked(head, closes=True)
+        fetch(head, closes=True)
 
 
 @pytest.mark.parametrize(
     "head", [b"", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"]
 )
-def test_an_upstream_that_falls_silent_is_late(head):
+def test_an_upstream_that_stops_sending_times_out(head):
     with pytest.raises(UpstreamTimedOut):
-        asked(head, read_seconds=0.05)
+        fetch(head, read_seconds=0.05)
     assert not issubclass(UpstreamTimedOut, OSError), "a TLS stream would take it for a broken connection"
 
 
@@ -155,7 +155,7 @@ def test_no_header_can_end_the_request_early():
     asyncio.run(meet())
 
 
-def test_what_nobody_reads_stays_with_the_upstream():
+def test_an_unread_response_is_not_buffered_without_limit():
     async def meet() -> tuple[int, int]:
         lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
         size = 8 * 1024 * 1024
@@ -164,11 +164,11 @@ def test_what_nobody_reads_stays_with_the_upstream():
                 reply, _ = await lines.send("GET", url, [], b"")
                 for _ in range(500):
                     await asyncio.sleep(0)
-                held = len(reply._connection._tcp._received) + len(reply._start)
-                return held, len(await reply.read()) - size
+                buffered = len(reply._connection._tcp._received) + len(reply._start)
+                return buffered, len(await reply.read()) - size
             finally:
                 await lines.close()
 
-    held, missing = asyncio.run(meet())
-    assert held <= 2 * READ_BYTES
+    buffered, missing = asyncio.run(meet())
+    assert buffered <= 2 * READ_BYTES
     assert missing == 0

@@ -1,4 +1,4 @@
-"""What nobody here knows passes through untouched, both ways: members, vendors' fields, headers, events, comments."""
+"""Unknown data passes through untouched in both directions: members, vendor fields, headers, events, comments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOOLS = b'"tools":[{"type":"function","name":"f","function":{"name":"f"},"input_
 
 @dataclass
 class Echo:
-    """A provider that keeps the bytes it got and sends the bytes it was given."""
+    """A provider that records the bytes that it receives and sends a fixed body."""
 
     body: bytes = b""
     kind: str = "application/json"
@@ -27,7 +27,7 @@ class Echo:
     got: list[bytes] = field(default_factory=list)
     got_headers: list[dict[str, str]] = field(default_factory=list)
     pieces: int = 1
-    """In how many pieces a body is sent."""
+    """The number of pieces in which a body is sent."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = b""
@@ -36,11 +36,11 @@ class Echo:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        if scope["method"] == "POST":  # the gateway asks for the list of models by itself, when it starts
+        if scope["method"] == "POST":  # the gateway requests the list of models by itself when it starts
             self.got.append(body)
             self.got_headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
-        given = [("content-type", self.kind), *self.headers]
-        raw = [(name.encode(), value.encode()) for name, value in given]
+        response_headers = [("content-type", self.kind), *self.headers]
+        raw = [(name.encode(), value.encode()) for name, value in response_headers]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
         size = -(-len(self.body) // self.pieces)
         for at in range(0, len(self.body), size):
@@ -66,7 +66,7 @@ def gw(place) -> Running:
 
 @pytest.fixture
 def echo(place) -> Echo:
-    """With nothing heard yet."""
+    """The provider in its initial state."""
     found = place[1]
     found.__dict__ |= Echo().__dict__
     return found
@@ -89,7 +89,7 @@ WHOLE = {
     b'"thinking":"hm","signature":"c2ln"},{"type":"text","text":"Hi","x_block":1e3}],"stop_reason":"end_turn",'
     b'"usage":{"input_tokens":9,"output_tokens":1,"x_usage":1},"x_new":null }',
 }
-ASKED = {
+REQUESTS = {
     "chat": b'{ "model" : "gpt-4o","x_vendor":{"a":[1.0, 1e2]} , "messages":[ {"role":"user","content":"%s",'
     b'"x_message":"\\u00e4"} ] , ' + TOOLS + b',"temperature":0.70 }',
     "responses": b'{ "model" : "gpt-4o","x_vendor":{"a":[1.0, 1e2]} , "input":[ {"role":"user","content":"%s",'
@@ -102,10 +102,10 @@ ASKED = {
 @pytest.mark.parametrize("wire", PATHS)
 def test_a_request_and_its_whole_answer_pass_byte_for_byte(gw, echo, wire):
     echo.body = WHOLE[wire]
-    asked = ASKED[wire] % b"whole"
-    answer = post(gw, wire, asked)
+    payload = REQUESTS[wire] % b"whole"
+    answer = post(gw, wire, payload)
     assert answer.status_code == 200, answer.text
-    assert echo.got == [asked]
+    assert echo.got == [payload]
     assert answer.content == WHOLE[wire]
     stored = [entry for entry in gw.store.read(answer.headers["x-recto-session-id"]) if entry.role == "user"]
     assert b"x_message" in stored[0].content
@@ -152,17 +152,17 @@ STREAMS = {
 @pytest.mark.parametrize("wire", PATHS)
 def test_a_stream_passes_byte_for_byte_wherever_it_was_cut(gw, echo, wire, pieces):
     echo.body, echo.kind, echo.pieces = STREAMS[wire], "text/event-stream; charset=utf-8", pieces
-    asked = (ASKED[wire] % b"streamed %d" % pieces).replace(b'"temperature"', b'"stream": true,"temperature"')
-    answer = post(gw, wire, asked)
+    payload = (REQUESTS[wire] % b"streamed %d" % pieces).replace(b'"temperature"', b'"stream": true,"temperature"')
+    answer = post(gw, wire, payload)
     assert answer.content == STREAMS[wire]
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert echo.got == [asked]
+    assert echo.got == [payload]
     stored = [entry for entry in gw.store.read(answer.headers["x-recto-session-id"]) if entry.role == "assistant"]
     assert len(stored) == 1
     assert b"Hi" in stored[0].content
 
 
-def test_what_a_vendor_put_on_an_answer_goes_back_to_it(gw, echo):
+def test_fields_that_a_vendor_added_to_an_answer_are_sent_back(gw, echo):
     call = {
         "id": "call_1",
         "type": "function",
@@ -173,27 +173,27 @@ def test_what_a_vendor_put_on_an_answer_goes_back_to_it(gw, echo):
     choice = {"index": 0, "finish_reason": "tool_calls", "message": reply}
     echo.body = json.dumps({"id": "c", "object": "chat.completion", "choices": [choice]}).encode()
     tools = [{"type": "function", "function": {"name": "f"}}]
-    said: list[Any] = [{"role": "user", "content": "call it and sign"}]
-    first = post(gw, "chat", json.dumps({"model": "gpt-4o", "messages": said, "tools": tools}).encode())
-    said += [first.json()["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_1", "content": "done"}]
-    second = post(gw, "chat", json.dumps({"model": "gpt-4o", "messages": said, "tools": tools}).encode())
+    messages: list[Any] = [{"role": "user", "content": "call it and sign"}]
+    first = post(gw, "chat", json.dumps({"model": "gpt-4o", "messages": messages, "tools": tools}).encode())
+    messages += [first.json()["choices"][0]["message"], {"role": "tool", "tool_call_id": "call_1", "content": "done"}]
+    second = post(gw, "chat", json.dumps({"model": "gpt-4o", "messages": messages, "tools": tools}).encode())
     assert second.headers["x-recto-session-id"] == first.headers["x-recto-session-id"]
-    assert json.loads(echo.got[-1])["messages"] == [said[0], reply, said[2]]
+    assert json.loads(echo.got[-1])["messages"] == [messages[0], reply, messages[2]]
 
 
-def test_fields_of_a_vendor_come_back_even_where_the_client_dropped_them(gw, echo):
+def test_fields_of_a_vendor_are_sent_back_even_if_the_client_dropped_them(gw, echo):
     reply = {"role": "assistant", "content": "Yes.", "reasoning_content": "I think so."}
     choice = {"index": 0, "finish_reason": "stop", "message": reply}
     echo.body = json.dumps({"id": "c", "object": "chat.completion", "choices": [choice]}).encode()
-    said: list[Any] = [{"role": "user", "content": "is it dropped"}]
+    messages: list[Any] = [{"role": "user", "content": "is it dropped"}]
     body = {"model": "gpt-4o", "tools": [{"type": "function", "function": {"name": "f"}}]}
-    post(gw, "chat", json.dumps({**body, "messages": said}).encode())
-    said += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "and now?"}]
-    post(gw, "chat", json.dumps({**body, "messages": said}).encode())
+    post(gw, "chat", json.dumps({**body, "messages": messages}).encode())
+    messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "and now?"}]
+    post(gw, "chat", json.dumps({**body, "messages": messages}).encode())
     assert json.loads(echo.got[-1])["messages"][1] == reply
 
 
-def test_headers_that_nobody_knows_pass_both_ways_and_ours_and_the_connections_do_not(gw, echo):
+def test_unknown_headers_pass_both_ways_and_gateway_and_connection_headers_do_not(gw, echo):
     echo.body = WHOLE["chat"]
     echo.headers = [
         ("x-request-id", "req_theirs"),
@@ -203,9 +203,11 @@ def test_headers_that_nobody_knows_pass_both_ways_and_ours_and_the_connections_d
         ("set-cookie", "session=theirs"),
         ("x-recto-session-id", "forged"),
     ]
-    given = {"x-vendor-hint": "fast", "openai-organization": "org-1", "x-stainless-lang": "python"}
-    answer = post(gw, "chat", ASKED["chat"] % b"headers", [*given.items(), ("cookie", "a=b"), ("x-recto-note", "1")])
-    assert {name: echo.got_headers[0][name] for name in given} == given
+    request_headers = {"x-vendor-hint": "fast", "openai-organization": "org-1", "x-stainless-lang": "python"}
+    answer = post(
+        gw, "chat", REQUESTS["chat"] % b"headers", [*request_headers.items(), ("cookie", "a=b"), ("x-recto-note", "1")]
+    )
+    assert {name: echo.got_headers[0][name] for name in request_headers} == request_headers
     assert echo.got_headers[0]["authorization"] == "Bearer sk-up"
     assert not {"cookie", "x-recto-note", "x-forwarded-for"} & echo.got_headers[0].keys()
     for name, value in echo.headers[:4]:
@@ -214,9 +216,9 @@ def test_headers_that_nobody_knows_pass_both_ways_and_ours_and_the_connections_d
     assert answer.headers["x-recto-session-id"].startswith("agent:")
 
 
-def test_betas_of_the_client_and_of_the_settings_are_asked_for_together(gw, echo):
+def test_betas_of_the_client_and_of_the_settings_are_sent_together(gw, echo):
     echo.body = WHOLE["messages"]
     betas = [("anthropic-beta", "a-1, theirs-2"), ("anthropic-beta", "b-3"), ("anthropic-version", "2026-10-21")]
-    assert post(gw, "messages", ASKED["messages"] % b"betas", betas).status_code == 200
+    assert post(gw, "messages", REQUESTS["messages"] % b"betas", betas).status_code == 200
     assert echo.got_headers[0]["anthropic-beta"] == "a-1,theirs-2,b-3,ours-1"
     assert echo.got_headers[0]["anthropic-version"] == "2026-10-21"

@@ -1,4 +1,4 @@
-"""A model opens a new window for itself with tools that the gateway answers, and goes on with its task."""
+"""Window tools: a model opens a new window for itself with tools that the gateway answers, and continues its task."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.gateway.test_recall_tool import (
     built,  # noqa: F401  # a fixture
     format_of,
     history,
+    messages_in,
     messages_of,
     names_in,
     reply_in,
     results_of,
-    said_in,
     says,
     text_of,
     with_answer,
@@ -44,10 +44,10 @@ BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 
 
 def work() -> list[dict[str, Any]]:
-    """A conversation with a long list in one of its messages."""
-    said = history(4)
-    said[4]["content"] += " ".join(f"Part {number} is on shelf {number * 7}." for number in range(60))
-    return said
+    """Returns a conversation with a long list in one of its messages."""
+    messages = history(4)
+    messages[4]["content"] += " ".join(f"Part {number} is on shelf {number * 7}." for number in range(60))
+    return messages
 
 
 def events_in(gw: Any, answer: Any, kind: str) -> list[dict[str, Any]]:
@@ -61,26 +61,26 @@ def calls_in(reply: Any, wire: str) -> list[Any]:
 
 @BOTH_WAYS
 @pytest.mark.parametrize(("wire", "speaks"), CROSSINGS)
-def test_a_model_asks_for_a_new_window_and_goes_on_with_its_task(world, wire, speaks, stream):  # noqa: F811
-    gw, said = world.gateway(speaks, **ON), work()
+def test_a_model_requests_a_new_window_and_continues_its_task(world, wire, speaks, stream):  # noqa: F811
+    gw, messages = world.gateway(speaks, **ON), work()
     says(
         world,
         Says(text="A fresh page.", calls=(NEW,)),
         Says(calls=(("history_search", {"query": "shelf of part 33"}),)),
         Says(text="It is 231.", calls=(("read_file", {"path": "twelve.txt"}),)),
     )
-    answer = ask(gw, wire, said, stream=stream)
+    answer = ask(gw, wire, messages, stream=stream)
     reply = reply_in(answer, wire, stream)
 
     first, second, third = world.upstream.asked
     assert first.problems == second.problems == third.problems == []
     assert names_in(first) == names_in(second) == names_in(third) == ["read_file", *NAMES]
-    # the new window: task, question and first page are there, the earlier messages are not
+    # the new window has the task, the question and the first page, but not the earlier messages
     text = second.raw.decode()
-    assert said[4]["content"] in first.raw.decode()
-    assert said[4]["content"] not in text
-    assert said[0]["content"] in text
-    assert said[-1]["content"] in text
+    assert messages[4]["content"] in first.raw.decode()
+    assert messages[4]["content"] not in text
+    assert messages[0]["content"] in text
+    assert messages[-1]["content"] in text
     assert "window 1 begins" in text
     assert "write chapter twelve" in text
     assert "call the tool history_search" in text
@@ -91,53 +91,53 @@ def test_a_model_asks_for_a_new_window_and_goes_on_with_its_task(world, wire, sp
     (call,) = calls_in(reply, wire)
     assert call.name == "read_file"
     assert not any(f'"{name}"' in answer.text for name in NAMES)
-    assert reply.usage.prompt == sum(asked.tokens for asked in world.upstream.asked)
-    # the transcript keeps everything, and the decision says who asked
+    assert reply.usage.prompt == sum(request.tokens for request in world.upstream.asked)
+    # the transcript keeps every message, and the decision records who requested the window
     (decision,) = events_in(gw, answer, "window_opened")
     assert decision["by"] == "the model"
     assert decision["reason"].startswith("the model asked for a new window")
     stored = messages_of(gw, answer)
-    assert [json.loads(entry.content) for entry in stored[: len(said)]] == said
+    assert [json.loads(entry.content) for entry in stored[: len(messages)]] == messages
     assert sum(is_hidden(entry.meta) for entry in stored) >= 4 - (wire != "responses")
 
     # the client sends its whole history: the window stays the new one, in the same session
     world.upstream.asked.clear()
     results = results_of(wire, NewToolResult(call.call_id, "Chapter twelve.", "read_file"))
-    later = ask(gw, wire, [*said, *said_in(reply), *results], stream=stream)
+    later = ask(gw, wire, [*messages, *messages_in(reply), *results], stream=stream)
     reply_in(later, wire, stream)
     assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
     (fourth,) = world.upstream.asked
     assert fourth.problems == []
-    assert said[4]["content"] not in fourth.raw.decode()
+    assert messages[4]["content"] not in fourth.raw.decode()
     assert "window 1 begins" in fourth.raw.decode()
     assert "Chapter twelve." in fourth.raw.decode()
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("wire", FORMATS)
-def test_beside_a_call_of_the_client_the_window_opens_with_the_next_request(world, wire, stream):  # noqa: F811
-    gw, said = world.gateway(**ON), work()
+def test_along_with_a_client_tool_call_the_window_opens_with_the_next_request(world, wire, stream):  # noqa: F811
+    gw, messages = world.gateway(**ON), work()
     says(world, Says(calls=(NEW, ("read_file", {"path": "a.txt"}))))
-    answer = ask(gw, wire, said, stream=stream)
+    answer = ask(gw, wire, messages, stream=stream)
     reply = reply_in(answer, wire, stream)
     (call,) = calls_in(reply, wire)
     assert call.name == "read_file"
     results = results_of(wire, NewToolResult(call.call_id, "File a.", "read_file"))
-    later = ask(gw, wire, [*said, *said_in(reply), *results], stream=stream)
+    later = ask(gw, wire, [*messages, *messages_in(reply), *results], stream=stream)
     reply_in(later, wire, stream)
     assert later.headers["x-recto-session-id"] == answer.headers["x-recto-session-id"]
     first, second = world.upstream.asked
     assert first.problems == second.problems == []
-    assert said[4]["content"] in first.raw.decode()
-    assert said[4]["content"] not in second.raw.decode()
+    assert messages[4]["content"] in first.raw.decode()
+    assert messages[4]["content"] not in second.raw.decode()
     assert "File a." in second.raw.decode()
     assert "window 1 begins" in second.raw.decode()
 
 
 def test_a_new_window_is_undone_like_any_decision_and_the_audit_shows_it(world):  # noqa: F811
-    gw, said = world.gateway(**ON), work()
+    gw, messages = world.gateway(**ON), work()
     says(world, Says(calls=(NEW, ("note", {"text": "The keel is oak.", "kind": "decisions"}))), Says(text="On it."))
-    answer = ask(gw, "chat", said)
+    answer = ask(gw, "chat", messages)
     name = answer.headers["x-recto-session-id"]
     (decision,) = events_in(gw, answer, "window_opened")
     printed = called("--store", gw.gateway.settings.store, "audit", "--session", name, "--json").stdout
@@ -152,37 +152,37 @@ def test_a_new_window_is_undone_like_any_decision_and_the_audit_shows_it(world):
     with gw.gateway.sessions.use(gw.gateway.keys.find(gw.secret), name, MODEL) as session:
         session.restore(decision["seq"])
     world.upstream.asked.clear()
-    ask(gw, "chat", with_answer("chat", said, reply_in(answer, "chat", False), "And?"))
-    assert said[4]["content"] in world.upstream.asked[0].raw.decode()
+    ask(gw, "chat", with_answer("chat", messages, reply_in(answer, "chat", False), "And?"))
+    assert messages[4]["content"] in world.upstream.asked[0].raw.decode()
     assert world.upstream.asked[0].problems == []
 
 
 @pytest.mark.parametrize("wire", FORMATS)
 def test_a_note_is_in_the_windows_that_follow(world, wire):  # noqa: F811
-    gw, said = world.gateway(**ON), work()
+    gw, messages = world.gateway(**ON), work()
     note = ("note", {"text": "The keel is oak.", "important": True})
     says(world, Says(calls=(note,)), Says(calls=(("note", {"text": ""}),)), Says(calls=(NEW,)), Says(text="On it."))
-    answer = ask(gw, wire, said)
+    answer = ask(gw, wire, messages)
     _, second, third, fourth = world.upstream.asked
     assert "[Noted as entry" in second.raw.decode()
     assert "[note failed: a note has 1 to" in third.raw.decode()
     assert "The keel is oak." in fourth.raw.decode()
     world.upstream.asked.clear()
-    ask(gw, wire, with_answer(wire, said, reply_in(answer, wire, False), "And?"))
+    ask(gw, wire, with_answer(wire, messages, reply_in(answer, wire, False), "And?"))
     assert "The keel is oak." in world.upstream.asked[0].raw.decode()
     assert world.upstream.asked[0].problems == []
 
 
 @pytest.mark.parametrize("wire", FORMATS)
 def test_an_entry_is_read_whole_and_a_wrong_call_is_answered(world, wire):  # noqa: F811
-    gw, said = world.gateway(**ON), work()
+    gw, messages = world.gateway(**ON), work()
     says(
         world,
         Says(calls=(NEW,)),
         Says(calls=(("history_read", {"entry": "5"}), ("history_search", {}))),
         Says(text="Yes."),
     )
-    reply_in(ask(gw, wire, said), wire, False)
+    reply_in(ask(gw, wire, messages), wire, False)
     last = world.upstream.asked[2].raw.decode()
     assert "Chapter 2 of" in last
     assert "[history_search needs a 'query'.]" in last
@@ -190,14 +190,14 @@ def test_an_entry_is_read_whole_and_a_wrong_call_is_answered(world, wire):  # no
 
 @BOTH_WAYS
 def test_a_model_that_only_manages_its_window_has_to_answer_and_gets_one_window(world, stream):  # noqa: F811
-    gw, said = world.gateway(**ON), work()
-    world.upstream.answer = lambda asked: (
-        Says(text="At last.") if asked.body.get("tool_choice") == "none" else Says(calls=(NEW,))
+    gw, messages = world.gateway(**ON), work()
+    world.upstream.answer = lambda request: (
+        Says(text="At last.") if request.body.get("tool_choice") == "none" else Says(calls=(NEW,))
     )
-    answer = ask(gw, "chat", said, stream=stream)
+    answer = ask(gw, "chat", messages, stream=stream)
     assert text_of(reply_in(answer, "chat", stream), "chat") == "At last."
     assert len(world.upstream.asked) == MAX_WINDOW_ROUNDS + 1
-    assert all(asked.problems == [] for asked in world.upstream.asked)
+    assert all(request.problems == [] for request in world.upstream.asked)
     assert len(events_in(gw, answer, "window_opened")) == 1
     assert "a new window was opened for this request already" in world.upstream.asked[-1].raw.decode()
 
@@ -205,14 +205,14 @@ def test_a_model_that_only_manages_its_window_has_to_answer_and_gets_one_window(
 @pytest.mark.parametrize("wire", FORMATS)
 def test_the_tools_are_off_by_default_and_a_key_can_differ_from_the_setting(world, wire):  # noqa: F811
     off, on = world.gateway(), world.gateway(**ON)
-    for gw, about, offered in (
+    for gw, key_fields, offered in (
         (off, {}, []),
         (off, {"new_windows": True}, NAMES),
         (on, {}, NAMES),
         (on, {"new_windows": False}, []),
     ):
         world.upstream.asked.clear()
-        answer = ask(gw, wire, history(1), secret=gw.key(**about))
+        answer = ask(gw, wire, history(1), secret=gw.key(**key_fields))
         assert names_in(world.upstream.asked[0]) == ["read_file", *offered]
         assert answer.headers.get("x-recto-window-tools", "") == ",".join(offered)
 
@@ -236,22 +236,27 @@ def test_a_name_that_the_client_uses_is_not_shadowed(world, wire):  # noqa: F811
 @pytest.mark.parametrize("wire", FORMATS)
 def test_prompts_stay_valid_and_within_budget_whenever_new_windows_are_opened(world, wire, stream):  # noqa: F811
     gw, dice = world.gateway(**ON), random.Random(f"{wire} {stream}")
-    said = [{"role": "user", "content": f"Read all files of {dice.random()} and say what they have in common."}]
+    messages = [{"role": "user", "content": f"Read all files of {dice.random()} and say what they have in common."}]
     windows = 0
     for step in range(14):
         asks = dice.random() < 0.4
         windows += asks
         read = ("read_file", {"path": f"{step}.txt"})
-        beside = asks and dice.random() < 0.5
+        with_client_call = asks and dice.random() < 0.5
         says(
-            world, *([Says(calls=(NEW, read))] if beside else [Says(calls=(NEW,))] if asks else []), Says(calls=(read,))
+            world,
+            *([Says(calls=(NEW, read))] if with_client_call else [Says(calls=(NEW,))] if asks else []),
+            Says(calls=(read,)),
         )
-        answer = ask(gw, wire, said, stream=stream)
+        answer = ask(gw, wire, messages, stream=stream)
         reply = reply_in(answer, wire, stream)
         (call,) = calls_in(reply, wire)
-        said += [*said_in(reply), *results_of(wire, NewToolResult(call.call_id, file(f"{step}.txt"), "read_file"))]
+        messages += [
+            *messages_in(reply),
+            *results_of(wire, NewToolResult(call.call_id, file(f"{step}.txt"), "read_file")),
+        ]
         used, room = map(int, answer.headers["x-recto-tokens"].split("/"))
         assert used <= room < WINDOW
     assert len(events_in(gw, answer, "window_opened")) == windows > 2
-    assert all(asked.problems == [] for asked in world.upstream.asked)
-    assert all(said[0]["content"] in asked.raw.decode() for asked in world.upstream.asked)
+    assert all(request.problems == [] for request in world.upstream.asked)
+    assert all(messages[0]["content"] in request.raw.decode() for request in world.upstream.asked)

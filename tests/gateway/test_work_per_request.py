@@ -1,4 +1,4 @@
-"""How much a request that goes on with a conversation costs: commits, and hops between threads."""
+"""The cost of a request that continues a conversation: commits, and hops between threads."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def counted(monkeypatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     commit, hop = _writer.SqliteWriter._commit, ThreadPoolExecutor.submit
 
-    def counted_commit(self, *given):
+    def counted_commit(self, *args):
         counts["commits"] += 1
-        return commit(self, *given)
+        return commit(self, *args)
 
-    def counted_hop(self, call, *given):
+    def counted_hop(self, call, *args):
         counts["hops"] += 1
-        return hop(self, call, *given)
+        return hop(self, call, *args)
 
     monkeypatch.setattr(_writer.SqliteWriter, "_commit", counted_commit)
     monkeypatch.setattr(ThreadPoolExecutor, "submit", counted_hop)
@@ -35,8 +35,8 @@ def counted(monkeypatch) -> Counter[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_goes_on_takes_two_commits_and_two_hops(tmp_path, counted, stream):
-    with running(ScriptedUpstream(lambda asked: Says(text="an answer"))) as up, gateway(tmp_path, up.url) as gw:
+def test_a_request_that_continues_a_conversation_takes_two_commits_and_two_hops(tmp_path, counted, stream):
+    with running(ScriptedUpstream(lambda request: Says(text="an answer"))) as up, gateway(tmp_path, up.url) as gw:
         headers = {"authorization": f"Bearer {gw.secret}"}
         messages = [{"role": "system", "content": "Be brief."}]
         for turn in range(6):

@@ -1,7 +1,8 @@
-"""A scripted provider: a real HTTP server that speaks all formats, keeps what it was asked and checks it.
+"""A scripted provider: a real HTTP server that speaks all formats, and records and checks every request.
 
-What it answers is a list of steps; each is a text, a tool call, or a function of the request. It counts as a provider
-would, refuses prompts over its window with the provider's own words, and never answers a request that breaks the rules.
+A function of the request returns the model's response: text, tool calls, or both. The server counts tokens as a
+provider would, and refuses prompts over its window with the provider's own error message. Every received request lists
+its violations of the format.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ _REPEATED: dict[str, Any] = {
     "safety_identifier": None,
     "prompt_cache_key": None,
 }
-"""What a response repeats of its request, and what it says where the request said nothing."""
+"""Members that a response repeats from its request, with their defaults."""
 
 
 _KEYS = {RESPONSES: "input", GEMINI.name: "contents"}
 _SIGNED = "c2lnbmVkIGJ5IHRoZSBtb2RlbA=="
-"""What Gemini's newer models put on the first call of a step, and want back."""
+"""The signature that newer Gemini models put on the first call of a step, and require in the next request."""
 
 
 @dataclass(frozen=True)
 class Says:
-    """What the model answers: words, calls, or both. In Responses, `a/b` is the tool b of the namespace a."""
+    """A response of the model: text, tool calls, or both. In Responses, `a/b` is the tool b of the namespace a."""
 
     text: str = ""
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -66,7 +67,7 @@ class Says:
 
 @dataclass
 class Asked:
-    """One request as it arrived."""
+    """A request as it was received."""
 
     wire: str
     body: dict[str, Any]
@@ -82,26 +83,26 @@ class Asked:
 
 @dataclass
 class ScriptedUpstream:
-    """What it says, and what it heard."""
+    """A provider's script, and the requests that it received."""
 
     answer: Callable[[Asked], Says]
     window: int = 1_000_000
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list, repr=False)
     url: str = ""
-    fail: Callable[[Asked], Response | None] = lambda asked: None
+    fail: Callable[[Asked], Response | None] = lambda received: None
     count: Callable[[bytes, str], int] = lambda raw, wire: len(raw) // 4
-    """What it reports as the tokens of a request in a format."""
+    """Returns the token count that is reported for a request in a format."""
     models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "gpt-4o", "max_model_len": 128_000}])
-    """What its list names."""
+    """The models of its list."""
     gives_ids: bool = True
     """Whether calls have ids where a format may leave them out, as Gemini's older models do."""
     lists: int = 0
-    """How often its list was asked for."""
+    """How often its list of models was requested."""
     listed: threading.Event = field(default_factory=threading.Event)
-    """Set when its list was asked for."""
+    """Set when its list of models was requested."""
     _calls: int = 0
-    _heard_so_far: int = 0
-    """For ids that never come twice, whatever a test forgets of what was asked."""
+    _request_count: int = 0
+    """Counts requests for unique ids, even when a test clears `asked`."""
 
     def routes(self) -> list[Route]:
         return [
@@ -115,44 +116,44 @@ class ScriptedUpstream:
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
         ]
 
-    async def _heard(self, request: Request, wire: str) -> Asked:
+    async def _receive(self, request: Request, wire: str) -> Asked:
         raw = await request.body()
         body = json.loads(raw)
         key = _KEYS.get(wire, "messages")
-        given = body.get(key, [])
-        if isinstance(given, str):
-            given = [{"role": "user", "content": given}]
-        body[key] = given
-        found = problems([json.dumps(message).encode() for message in given], wire)
+        messages = body.get(key, [])
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        body[key] = messages
+        found = problems([json.dumps(message).encode() for message in messages], wire)
         if wire == GEMINI.name:
-            found += _unsigned(given) + [f"a member '{name}'" for name in body if name not in _GEMINI_MEMBERS]
+            found += _unsigned(messages) + [f"a member '{name}'" for name in body if name not in _GEMINI_MEMBERS]
             streams = request.url.path.endswith(":streamGenerateContent")
             body |= {"model": request.path_params["model"], "stream": streams}
-        asked = Asked(wire, body, dict(request.headers), raw, self.count(raw, wire), found)
-        self.asked.append(asked)
-        self._heard_so_far += 1
-        return asked
+        received = Asked(wire, body, dict(request.headers), raw, self.count(raw, wire), found)
+        self.asked.append(received)
+        self._request_count += 1
+        return received
 
-    def _step(self, asked: Asked) -> Says:
-        return self.answer(asked)
+    def _step(self, received: Asked) -> Says:
+        return self.answer(received)
 
     def _id(self) -> str:
         self._calls += 1
         return f"call_{self._calls:04d}"
 
     async def _chat(self, request: Request) -> Response:
-        asked = await self._heard(request, CHAT)
-        if (failed := self._refusal(asked)) is not None:
+        received = await self._receive(request, CHAT)
+        if (failed := self._refusal(received)) is not None:
             return failed
-        says = self._step(asked)
+        says = self._step(received)
         calls = [
-            {"id": self._id(), "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-            for name, given in says.calls
+            {"id": self._id(), "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for name, arguments in says.calls
         ]
-        usage = {"prompt_tokens": asked.tokens, "completion_tokens": 7, "total_tokens": asked.tokens + 7}
+        usage = {"prompt_tokens": received.tokens, "completion_tokens": 7, "total_tokens": received.tokens + 7}
         finish = "tool_calls" if calls else "stop"
-        head = {"id": f"chatcmpl-{self._heard_so_far}", "created": 1, "model": asked.body.get("model", "")}
-        if not asked.body.get("stream"):
+        head = {"id": f"chatcmpl-{self._request_count}", "created": 1, "model": received.body.get("model", "")}
+        if not received.body.get("stream"):
             message = {"role": "assistant", "content": says.text or None, "refusal": None, "annotations": []}
             message |= {"tool_calls": calls} if calls else {}
             choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
@@ -172,38 +173,38 @@ class ScriptedUpstream:
                 for piece in _pieces(call["function"]["arguments"]):
                     yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
             yield chunk({}, finish)
-            if (asked.body.get("stream_options") or {}).get("include_usage"):
+            if (received.body.get("stream_options") or {}).get("include_usage"):
                 yield _data({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
             yield "data: [DONE]\n\n"
 
         return _streamed(stream())
 
     async def _messages(self, request: Request) -> Response:
-        asked = await self._heard(request, ANTHROPIC)
-        if (failed := self._refusal(asked)) is not None:
+        received = await self._receive(request, ANTHROPIC)
+        if (failed := self._refusal(received)) is not None:
             return failed
-        says = self._step(asked)
+        says = self._step(received)
         blocks: list[dict[str, Any]] = [{"type": "text", "text": says.text}] if says.text else []
         blocks += [
-            {"type": "tool_use", "id": f"toolu_{self._id()}", "name": name, "input": given}
-            for name, given in says.calls
+            {"type": "tool_use", "id": f"toolu_{self._id()}", "name": name, "input": arguments}
+            for name, arguments in says.calls
         ]
         stop = "tool_use" if says.calls else "end_turn"
         message = {
-            "id": f"msg_{self._heard_so_far}",
+            "id": f"msg_{self._request_count}",
             "type": "message",
             "role": "assistant",
-            "model": asked.body.get("model", ""),
+            "model": received.body.get("model", ""),
             "content": blocks,
             "stop_reason": stop,
             "stop_sequence": None,
-            "usage": {"input_tokens": asked.tokens, "output_tokens": 7},
+            "usage": {"input_tokens": received.tokens, "output_tokens": 7},
         }
-        if not asked.body.get("stream"):
+        if not received.body.get("stream"):
             return JSONResponse(message)
 
-        def event(kind: str, **about: Any) -> str:
-            return f"event: {kind}\n{_data({'type': kind, **about})}"
+        def event(kind: str, **fields: Any) -> str:
+            return f"event: {kind}\n{_data({'type': kind, **fields})}"
 
         def stream() -> Iterator[str]:
             start = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
@@ -227,11 +228,11 @@ class ScriptedUpstream:
         return _streamed(stream())
 
     async def _responses(self, request: Request) -> Response:
-        asked = await self._heard(request, RESPONSES)
-        if (failed := self._refusal(asked)) is not None:
+        received = await self._receive(request, RESPONSES)
+        if (failed := self._refusal(received)) is not None:
             return failed
-        says = self._step(asked)
-        number = self._heard_so_far
+        says = self._step(received)
+        number = self._request_count
         items: list[dict[str, Any]] = []
         if says.text:
             part = {"type": "output_text", "text": says.text, "annotations": []}
@@ -244,7 +245,7 @@ class ScriptedUpstream:
                     "content": [part],
                 }
             )
-        for name, given in says.calls:
+        for name, arguments in says.calls:
             call = self._id()
             namespace, _, plain = name.rpartition("/")
             items.append(
@@ -254,59 +255,59 @@ class ScriptedUpstream:
                     "call_id": call,
                     "name": plain,
                     **({"namespace": namespace} if namespace else {}),
-                    "arguments": json.dumps(given),
+                    "arguments": json.dumps(arguments),
                     "status": "completed",
                 }
             )
         usage = {
-            "input_tokens": asked.tokens,
+            "input_tokens": received.tokens,
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens": 7,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": asked.tokens + 7,
+            "total_tokens": received.tokens + 7,
         }
-        tools = asked.body.get("tools") or []
+        tools = received.body.get("tools") or []
         response = {
             "id": f"resp_{number}",
             "object": "response",
             "created_at": 1,
             "completed_at": 2,
             "status": "completed",
-            "model": asked.body.get("model", ""),
+            "model": received.body.get("model", ""),
             "output": items,
             "usage": usage,
             "error": None,
             "incomplete_details": None,
             "tools": [{"description": None, "parameters": None, "strict": None, **tool} for tool in tools],
-            **{name: asked.body.get(name, usual) for name, usual in _REPEATED.items()},
+            **{name: received.body.get(name, usual) for name, usual in _REPEATED.items()},
         }
-        if not asked.body.get("stream"):
+        if not received.body.get("stream"):
             return JSONResponse(response)
         return _streamed(_response_events(response, items))
 
     async def _gemini(self, request: Request) -> Response:
-        asked = await self._heard(request, GEMINI.name)
-        if (failed := self._refusal(asked)) is not None:
+        received = await self._receive(request, GEMINI.name)
+        if (failed := self._refusal(received)) is not None:
             return failed
-        says = self._step(asked)
+        says = self._step(received)
         parts: list[dict[str, Any]] = [{"text": says.text}] if says.text else []
-        for place, (name, given) in enumerate(says.calls):
+        for place, (name, arguments) in enumerate(says.calls):
             signature = {} if place else {"thoughtSignature": _SIGNED}
             id = {"id": self._id()} if self.gives_ids else {}
-            parts.append({"functionCall": {**id, "name": name, "args": given}, **signature})
+            parts.append({"functionCall": {**id, "name": name, "args": arguments}, **signature})
         usage = {
-            "promptTokenCount": asked.tokens,
+            "promptTokenCount": received.tokens,
             "candidatesTokenCount": 7,
-            "totalTokenCount": asked.tokens + 10,
+            "totalTokenCount": received.tokens + 10,
             "thoughtsTokenCount": 3,
         }
-        head = {"modelVersion": asked.body["model"], "responseId": f"gen-{self._heard_so_far}"}
+        head = {"modelVersion": received.body["model"], "responseId": f"gen-{self._request_count}"}
 
         def chunk(parts: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
             candidate = {"content": {"parts": parts, "role": "model"}, "index": 0, **more}
             return {"candidates": [candidate], "usageMetadata": usage, **head}
 
-        if not asked.body["stream"]:
+        if not received.body["stream"]:
             return JSONResponse(chunk(parts, finishReason="STOP"))
         assert request.query_params.get("alt") == "sse"
 
@@ -333,25 +334,25 @@ class ScriptedUpstream:
         data = [{"object": "embedding", "index": place, "embedding": [0.5, 0.5]} for place in range(many)]
         return JSONResponse({"object": "list", "data": data, "model": body["model"], "usage": {"prompt_tokens": 1}})
 
-    def _refusal(self, asked: Asked) -> Response | None:
-        if (failed := self.fail(asked)) is not None:
+    def _refusal(self, sent: Asked) -> Response | None:
+        if (failed := self.fail(sent)) is not None:
             return failed
-        if not isinstance(asked.body.get("stream") or False, bool):
-            return _invalid(asked.wire, "stream: Input should be a valid boolean", "stream", "invalid_type")
-        if asked.tokens <= self.window:
+        if not isinstance(sent.body.get("stream") or False, bool):
+            return _invalid(sent.wire, "stream: Input should be a valid boolean", "stream", "invalid_type")
+        if sent.tokens <= self.window:
             return None
-        message = f"This model's maximum context length is {self.window} tokens. However, you requested {asked.tokens}."
-        if asked.wire == ANTHROPIC:
-            message = f"prompt is too long: {asked.tokens} tokens > {self.window} maximum"
-        if asked.wire == GEMINI.name:
+        message = f"This model's maximum context length is {self.window} tokens. However, you requested {sent.tokens}."
+        if sent.wire == ANTHROPIC:
+            message = f"prompt is too long: {sent.tokens} tokens > {self.window} maximum"
+        if sent.wire == GEMINI.name:
             message = (
-                f"The input token count ({asked.tokens}) exceeds the maximum number of tokens allowed ({self.window})."
+                f"The input token count ({sent.tokens}) exceeds the maximum number of tokens allowed ({self.window})."
             )
-        return _invalid(asked.wire, message, "messages", "context_length_exceeded")
+        return _invalid(sent.wire, message, "messages", "context_length_exceeded")
 
 
 def _invalid(wire: str, message: str, param: str, code: str) -> Response:
-    """What a provider says to a request that it does not take."""
+    """Returns a provider's response to an invalid request."""
     error = {"message": message, "type": "invalid_request_error"}
     if wire == ANTHROPIC:
         return JSONResponse({"type": "error", "error": error}, 400)
@@ -366,10 +367,14 @@ _GEMINI_MEMBERS = frozenset(
 
 
 def _unsigned(contents: list[dict[str, Any]]) -> list[str]:
-    """The steps of the current turn whose first call has no signature, which newer models refuse."""
-    asked = [n for n, one in enumerate(contents) if one.get("role") != "model" and "functionResponse" not in str(one)]
+    """Returns the steps of the current turn whose first call has no signature, which newer models refuse."""
+    questions = [
+        n
+        for n, content in enumerate(contents)
+        if content.get("role") != "model" and "functionResponse" not in str(content)
+    ]
     found = []
-    for place, content in enumerate(contents[asked[-1] :] if asked else []):
+    for place, content in enumerate(contents[questions[-1] :] if questions else []):
         calls = [part for part in content["parts"] if "functionCall" in part]
         if calls and "thoughtSignature" not in calls[0]:
             found.append(f"content {place}: Function call is missing a thought_signature in functionCall parts.")
@@ -379,10 +384,10 @@ def _unsigned(contents: list[dict[str, Any]]) -> list[str]:
 def _response_events(response: dict[str, Any], items: list[dict[str, Any]]) -> Iterator[str]:
     number = 0
 
-    def event(kind: str, **about: Any) -> str:
+    def event(kind: str, **fields: Any) -> str:
         nonlocal number
         number += 1
-        return f"event: {kind}\n{_data({'type': kind, 'sequence_number': number - 1, **about})}"
+        return f"event: {kind}\n{_data({'type': kind, 'sequence_number': number - 1, **fields})}"
 
     begun = {**response, "status": "in_progress", "completed_at": None, "output": [], "usage": None}
     yield event("response.created", response=begun)
@@ -420,7 +425,7 @@ def _data(value: Any) -> str:
 
 
 def _streamed(events: Iterator[str]) -> Response:
-    async def one_by_one() -> AsyncIterator[str]:  # a plain iterator would be asked on another thread for each event
+    async def one_by_one() -> AsyncIterator[str]:  # a plain iterator would run on another thread for each event
         for event in events:
             yield event
 
@@ -429,7 +434,7 @@ def _streamed(events: Iterator[str]) -> Response:
 
 @contextmanager
 def running(upstream: ScriptedUpstream) -> Iterator[ScriptedUpstream]:
-    """The provider, listening."""
+    """Runs the provider on a port of its own and sets its URL."""
     with serving(Starlette(routes=upstream.routes())) as url:
         upstream.url = url
         yield upstream
@@ -437,7 +442,7 @@ def running(upstream: ScriptedUpstream) -> Iterator[ScriptedUpstream]:
 
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
-    """Any ASGI application on a port of its own, in a thread."""
+    """Serves any ASGI application on a port of its own, in a thread. Yields its URL."""
     sock = socket.socket()
     sock.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1))

@@ -1,4 +1,4 @@
-"""Conversations gone through again, on which every measure is known; and real ones, on which they agree."""
+"""Backtests of synthetic conversations with known measures, and of real ones whose measures must be consistent."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ CARD = ModelCard(
 
 def settings(window: int, mode: str = "sliding_window") -> Settings:
     own = load(environ={}, arguments={"window": {"mode": mode}, "recall": {"background": False}})
-    given = replace(own.recall, embedder=replace(own.recall.embedder, use="none"))
+    recall = replace(own.recall, embedder=replace(own.recall.embedder, use="none"))
     limits = {MODEL: {"window": window, "max_input": window}}
-    return replace(own, store="memory", model=MODEL, models=limits, recall=given)
+    return replace(own, store="memory", model=MODEL, models=limits, recall=recall)
 
 
 def entries_of(messages: list[dict], wire: str = CHAT) -> list[Entry]:
@@ -74,9 +74,7 @@ def opened(window: int, mode: str) -> Iterator[Session]:
         yield session
 
 
-def gone_through(
-    entries: list[Entry], window: int, mode: str = "sliding_window"
-) -> tuple[Backtest, list[ReplayedTurn]]:
+def replayed(entries: list[Entry], window: int, mode: str = "sliding_window") -> tuple[Backtest, list[ReplayedTurn]]:
     turns: list[ReplayedTurn] = []
     with opened(window, mode) as session:
         return backtest(session, entries, on_turn=turns.append), turns
@@ -90,8 +88,8 @@ def says(text: str) -> dict:
     return {"role": "assistant", "content": text}
 
 
-def calls(id: str, tool: str, **given: str) -> dict:
-    function = {"name": tool, "arguments": json.dumps(given)}
+def calls(id: str, tool: str, **arguments: str) -> dict:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
 
 
@@ -100,9 +98,9 @@ def result(id: str, text: str) -> dict:
 
 
 def filler(exchanges: int) -> list[dict]:
-    """Talk that names nothing, until what stands before it has left."""
+    """Returns messages without names or paths, to fill the window until earlier messages are evicted."""
     words = "they went down to the water and looked for a long while at what the evening had left of the day "
-    return [one for _ in range(exchanges) for one in (user(words * 6), says(words * 6))]
+    return [message for _ in range(exchanges) for message in (user(words * 6), says(words * 6))]
 
 
 FILE = "\n".join(f"the walls are measured in row {word}" for word in ("one", "two", "three", "four", "five")) + "\n"
@@ -116,7 +114,7 @@ WORK = [
 
 def test_without_pressure_nothing_is_missed_and_the_prompt_only_grows():
     again = [user("And now?"), calls("c2", "read_file", path="survey/lighthouse.txt"), result("c2", FILE), says("ok")]
-    found, turns = gone_through(entries_of([*WORK, *filler(2), *again]), 200_000)
+    found, turns = replayed(entries_of([*WORK, *filler(2), *again]), 200_000)
     assert (found.turns, found.decisions, found.breaks, found.over, found.refused) == (6, 0, 0, 0, 0)
     assert (found.regret, found.missed, found.survival) == (0, 0, 1.0)
     assert found.entities_used == found.entities_there == 1
@@ -124,14 +122,14 @@ def test_without_pressure_nothing_is_missed_and_the_prompt_only_grows():
     assert [turn.seq for turn in turns] == [2, 4, 6, 8, 10, 12]
 
 
-def test_a_file_read_again_and_a_name_referred_to_after_they_left_are_counted_in_their_turns():
+def test_repeated_reads_and_references_after_eviction_are_counted_in_their_turns():
     again = [
         user("And now?"),
         calls("c2", "read_file", path="survey/lighthouse.txt"),
         result("c2", "gone"),
         says("The lamp is LMP-55120, or LMP-99999."),
     ]
-    found, turns = gone_through(entries_of([*WORK, *filler(30), *again]), 8_000)
+    found, turns = replayed(entries_of([*WORK, *filler(30), *again]), 8_000)
     assert found.decisions > 0
     assert found.fetched_again == 1
     assert turns[-2].regret.fetched_again == 1
@@ -143,41 +141,41 @@ def test_a_file_read_again_and_a_name_referred_to_after_they_left_are_counted_in
     assert all(turn.tokens <= turn.input_budget for turn in turns)
 
 
-def test_what_recall_brings_back_meets_the_need():
+def test_recalled_text_meets_the_need():
     lost = [user("Who keeps the old lighthouse, and which number has its lamp?"), says("Ottokar_77, and LMP-55120.")]
-    found, turns = gone_through(entries_of([*WORK, *filler(30), *lost, user("Thank you."), says("Gladly.")]), 8_000)
+    found, turns = replayed(entries_of([*WORK, *filler(30), *lost, user("Thank you."), says("Gladly.")]), 8_000)
     assert turns[-2].regret == Regret(referred=2, referred_met=2, entities_used=2, entities_there=2)
     assert found.missed == found.regret - 2
-    assert (turns[-1].broke, turns[-1].decisions) == (True, 0)  # what came back for one question goes with it
+    assert (turns[-1].broke, turns[-1].decisions) == (True, 0)  # the quotation for a question is removed with it
 
 
-def test_a_result_that_recall_quotes_whole_meets_the_call_for_it():
+def test_a_fully_quoted_result_meets_the_repeated_call():
     short = [*WORK[:2], result("c1", "the keeper of the old lighthouse is Ottokar_77"), says("I have read it.")]
     again = [user("Who is the keeper of the old lighthouse?"), calls("c2", "read_file", path="survey/lighthouse.txt")]
-    found, _ = gone_through(entries_of([*short, *filler(30), *again]), 8_000)
+    found, _ = replayed(entries_of([*short, *filler(30), *again]), 8_000)
     assert (found.fetched_again, found.fetched_met) == (1, 1)
 
 
-def test_a_summary_meets_what_it_names():
+def test_a_summary_meets_references_to_what_it_names():
     lost = [user("go on"), says("It stands in survey/lighthouse.txt.")]
-    found, turns = gone_through(entries_of([*WORK, *filler(30), *lost]), 8_000, "auto_compact")
+    found, turns = replayed(entries_of([*WORK, *filler(30), *lost]), 8_000, "auto_compact")
     assert turns[-1].regret == Regret(referred=1, referred_met=1, entities_used=1, entities_there=1)
     assert found.decisions > 0
 
 
-def test_a_result_that_was_shortened_is_fetched_again_and_its_placeholder_meets_what_it_quotes():
+def test_a_shortened_result_is_fetched_again_and_its_placeholder_meets_quoted_references():
     line = "the walls are measured again and again by the keeper of the house\n"
     long = [calls("c1", "read_file", path="survey/lighthouse.txt"), result("c1", line * 75)]
     replay_steps = [
-        one
+        message
         for step in range(5)
-        for one in (
+        for message in (
             calls(f"t{step}", "shell", command=f"step {step}"),
             result(f"t{step}", f"LMP-5512{step} is lit\n{line * 20}"),
         )
     ]
     words = "they went down to the water and looked " * 4
-    talk = [one for _ in range(14) for one in (user(words), says(words))]
+    talk = [message for _ in range(14) for message in (user(words), says(words))]
     again = [user("And now?"), says("It is LMP-55120."), user("Then?"), calls("t9", "shell", command="step 0")]
     turns: list[ReplayedTurn] = []
     with opened(8_000, "zones") as session:
@@ -191,16 +189,16 @@ def test_a_result_that_was_shortened_is_fetched_again_and_its_placeholder_meets_
     assert turns[-1].regret.fetched_again == 1
 
 
-def test_a_turn_that_was_refused_counts_as_refused_and_as_nothing_else():
+def test_a_refused_turn_is_counted_only_as_refused():
     large = [user("word " * 9_000), says("Too much."), *WORK]
-    found, turns = gone_through(entries_of(large), 8_000)
+    found, turns = replayed(entries_of(large), 8_000)
     assert turns[0].refused
     assert turns[0].tokens > turns[0].input_budget
     assert found.refused == sum(turn.refused for turn in turns)
     assert found.tokens == sum(turn.tokens for turn in turns if not turn.refused)
 
 
-def test_an_answer_in_several_entries_is_one_turn_with_all_its_calls():
+def test_an_answer_in_several_entries_is_a_single_turn_with_all_its_calls():
     messages = [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
@@ -209,12 +207,12 @@ def test_an_answer_in_several_entries_is_one_turn_with_all_its_calls():
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
     ]
     entries = entries_of(messages, RESPONSES)
-    asked = [[one.seq for one in answers] for _, answers in replay_steps(entries) if answers]
-    assert asked == [[2, 3], [5]]
+    answer_seqs = [[entry.seq for entry in answers] for _, answers in replay_steps(entries) if answers]
+    assert answer_seqs == [[2, 3], [5]]
     assert [entry for entry, _ in replay_steps(entries)] == entries
 
 
-def test_reading_and_writing_the_cache_is_told_as_it_is_billed():
+def test_cache_reads_and_writes_are_reported_as_billed():
     turn = ReplayedTurn(number=1, seq=1, tokens=3_000, input_budget=8_000, unchanged=2_000)
     found = Backtest().with_turn(turn, CARD)
     assert (found.cache_read, found.cache_write) == (2_000, 1_000)
@@ -228,7 +226,7 @@ def test_reading_and_writing_the_cache_is_told_as_it_is_billed():
 
 
 @given(st.integers(0, 5_000), st.integers(0, 5_000), st.sampled_from((None, 1_250)), st.sampled_from((None, 0, 2_000)))
-def test_the_tokens_read_and_written_make_the_bill(prefix, fresh, writing, minimum):
+def test_the_cost_is_computed_from_the_tokens_read_and_written(prefix, fresh, writing, minimum):
     card = replace(CARD, cache_write_price=writing, cache_minimum=minimum)
     found_read, found_write = cached_tokens(card, prefix, fresh)
     prices = rates_for(card, prefix + fresh)
@@ -257,33 +255,33 @@ TURNS = st.lists(
 
 
 @given(TURNS, TURNS, st.sampled_from((CARD, None)))
-def test_two_backtests_added_are_one_over_the_turns_of_both(one, other, card):
+def test_the_sum_of_two_backtests_is_the_backtest_of_all_their_turns(first, second, card):
     def over(turns: list[ReplayedTurn]) -> Backtest:
         return reduce(lambda tally, turn: tally.with_turn(turn, card), turns, Backtest())
 
-    both = over([*one, *other])
-    assert over(one) + over(other) == both
-    assert both.turns == len(one) + len(other)
+    both = over([*first, *second])
+    assert over(first) + over(second) == both
+    assert both.turns == len(first) + len(second)
     assert 0 <= both.met <= both.regret
     assert both.missed == both.regret - both.met
     assert 0 <= both.survival <= 1
 
 
 @pytest.mark.promise
-def test_real_sessions_meet_no_more_than_they_need(data, scale, tmp_path):
+def test_real_sessions_meet_at_most_what_they_need(data, scale, tmp_path):
     every, card = scale(14, ci=4, release=1), model_card(settings(16_000))
     found: list[Backtest] = []
     for file in sorted(data.glob("agent_sessions/*/*.jsonl"))[::every]:
         for entries in _begun(file, tmp_path / file.name):
-            one, turns = gone_through(entries, 16_000)
-            assert one == reduce(lambda tally, turn: tally.with_turn(turn, card), turns, Backtest())
-            assert one.over == 0
-            assert one.fetched_met <= one.fetched_again
-            assert one.referred_met <= one.referred
-            assert one.entities_there <= one.entities_used
-            assert one.cache_read <= one.unchanged <= one.tokens
-            assert one.breaks < one.turns
-            found.append(one)
+            result, turns = replayed(entries, 16_000)
+            assert result == reduce(lambda tally, turn: tally.with_turn(turn, card), turns, Backtest())
+            assert result.over == 0
+            assert result.fetched_met <= result.fetched_again
+            assert result.referred_met <= result.referred
+            assert result.entities_there <= result.entities_used
+            assert result.cache_read <= result.unchanged <= result.tokens
+            assert result.breaks < result.turns
+            found.append(result)
     together = reduce(add, found)
     assert together.turns > 60
     assert together.fetched_again > 0
@@ -292,7 +290,7 @@ def test_real_sessions_meet_no_more_than_they_need(data, scale, tmp_path):
 
 
 def _begun(file: Path, part: Path) -> list[list[Entry]]:
-    """The first sixty messages of each session of a file."""
+    """Returns the first sixty messages of each session of a file."""
     part.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:200]))
     with closing(MemoryStore()) as store:
         sessions = make_importer(settings(16_000), store).import_file(part).sessions

@@ -1,4 +1,4 @@
-"""What a window is weighed against does what it says, with numbers that are known."""
+"""Baselines behave as documented, checked against known numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def result(number: int, text: str) -> dict:
     return {"role": "tool", "tool_call_id": f"c{number}", "content": text}
 
 
-SAID = (
+MESSAGES = (
     (10, {"role": "user", "content": "Look into it."}),
     (5, call(1, "src/alpha.py")),
     (30, result(1, "def alpha(): pass")),
@@ -52,12 +52,12 @@ SAID = (
     (10, {"role": "user", "content": "The first again."}),
     (5, call(3, "src/alpha.py")),
 )
-"""What each message costs, and the message. The model is asked five times: with 10, 45, 60, 95 and 110 tokens."""
+"""Messages with their token counts. The model is called five times, with 10, 45, 60, 95 and 110 tokens."""
 
 
-def stored(said, wire="openai.chat"):
+def stored(messages, wire="openai.chat"):
     store = MemoryStore()
-    for number, (tokens, message) in enumerate(said):
+    for number, (tokens, message) in enumerate(messages):
         draft = Draft(
             id=str(number),
             ts=number,
@@ -71,11 +71,11 @@ def stored(said, wire="openai.chat"):
     return list(store.read("agent:default:main"))
 
 
-def run(name, said=SAID, card=CARD, on_turn=lambda turn: None):
-    return backtest_baseline(name, stored(said), card=card, input_budget=ROOM, meter=METER, on_turn=on_turn)
+def run(name, messages=MESSAGES, card=CARD, on_turn=lambda turn: None):
+    return backtest_baseline(name, stored(messages), card=card, input_budget=ROOM, meter=METER, on_turn=on_turn)
 
 
-def test_the_whole_history_is_sent_each_time_and_nothing_of_it_is_ever_missed():
+def test_the_full_history_baseline_sends_everything_and_misses_nothing():
     found = run("none")
     assert (found.turns, found.tokens, found.largest) == (5, 10 + 45 + 60 + 95 + 110, 110)
     assert (found.over, found.refused) == (3, 0)
@@ -86,10 +86,11 @@ def test_the_whole_history_is_sent_each_time_and_nothing_of_it_is_ever_missed():
     assert (found.regret, found.survival) == (0, 1.0)
 
 
-def test_trimming_leaves_out_the_oldest_just_as_far_as_it_must():
+def test_trimming_evicts_only_as_many_of_the_oldest_as_necessary():
     turns = []
     found = run("trim", on_turn=turns.append)
-    # third: the first question goes; fourth: the first call with its result; fifth: "Done." and the second question
+    # The third call evicts the first question, the fourth the first call with its result, the fifth "Done." and the
+    # second question.
     assert [(turn.tokens, turn.unchanged, turn.broke) for turn in turns] == [
         (10, 0, False),
         (45, 10, False),
@@ -103,26 +104,34 @@ def test_trimming_leaves_out_the_oldest_just_as_far_as_it_must():
     assert found.missed >= 1
 
 
-def test_trimming_keeps_system_messages_and_sends_the_newest_even_where_it_is_too_long():
-    said = ((20, {"role": "system", "content": "Be brief."}), *SAID[:3], (60, {"role": "user", "content": "All this"}))
+def test_trimming_keeps_system_messages_and_the_newest_message_even_over_budget():
+    messages = (
+        (20, {"role": "system", "content": "Be brief."}),
+        *MESSAGES[:3],
+        (60, {"role": "user", "content": "All this"}),
+    )
     turns = []
-    found = run("trim", [*said, (5, {"role": "assistant", "content": "Yes."})], on_turn=turns.append)
+    found = run("trim", [*messages, (5, {"role": "assistant", "content": "Yes."})], on_turn=turns.append)
     assert turns[-1].tokens == 20 + 60
     assert turns[-1].unchanged == 20
     assert found.over == 1
 
 
-def test_a_result_that_comes_after_its_call_has_left_is_left_out_too():
+def test_a_result_that_arrives_after_its_call_was_trimmed_is_left_out():
     wait, yes = (46, {"role": "user", "content": "Wait."}), (2, {"role": "assistant", "content": "Yes."})
     turns = []
-    run("trim", [*SAID[:2], wait, yes, SAID[2], (5, {"role": "assistant", "content": "So?"})], on_turn=turns.append)
+    run(
+        "trim",
+        [*MESSAGES[:2], wait, yes, MESSAGES[2], (5, {"role": "assistant", "content": "So?"})],
+        on_turn=turns.append,
+    )
     assert [turn.tokens for turn in turns] == [10, 46, 48]
 
 
-def test_system_text_that_goes_beside_the_list_counts_and_is_no_part_of_what_is_unchanged():
-    said = ((20, {"role": "system", "content": "Be brief."}), *SAID[:4])
+def test_system_text_outside_the_message_list_counts_but_not_as_unchanged():
+    messages = ((20, {"role": "system", "content": "Be brief."}), *MESSAGES[:4])
     anthropic = ModelCard(name="claude", provider="anthropic", window=100, max_input=100, max_output=10)
-    found = run("none", said, anthropic)
+    found = run("none", messages, anthropic)
     assert (found.tokens, found.unchanged) == (30 + 65, 10)
     assert found.picodollars is None
 
@@ -130,7 +139,7 @@ def test_system_text_that_goes_beside_the_list_counts_and_is_no_part_of_what_is_
 @pytest.mark.parametrize("seed", range(4))
 def test_trimming_never_splits_a_call_from_its_result_and_fits(seed):
     keeper = OldestTrimmed()
-    taken: dict[int, tuple[tuple[str, ...], tuple[str, ...], int]] = {}
+    in_prompt: dict[int, tuple[tuple[str, ...], tuple[str, ...], int]] = {}
     for seq, message in enumerate(scripted_session(seed=seed, exchanges=12), 1):
         raw = json.dumps(message).encode()
         tied = format_named("openai.chat").validation.tool_call_ids(fields_of(raw))
@@ -138,18 +147,18 @@ def test_trimming_never_splits_a_call_from_its_result_and_fits(seed):
         is_system = message["role"] == "system"
         calls, answers = tuple(tied.calls), tuple(tied.answers)
         keeper.take(BaselineMessage(seq=seq, tokens=tokens, is_system=is_system, calls=calls, answers=answers))
-        taken[seq] = calls, answers, tokens
+        in_prompt[seq] = calls, answers, tokens
         sent = keeper.prompt(9_000)
-        taken = {seq: one for seq, one in taken.items() if seq not in sent.evicted}
-        assert sent.tokens == sum(tokens for _, _, tokens in taken.values())
-        assert sent.tokens <= 9_000 or len(taken) == 1
-        assert {call for _, answers, _ in taken.values() for call in answers} <= {
-            call for calls, _, _ in taken.values() for call in calls
+        in_prompt = {seq: entry for seq, entry in in_prompt.items() if seq not in sent.evicted}
+        assert sent.tokens == sum(tokens for _, _, tokens in in_prompt.values())
+        assert sent.tokens <= 9_000 or len(in_prompt) == 1
+        assert {call for _, answers, _ in in_prompt.values() for call in answers} <= {
+            call for calls, _, _ in in_prompt.values() for call in calls
         }
-    assert len(taken) > 2
+    assert len(in_prompt) > 2
 
 
-def test_ways_are_added_up_over_files_and_set_against_the_baseline():
+def test_variants_are_summed_over_files_and_compared_with_the_baseline():
     trim, other = Way(name="trim", is_baseline=True), Way(name="zones", mode="zones", policy="prune")
     first, second = run("trim"), run("none")
     outcomes = [
@@ -169,13 +178,15 @@ def test_ways_are_added_up_over_files_and_set_against_the_baseline():
     assert best([baseline, sums], "tokens", highest=True) is sums
     assert best([baseline, sums], "turns") is None
     assert has_overflow(outcomes)
-    assert not has_overflow([replace(one, way=trim) for one in outcomes])
+    assert not has_overflow([replace(outcome, way=trim) for outcome in outcomes])
 
 
 def test_a_long_curve_keeps_its_ends_and_its_peaks():
     turns, sizes = [], PromptSizes()
-    said = [(1, {"role": role, "content": "x"}) for _ in range(2 * MOST_POINTS + 7) for role in ("user", "assistant")]
-    run("none", said, on_turn=turns.append)
+    messages = [
+        (1, {"role": role, "content": "x"}) for _ in range(2 * MOST_POINTS + 7) for role in ("user", "assistant")
+    ]
+    run("none", messages, on_turn=turns.append)
     for turn in turns:
         sizes.take(turn)
     found = sizes.curve()

@@ -1,4 +1,4 @@
-"""One session in several modes and windows, by what its prompts contain."""
+"""Compares a session in several modes and windows by the contents of its prompts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PORTS = ("The billing server listens on port 8731.", "No, that was wrong: it lis
 
 
 def session_messages(exchanges=8):
-    """A session whose second and third user messages are a statement and its correction."""
+    """Returns a session whose second and third user messages are a statement and its correction."""
     messages = list(scripted_session(exchanges=exchanges))
     start = next(place for place, message in enumerate(messages) if message["role"] == "user" and place > 1)
-    said = [
+    port_messages = [
         {"role": role, "content": text} for port in PORTS for role, text in (("user", port), ("assistant", "Noted."))
     ]
-    return [*messages[:start], *said, *messages[start:]]
+    return [*messages[:start], *port_messages, *messages[start:]]
 
 
 def entries_of(messages):
@@ -51,7 +51,7 @@ def result(home):
 
 
 @pytest.mark.requirement("compare.measures")
-def test_four_ways_are_compared_by_the_named_measures_each_with_its_definition(result):
+def test_four_variants_are_compared_by_the_named_and_defined_measures(result):
     assert [row["way"] for row in result["ways"]] == WAYS
     assert set(result["measures"]) == set(MEASURES)
     titles = [measure["title"] for measure in result["measures"].values()]
@@ -64,7 +64,7 @@ def test_four_ways_are_compared_by_the_named_measures_each_with_its_definition(r
 
 
 @pytest.mark.requirement("compare.measures")
-def test_trimming_keeps_least_and_explains_nothing_and_recto_explains_all_and_invents_nothing(result):
+def test_trimming_retains_least_without_explanation_and_recto_explains_everything_and_invents_nothing(result):
     trim, *ways = result["ways"]
     assert (trim["explained"]["value"], trim["traceable"]["value"], trim["invented"]["value"]) == (0, None, None)
     assert trim["corrections"]["value"] < 1
@@ -77,7 +77,7 @@ def test_trimming_keeps_least_and_explains_nothing_and_recto_explains_all_and_in
 
 
 @pytest.mark.requirement("compare.measures")
-def test_people_get_a_table_for_each_window_and_chosen_ways_alone(home):
+def test_the_text_output_has_a_table_per_window_with_only_the_selected_variants(home):
     shown = called_at(home, "lab", "compare", "chat.json", "--window", "4k", "--window", "8k", "--mode", "trim")
     assert "4,000" in shown
     assert "8,000" in shown
@@ -108,21 +108,21 @@ def test_a_session_of_the_store_is_compared_and_nothing_is_written_to_it(tmp_pat
     assert called("--store", str(store), "lab", "compare", "agent:nobody:main").returncode != 0
 
 
-def test_a_correction_counts_where_it_is_in_the_prompt_and_an_outdated_statement_where_it_is_alone():
+def test_a_correction_counts_if_present_and_an_outdated_statement_if_it_is_alone():
     wrong = Fact(kind="circumstance", text="It listens on port 8731", seq=1, role="user", open=False, superseded_by=3)
     right = Fact(kind="correction", text="No, it listens on port 8744", seq=3, role="user")
-    for text, kept, outdated in (
+    for text, corrections, outdated in (
         ("it listens on port 8731", 0, 1),
         ("It listens on port 8731. No, it listens on port 8744!", 1, 0),
         ("no, it listens on  port 8744", 1, 0),
         ("nothing of it", 0, 0),
     ):
         shares, lacking, found = retention([wrong, right], text)
-        assert (shares["corrections"].part, shares["corrections"].total, found) == (kept, 1, outdated)
-        assert lacking == (() if kept else (right,))
+        assert (shares["corrections"].part, shares["corrections"].total, found) == (corrections, 1, outdated)
+        assert lacking == (() if corrections else (right,))
 
 
-def test_names_and_numbers_that_no_message_has_are_found():
+def test_invented_names_and_numbers_are_found():
     recording = Recording(entries_of(session_messages()))
     known = recording.known_before(recording.entries[-1].seq)
     assert known.supports("The server listens on port 8744")

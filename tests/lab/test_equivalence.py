@@ -1,4 +1,4 @@
-"""The verdict on paired differences is what their interval shows, at the stated margin."""
+"""The verdict on paired differences follows from their interval and the stated margin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recto.lab.bootstrap import PairedDifference, judge_equivalence
 
 
 def runs(*means, spread=0.01, moments=4):
-    """Runs whose moments lie around a mean loss each."""
+    """Returns runs whose moments are spread around the given mean losses."""
     return {
         f"run {number}": [PairedDifference(mean + spread * (place - (moments - 1) / 2), 20) for place in range(moments)]
         for number, mean in enumerate(means)
@@ -25,7 +25,7 @@ def runs(*means, spread=0.01, moments=4):
         ([-0.3, 0.0, -0.2, 0.0, -0.1, 0.0, -0.15, 0.01], "no worse"),
     ],
 )
-def test_made_up_differences_get_the_verdict_that_they_were_made_for(means, verdict):
+def test_constructed_differences_get_their_expected_verdict(means, verdict):
     judged = judge_equivalence(runs(*means))
     assert judged.verdict == verdict
     assert judged.interval.low <= judged.interval.value <= judged.interval.high
@@ -46,7 +46,7 @@ def test_few_runs_with_many_moments_are_less_certain_than_many_runs():
     assert few.verdict == "undecided"
 
 
-def test_one_run_has_no_verdict_and_the_same_differences_have_the_same_one():
+def test_a_single_run_has_no_verdict_and_equal_differences_have_equal_verdicts():
     assert judge_equivalence({"only": runs(0.0)["run 0"], "empty": []}) is None
     assert judge_equivalence(runs(0.1, 0.2, 0.0)) == judge_equivalence(runs(0.1, 0.2, 0.0))
 

@@ -1,4 +1,4 @@
-"""The fidelity command: questions pass or fail, by rule and by judge, and nothing of the user's is touched."""
+"""The fidelity command: questions pass or fail by rule and by judge, and no user data is modified."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ UNKNOWN = "  - ask: Who wrote the sonnet?\n    expect: [Shakespeare]\n"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """A folder with a conversation that outgrows its window, in whose beginning something is said once."""
+    """Creates a folder with a conversation that outgrows its window and states a fact once near its beginning."""
     home = tmp_path_factory.mktemp("home")
     messages = list(scripted_session(exchanges=6))
-    begins = next(place for place, one in enumerate(messages) if one["role"] == "user" and place > 1)
+    begins = next(place for place, message in enumerate(messages) if message["role"] == "user" and place > 1)
     messages[begins:begins] = [
         {"role": "user", "content": "The billing server listens on port 8731, remember that."},
         {"role": "assistant", "content": "Noted."},
@@ -43,7 +43,7 @@ def home(tmp_path_factory) -> Path:
     (home / "questions.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]"))
     (home / "more.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]") + UNKNOWN)
     (home / "chat.json").write_text(json.dumps(messages))
-    # Without a working record what left is in the prompt only where it is recalled.
+    # Without a working record, an evicted message is in the prompt only if it is recalled.
     own_file(home).write_text("window: {record_percent: 0, shorten_outputs: false}\n")
     (home / "recorded.yaml").write_text(
         "window: {record_percent: 5, shorten_outputs: false}\nrecall: {enabled: false}\n"
@@ -61,42 +61,42 @@ def fidelity(home: Path, *arguments: str, code: int = 0) -> dict:
     return json.loads(run(home, "lab", "fidelity", "chat.json", *SMALL, *arguments, "--json", code=code))
 
 
-def test_what_left_and_is_recalled_counts_as_readable(home):
+def test_an_evicted_and_recalled_message_counts_as_readable(home):
     before = sorted(home.rglob("*"))
     found = fidelity(home, "--questions", "questions.yaml")
     assert found["pass"]
     assert found["scores"] == {"base": 1.0}
     assert [row["base"]["where"] for row in found["questions"]] == ["recalled", "prompt"]
     assert all(0 < row["base"]["tokens"] <= 5000 for row in found["questions"])
-    assert sorted(home.rglob("*")) == before, "nothing was written"
-    assert fidelity(home, "--questions", "questions.yaml") == found, "the same again"
+    assert sorted(home.rglob("*")) == before, "the command must not write any file"
+    assert fidelity(home, "--questions", "questions.yaml") == found, "a second run must give the same result"
 
 
-def test_what_the_record_says_counts_as_readable_and_its_source_does_not(home):
+def test_the_working_record_counts_as_readable_but_its_source_does_not(home):
     found = fidelity(home, "--questions", "questions.yaml", "--against", "recorded.yaml", "--min", "0", "--allow", "1")
     port = found["questions"][0]["candidate"]
     assert port["score"] == pytest.approx(1 / 2)
     assert port["missing"][0].startswith("entry")
 
 
-def test_what_nobody_said_fails_by_its_weight(home):
+def test_a_question_without_evidence_fails_by_its_weight(home):
     found = fidelity(home, "--questions", "more.yaml", code=1)
     assert found["scores"]["base"] == pytest.approx(4 / 5)
     assert found["questions"][2]["base"]["missing"] == ["Shakespeare"]
 
 
 @pytest.mark.requirement("health.gate")
-def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
-    given = ("--questions", "questions.yaml", "--against", "forgetful.yaml", "--min", "0.5")
-    found = fidelity(home, *given, code=1)
+def test_a_forgetful_candidate_fails_against_the_current_settings(home):
+    options = ("--questions", "questions.yaml", "--against", "forgetful.yaml", "--min", "0.5")
+    found = fidelity(home, *options, code=1)
     assert found["scores"] == {"base": 1.0, "candidate": pytest.approx(3 / 4)}
     assert found["questions"][0]["candidate"]["where"] == "not"
-    said = run(home, "lab", "fidelity", "chat.json", *SMALL, *given, code=1)
-    assert "FAILED candidate" in said
-    assert "8731" in said
+    shown = run(home, "lab", "fidelity", "chat.json", *SMALL, *options, code=1)
+    assert "FAILED candidate" in shown
+    assert "8731" in shown
 
 
-def test_what_a_summary_says_counts_as_readable_and_its_source_does_not(home):
+def test_a_summary_counts_as_readable_but_its_source_does_not(home):
     found = fidelity(home, "--questions", "questions.yaml", "--against", "compact.yaml", "--min", "0", "--allow", "1")
     assert found["pass"]
     port = found["questions"][0]["candidate"]
@@ -104,34 +104,34 @@ def test_what_a_summary_says_counts_as_readable_and_its_source_does_not(home):
     assert port["missing"][0].startswith("entry")
 
 
-def test_questions_see_neither_each_other_nor_themselves(home, tmp_path):
-    asked = [
+def test_questions_are_not_evidence_for_themselves_or_each_other(home, tmp_path):
+    questions = [
         {"ask": "Which port does the billing server listen on? Not 4711.", "expect": ["8731"]},
         {"ask": "Which door?", "expect": ["4711"]},
         {"ask": "Is the code 5005?", "expect": ["5005"]},
     ]
-    (tmp_path / "q.yaml").write_text(json.dumps({"questions": asked}))
+    (tmp_path / "q.yaml").write_text(json.dumps({"questions": questions}))
     found = fidelity(home, "--questions", str(tmp_path / "q.yaml"), code=1)
     assert [row["base"]["where"] for row in found["questions"]] == ["recalled", "not", "not"]
 
 
 class Judge(BaseHTTPRequestHandler):
-    """Knows the port where it is shown, and agrees where both answers are the same."""
+    """A judge model that knows the port if the prompt contains it, and agrees if both answers are equal."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         if "answer_a" in body:
-            said = "1" if body.count("It is 8731.") >= 1 else "0"
+            reply = "1" if body.count("It is 8731.") >= 1 else "0"
         else:
-            said = "It is 8731." if "8731" in body else "I do not know."
-        answer = json.dumps({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}).encode()
+            reply = "It is 8731." if "8731" in body else "I do not know."
+        answer = json.dumps({"choices": [{"message": {"content": reply}, "finish_reason": "stop"}]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, *given: object) -> None:
-        """Says nothing."""
+    def log_message(self, *args: object) -> None:
+        """Suppresses the log output."""
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def judge() -> Iterator[str]:
         thread.join()
 
 
-def test_a_model_that_judges_finds_what_can_be_answered(home, tmp_path, judge):
+def test_a_judge_model_finds_the_answerable_questions(home, tmp_path, judge):
     (tmp_path / "q.yaml").write_text("- {ask: 'Which port does the billing server listen on?', answer: '8731'}\n")
     judging = f"compress: {{model: {{use: openai, url: '{judge}', model: judge}}}}\n"
     (tmp_path / "s.yaml").write_text(BARE + judging)
@@ -156,7 +156,7 @@ def test_a_model_that_judges_finds_what_can_be_answered(home, tmp_path, judge):
     assert found["scores"] == {"base": 0.0}
 
 
-def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
+def test_a_real_session_retains_its_task(data, tmp_path):
     file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
     own_file(tmp_path).write_text("recall: {embedder: {use: none}}\n")
     run(tmp_path, "import", str(file), "--session", "agent:real:main", "--model", "gpt-4o")
@@ -164,17 +164,17 @@ def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
         json.loads(row)
         for row in run(tmp_path, "session", "show", "agent:real:main", "--from", "1", "--json").splitlines()
     ]
-    # The first user message is a note of the client; the task is the first one that the user typed.
+    # The first user message is a note of the client; the task is the first message typed by the user.
     task = next(row for row in rows if row["role"] == "user" and row["kind"] == "message" and row["text"][0] != "<")
-    asked = [
+    questions = [
         {"ask": "What was asked for first?", "expect": [" ".join(task["text"].split()[:4])], "evidence": [task["seq"]]}
     ]
-    (tmp_path / "q.json").write_text(json.dumps(asked))
-    said = run(tmp_path, "lab", "fidelity", str(file), *SMALL, "--questions", "q.json", "--json")
-    assert json.loads(said)["questions"][0]["base"]["where"] == "prompt"
+    (tmp_path / "q.json").write_text(json.dumps(questions))
+    output = run(tmp_path, "lab", "fidelity", str(file), *SMALL, "--questions", "q.json", "--json")
+    assert json.loads(output)["questions"][0]["base"]["where"] == "prompt"
 
 
-def test_mistakes_end_in_one_line(home, tmp_path):
+def test_usage_errors_end_with_a_single_line(home, tmp_path):
     run(home, "lab", "fidelity", "chat.json", code=2)
     run(home, "lab", "fidelity", "chat.json", "--questions", "questions.yaml", "--judge", code=2)
     run(home, "lab", "fidelity", "chat.json", "--questions", "questions.yaml", "--session", "agent:x:y", code=2)
@@ -189,7 +189,7 @@ def test_mistakes_end_in_one_line(home, tmp_path):
      [{"ask": "x", "expect": [""]}], [{"ask": "x", "evidence": [0]}], [{"ask": "x", "evidence": ["y"]}],
      [{"ask": "x", "expect": ["y"], "wieght": 1}], [{"ask": "x", "expect": ["y"], "weight": -1}]],
 )  # fmt: skip
-def test_a_set_of_questions_that_cannot_be_meant_is_refused(tree):
+def test_an_invalid_set_of_questions_is_refused(tree):
     with pytest.raises(InputError):
         parse_cases(tree)
 
@@ -199,5 +199,5 @@ def test_a_set_of_questions_that_cannot_be_meant_is_refused(tree):
     [("8731", "port 8731.", True), ("873", "port 8731.", False), ("Port  8731", "the port\n8731", True),
      ("a.b", "axb", False), ("src/x.py", "see src/x.py:3", True), ("", "x", False), ("x)", "(x)", True)],
 )  # fmt: skip
-def test_words_stand_where_they_are_not_inside_others(words, text, found):
+def test_words_match_only_at_word_boundaries(words, text, found):
     assert contains_words(words, text) is found

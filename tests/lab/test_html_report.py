@@ -1,4 +1,4 @@
-"""The page of a replay holds what was measured, needs nothing else, and takes no name for anything but text."""
+"""The page of a replay contains the measurements, is self-contained, and escapes every name."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ y1 y2 text-anchor preserveaspectratio stroke-width stroke-linecap
 """
 ELEMENTS = frozenset(WORDS_OF_PAGES.split())
 ATTRIBUTES = frozenset(WORDS_OF_ELEMENTS.split())
-"""Nothing that runs, asks for something, or brings a style of its own."""
+"""Attributes that run no script, load no resource and set no style."""
 
 
 def outcomes(file="session.jsonl", curve_of=(10_000, 40_000, 20_000)):
@@ -72,7 +72,7 @@ def outcomes(file="session.jsonl", curve_of=(10_000, 40_000, 20_000)):
 
 
 class Looked(HTMLParser):
-    """What a page is made of."""
+    """Parses a page into its elements, attributes and words."""
 
     def __init__(self, made: str) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Looked(HTMLParser):
         self.words.append(data)
 
 
-def test_the_page_is_whole_and_says_what_was_measured():
+def test_the_page_is_complete_and_shows_the_measurements():
     made = page(outcomes(), files=1, subtitle={"model": "gpt-4o", "window of": "32,000 tokens"})
     looked = Looked(made)
     assert looked.open == []
@@ -112,7 +112,7 @@ def test_the_page_is_whole_and_says_what_was_measured():
     assert made == page(outcomes(), files=1, subtitle={"model": "gpt-4o", "window of": "32,000 tokens"})
 
 
-def test_the_page_asks_nobody_for_anything_and_nothing_on_it_may_run():
+def test_the_page_loads_no_resource_and_allows_no_script():
     made = page(outcomes(), files=1, subtitle={})
     looked = Looked(made)
     assert looked.elements <= ELEMENTS
@@ -126,11 +126,11 @@ def test_the_page_asks_nobody_for_anything_and_nothing_on_it_may_run():
 
 
 @pytest.mark.parametrize("name", [*MARKUP, *TERMINAL, '" onload="x', "'><b>", "a\ud800b", "\u202egnp.exe", "x" * 5_000])
-def test_a_name_from_outside_is_text_and_nothing_else(name):
+def test_an_untrusted_name_is_rendered_as_text(name):
     way = Way(name=name, mode="zones", policy="prune")
     curve = Curve(turns=2, input_budget=28_000, tokens=(1, 2))
-    told_of = [*outcomes(file=name), VariantOutcome(place=1, file=name, way=way, result=OURS, curve=curve)]
-    made = page(told_of, files=2, subtitle={"model": name})
+    named_outcomes = [*outcomes(file=name), VariantOutcome(place=1, file=name, way=way, result=OURS, curve=curve)]
+    made = page(named_outcomes, files=2, subtitle={"model": name})
     looked = Looked(made)
     assert looked.open == []
     assert looked.elements <= ELEMENTS
@@ -139,7 +139,7 @@ def test_a_name_from_outside_is_text_and_nothing_else(name):
     made.encode()
 
 
-def test_what_goes_over_the_ceiling_is_drawn_as_that_and_what_is_refused_is_left_out():
+def test_prompts_over_the_ceiling_are_marked_and_refused_prompts_are_left_out():
     over = page(outcomes(), files=1, subtitle={})
     assert 'polygon class="beyond"' in over
     assert "largest 40.0k of 28.0k" in over
@@ -164,14 +164,14 @@ def test_a_bar_is_as_wide_as_its_share():
     assert bars("nothing", [])
 
 
-def test_prices_that_are_not_known_are_said_to_be_so():
+def test_unknown_prices_are_labelled_unknown():
     unknown = Backtest(turns=1, tokens=10, picodollars=None)
     made = page([VariantOutcome(place=0, file="a", way=ZONES, result=unknown)], files=1, subtitle={})
     assert "recto models" in made
     assert "–" in made
 
 
-def test_differences_say_which_way_is_good():
+def test_differences_show_their_favourable_direction():
     mine, theirs = measures_of(OURS), measures_of(BASELINE)
     assert [measure.change(mine, theirs) for measure in (TOKENS, DOLLARS, OVER, SHARE, SURVIVAL, MISSED)] == [
         "−50.0%",

@@ -1,4 +1,4 @@
-"""`recto lab mine`: what a smaller window costs and loses in one's own sessions, with nothing of their content."""
+"""`recto lab mine`: the cost and loss of a smaller window in the user's own sessions, without showing their content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recto.lab.results import Way
 from recto.lab.variants import MODES, variants
 from recto.text.unicode import one_line
 
-GIVEN = ("lab", "mine", "secret_plan.json", "--window", "4k", "--model", "gpt-4o")
+COMMAND = ("lab", "mine", "secret_plan.json", "--window", "4k", "--model", "gpt-4o")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,10 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(home):
-    return json.loads(called_at(home, *GIVEN, "--json"))
+    return json.loads(called_at(home, *COMMAND, "--json"))
 
 
-def test_every_mode_has_its_cost_and_its_losses_beside_the_whole_history(result):
+def test_every_mode_shows_its_cost_and_losses_next_to_the_whole_history(result):
     (window,) = result["windows"]
     assert [row["way"] for row in window["ways"]] == list(MODES)
     assert window["fits"] in MODES
@@ -50,7 +50,7 @@ def test_every_mode_has_its_cost_and_its_losses_beside_the_whole_history(result)
 
 
 def test_nothing_of_the_content_is_shown_unless_requested(home, result):
-    shown = called_at(home, *GIVEN, "--html", "mine.html")
+    shown = called_at(home, *COMMAND, "--html", "mine.html")
     page = (home / "mine.html").read_text()
     for text in (shown, page, json.dumps(result)):
         for content in ("secret_plan", "8731", "8744", "billing"):
@@ -64,35 +64,37 @@ def test_nothing_of_the_content_is_shown_unless_requested(home, result):
 
 
 def test_with_content_sessions_are_named(home):
-    given = (*GIVEN, "--mode", "sliding_window", "--with-content")
-    assert [row["session"] for row in json.loads(called_at(home, *given, "--json"))["sessions"]] == ["secret_plan.json"]
-    assert "secret_plan.json, window of 4,000" in called_at(home, *given, "--html", "named.html")
+    command = (*COMMAND, "--mode", "sliding_window", "--with-content")
+    assert [row["session"] for row in json.loads(called_at(home, *command, "--json"))["sessions"]] == [
+        "secret_plan.json"
+    ]
+    assert "secret_plan.json, window of 4,000" in called_at(home, *command, "--html", "named.html")
     assert "secret_plan.json" in (home / "named.html").read_text()
 
 
 def test_statements_that_are_not_in_the_last_prompt_are_collected():
     ways = variants(Settings(), model="gpt-4o", window=4_000, modes=["sliding_window"], against="trim")
-    trimmed, kept = compare(entries_of(session_messages()), ways)
-    assert len(trimmed.lacking) > len(kept.lacking)
-    assert (trimmed + kept).lacking == (*trimmed.lacking, *kept.lacking)
+    trimmed, sliding = compare(entries_of(session_messages()), ways)
+    assert len(trimmed.lacking) > len(sliding.lacking)
+    assert (trimmed + sliding).lacking == (*trimmed.lacking, *sliding.lacking)
 
 
-def test_without_sessions_the_longest_of_the_store_are_taken_and_nothing_is_written(tmp_path):
+def test_without_arguments_the_longest_stored_sessions_are_used_and_nothing_is_written(tmp_path):
     store = tmp_path / "a.db"
     lengths = {}
     for name, exchanges in (("agent:me:long", 3), ("agent:me:short", 2)):
         with recto.open(store, session=name, model="gpt-4o") as session:
             session.append_all(session_messages(exchanges))
             lengths[name] = len(session)
-    given = ("--store", str(store), "lab", "mine", "--most", "1", "--window", "4k", "--mode", "zones")
-    shown = called(*given, "--with-content", "--json")
+    command = ("--store", str(store), "lab", "mine", "--most", "1", "--window", "4k", "--mode", "zones")
+    shown = called(*command, "--with-content", "--json")
     assert [row["session"] for row in json.loads(shown.stdout)["sessions"]] == ["agent:me:long"]
     for name, length in lengths.items():
         with recto.open(store, session=name, model="gpt-4o") as session:
             assert len(session) == length
 
 
-def test_an_empty_store_says_what_to_do(tmp_path):
+def test_an_empty_store_prints_a_hint(tmp_path):
     with recto.open(tmp_path / "a.db", model="gpt-4o"):
         pass
     shown = called("--store", str(tmp_path / "a.db"), "lab", "mine", "--html", str(tmp_path / "a.html"))
@@ -125,14 +127,14 @@ def window_of(*ways):
         ([way("a", refused=1)], None),
     ],
 )
-def test_the_mode_that_fits_is_the_cheapest_of_those_that_lose_no_more_than_the_best(ways, fits):
+def test_the_recommended_mode_is_the_cheapest_of_those_with_the_least_loss(ways, fits):
     best = window_of(*ways).best
     assert (best.way.name if best else None) == fits
 
 
 def test_sessions_add_up_by_window():
-    one = window_of(way("a"), way("b"))
-    (total,) = sum_windows([one, replace(one, fitting=1)])
+    window = window_of(way("a"), way("b"))
+    (total,) = sum_windows([window, replace(window, fitting=1)])
     assert (total.sessions, total.fitting, total.whole.tokens) == (2, 1, 2_000)
     assert [way.result.tokens for way in total.ways] == [200, 200]
     assert total.ways[0].measures.shares["facts"] == Share(200, 200)

@@ -1,4 +1,4 @@
-"""Made-up agents of every kind through small windows: every prompt bounded and valid, and needs met by recall."""
+"""Simulated agents of every kind in small windows: every prompt is bounded and valid, and recall meets their needs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from recto.transcript.entries import Draft
 
 WINDOW = 8_000
 FLOOR = 0.7
-"""The share of needs that is met at least, of all agents together."""
+"""Minimum share of needs met, over all agents."""
 FLOOR_OF_GONE = 0.5
-"""The same of what is not in the messages any more: what only recall can bring back."""
+"""Minimum share met of needs whose messages were evicted and can only be recalled."""
 
 
-def walked(turns, *, recall: bool = True, mode: str = "sliding_window", asked=lambda prompt: None) -> ProbeRun:
-    given = {
+def walked(turns, *, recall: bool = True, mode: str = "sliding_window", on_prompt=lambda prompt: None) -> ProbeRun:
+    arguments = {
         "model": "made-up",
         "models": {"made-up": {"window": WINDOW, "max_input": WINDOW}},
         "window": {"mode": mode},
@@ -35,12 +35,12 @@ def walked(turns, *, recall: bool = True, mode: str = "sliding_window", asked=la
         "compress": {"background": False, "model": {"use": "none"}},
         "health": {"enabled": False},
     }
-    with closing(MemoryStore()) as store, open_session(load(environ={}, arguments=given), store) as session:
-        return run_probes(session, turns, on_prompt=asked)
+    with closing(MemoryStore()) as store, open_session(load(environ={}, arguments=arguments), store) as session:
+        return run_probes(session, turns, on_prompt=on_prompt)
 
 
 def judged(wire: str):
-    """Looks at every prompt as a provider would."""
+    """Returns a callback that validates every prompt as a provider would."""
 
     def look(prompt: Prompt | WindowOverflow) -> None:
         assert isinstance(prompt, Prompt), str(prompt)
@@ -51,11 +51,11 @@ def judged(wire: str):
 
 
 @pytest.mark.promise
-def test_agents_of_every_kind_stay_bounded_and_valid_and_find_what_they_need(scale):
+def test_simulated_agents_stay_bounded_and_valid_and_their_needs_are_met(scale):
     turns = scale(40, ci=120, release=1_000)
     fared = ProbeCounts()
     for kind, wire in zip(AGENTS, (CHAT, RESPONSES, ANTHROPIC, CHAT), strict=True):
-        found = walked(simulate(kind, turns=turns, wire=wire), asked=judged(wire))
+        found = walked(simulate(kind, turns=turns, wire=wire), on_prompt=judged(wire))
         assert (found.turns, found.over, found.refused) == (turns, 0, 0)
         assert found.largest <= WINDOW
         fared += total_counts(found.fared)
@@ -64,7 +64,7 @@ def test_agents_of_every_kind_stay_bounded_and_valid_and_find_what_they_need(sca
     assert fared.share_of_evicted >= FLOOR_OF_GONE
 
 
-def test_without_recall_the_same_agents_do_not_find_it():
+def test_without_recall_the_needs_of_the_same_agents_are_not_met():
     fared = sum((total_counts(walked(simulate(kind, turns=40), recall=False).fared) for kind in AGENTS), ProbeCounts())
     assert fared.asked > fared.prompt
     assert fared.share_of_evicted < FLOOR_OF_GONE
@@ -73,28 +73,30 @@ def test_without_recall_the_same_agents_do_not_find_it():
 @pytest.mark.parametrize("mode", ["auto_compact", "zones"])
 @pytest.mark.requirement("window.modes")
 def test_every_mode_is_bounded(mode):
-    found = walked(simulate("review", turns=15), mode=mode, asked=judged(CHAT))
+    found = walked(simulate("review", turns=15), mode=mode, on_prompt=judged(CHAT))
     assert (found.over, found.refused) == (0, 0)
 
 
-def said(number: int, role, text: str) -> Draft:
+def draft(number: int, role, text: str) -> Draft:
     return Draft(id=f"m{number}", ts=number, role=role, content=format_named(CHAT).text_message(role, text), wire=CHAT)
 
 
-def test_a_need_is_looked_for_where_it_is_due_and_the_question_is_stored_once():
+def test_a_need_is_checked_at_its_turn_and_the_question_is_stored_once():
     stored: list[int] = []
     need = Need(kind="exact", turn=2, ask="Which door?", expect=("4711", "green"), said_turn=1, entries=(1,))
     lacking = Need(kind="exact", turn=3, ask="Which key?", expect=("0815",), said_turn=1, entries=(1,))
     turns = [
         SimulatedTurn(
-            number=1, first=1, drafts=(said(1, "user", "Door 4711 is green."), said(2, "assistant", "I see."))
+            number=1, first=1, drafts=(draft(1, "user", "Door 4711 is green."), draft(2, "assistant", "I see."))
         ),
-        SimulatedTurn(number=2, first=3, drafts=(said(3, "user", need.ask), said(4, "assistant", "That.")), need=need),
         SimulatedTurn(
-            number=3, first=5, drafts=(said(5, "user", lacking.ask), said(6, "assistant", "?")), need=lacking
+            number=2, first=3, drafts=(draft(3, "user", need.ask), draft(4, "assistant", "That.")), need=need
+        ),
+        SimulatedTurn(
+            number=3, first=5, drafts=(draft(5, "user", lacking.ask), draft(6, "assistant", "?")), need=lacking
         ),
     ]
-    found = walked(turns, asked=lambda prompt: stored.append(len(prompt.raw)))
+    found = walked(turns, on_prompt=lambda prompt: stored.append(len(prompt.raw)))
     assert found.fared == {"exact": ProbeCounts(asked=2, prompt=1)}
     assert found.by_distance == {10: ProbeCounts(asked=2, prompt=1)}
     assert stored == [1, 3, 5]

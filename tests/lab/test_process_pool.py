@@ -1,4 +1,4 @@
-"""Work in several processes: the order holds, errors arrive as they were, nobody waits for a process that is gone."""
+"""Work in several processes: results keep their order, errors keep their type, and a dead process is not waited for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gone(task: int, advance) -> int:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_comes_back_is_in_the_order_of_the_tasks_however_many_work(jobs):
+def test_results_keep_the_order_of_the_tasks_for_any_number_of_processes(jobs):
     advanced: list[int] = []
     found = list(in_processes(squared, range(20), jobs, advanced.append, size=lambda task: task))
     assert [square for square, _ in found] == [number * number for number in range(20)]
@@ -33,12 +33,12 @@ def test_what_comes_back_is_in_the_order_of_the_tasks_however_many_work(jobs):
     assert (processes == {os.getpid()}) is (jobs == 1)
 
 
-def test_the_first_error_arrives_as_it_was_raised():
-    with pytest.raises(MalformedFile, match=r"chat\.json, line 0: it is no JSON") as told:
+def test_the_first_error_is_raised_unchanged():
+    with pytest.raises(MalformedFile, match=r"chat\.json, line 0: it is no JSON") as raised:
         list(in_processes(refused, range(3), 2, lambda by: None))
-    assert (told.value.source, told.value.line) == ("chat.json", 0)
+    assert (raised.value.source, raised.value.line) == ("chat.json", 0)
 
 
-def test_a_process_that_dies_is_told_of_and_not_waited_for():
+def test_a_dead_process_is_reported_and_not_waited_for():
     with pytest.raises(RectoError, match="smaller --jobs"):
         list(in_processes(gone, range(3), 2, lambda by: None))

@@ -1,4 +1,4 @@
-"""Answers of one fixed reader, scored by rule where the answer is a value."""
+"""Answers of a fixed reader model, scored by rule if the answer is a value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_numbers_dates_and_names_are_values(answer, kind, text):
     "answer",
     ["", None, True, "You did not mention this information at all.", "some lower words", "a, b and c of many more"],
 )
-def test_sentences_are_no_values(answer):
+def test_sentences_are_not_values(answer):
     value = value_of(answer)
     assert value is None or answer is None
 
@@ -65,7 +65,7 @@ def test_sentences_are_no_values(answer):
         ("5.5 weeks", "5 weeks", False),
     ],
 )
-def test_a_reply_is_right_where_it_states_the_value(answer, reply, right):
+def test_a_reply_is_correct_if_it_states_the_value(answer, reply, right):
     assert value_of(answer).is_in(reply) is right
 
 
@@ -74,18 +74,20 @@ def test_numbers_are_read_in_digits_and_in_words():
 
 
 def beam(folder):
-    """A conversation in BEAM's layout: the port is said once, early, and much follows."""
+    """Writes a conversation in BEAM's layout: the port is stated once, early, and much text follows."""
     filler = "We talked about gardens, rivers and many other things at great length. " * 20
-    said = ["Hello.", "The port of the billing server is 8731."] + [f"{filler} Topic {number}." for number in range(40)]
+    texts = ["Hello.", "The port of the billing server is 8731."] + [
+        f"{filler} Topic {number}." for number in range(40)
+    ]
     turns = []
-    for number, text in enumerate(said):
+    for number, text in enumerate(texts):
         turns.append(
             [
                 {"id": 2 * number, "role": "user", "content": text},
                 {"id": 2 * number + 1, "role": "assistant", "content": "I see."},
             ]
         )
-    asked = {
+    questions = {
         "abstention": [{"question": "What else?", "rubric": ["LLM response should state: 5"]}],
         "information_extraction": [
             {"question": "What is the port of the billing server?", "rubric": ["LLM response should state: 8731"]},
@@ -94,27 +96,27 @@ def beam(folder):
     }
     folder.mkdir()
     (folder / "chat.json").write_text(json.dumps([{"turns": turns}]))
-    (folder / "probing_questions.json").write_text(json.dumps(asked))
+    (folder / "probing_questions.json").write_text(json.dumps(questions))
 
 
 class Repeats:
-    """A reader that knows what its prompt says."""
+    """A reader that answers from its prompt."""
 
     name, window = "repeats", 0
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
     def complete(self, request, cancelled=None):
-        self.asked.append(request)
+        self.requests.append(request)
         return ModelReply(text="8731" if "8731" in request.text else "unknown", ending="stop")
 
     def close(self):
-        """Nothing is open."""
+        """Has nothing to close."""
 
 
 class Refuses(Repeats):
-    """A reader that takes no long prompt."""
+    """A reader that refuses long prompts."""
 
     def complete(self, request, cancelled=None):
         if len(request.text) > 40_000:
@@ -122,7 +124,7 @@ class Refuses(Repeats):
         return super().complete(request)
 
 
-def test_beam_is_read_and_only_its_values_are_asked(tmp_path):
+def test_beam_is_read_with_only_its_value_questions(tmp_path):
     beam(tmp_path / "1")
     (conversation,) = read_questions(tmp_path)
     assert [question.value.text for question in conversation.questions] == ["8731"]
@@ -156,36 +158,36 @@ def test_a_file_of_something_else_is_refused(tmp_path, content):
         list(read_questions(tmp_path))
 
 
-def test_every_arm_is_asked_the_same_question_and_recall_answers_what_trimming_lost(tmp_path):
+def test_every_arm_gets_the_same_question_and_recall_answers_what_trimming_lost(tmp_path):
     beam(tmp_path / "1")
     reader = Repeats()
     answers, failures = ask_reader(reader, list(read_questions(tmp_path)), Settings(), CHOICE, model="gpt-4o")
     assert failures == {}
     assert [answer.arm for answer in answers] == [WHOLE, MODES[0], EQUAL, SEARCH]
-    assert all(request.text.endswith("user: What is the port of the billing server?") for request in reader.asked)
+    assert all(request.text.endswith("user: What is the port of the billing server?") for request in reader.requests)
     right = {answer.arm: answer.right for answer in answers}
     assert right[WHOLE]
     assert right[MODES[0]]
     assert not right[EQUAL]
 
 
-def test_a_prompt_that_the_reader_refuses_is_counted_and_left_out(tmp_path):
+def test_a_prompt_refused_by_the_reader_is_counted_and_left_out(tmp_path):
     beam(tmp_path / "1")
     answers, failures = ask_reader(Refuses(), list(read_questions(tmp_path)), Settings(), CHOICE, model="gpt-4o")
     assert WHOLE not in {answer.arm for answer in answers}
     assert failures == {"too long": 1}
 
 
-def test_a_refused_prompt_answers_nothing_and_the_reader_is_not_asked():
+def test_a_refused_prompt_has_no_answer_and_is_not_sent_to_the_reader():
     value = AnswerValue(kind="number", text="8731")
-    asked = ValueQuestion(ask="Which port? " + "other words " * 9_000, value=value)
-    said = (("system", "The port is 8731. " + "other words " * 9_000),)
-    conversation = QuestionedConversation(name="a", messages=said, questions=(asked,))
+    question = ValueQuestion(ask="Which port? " + "other words " * 9_000, value=value)
+    messages = (("system", "The port is 8731. " + "other words " * 9_000),)
+    conversation = QuestionedConversation(name="a", messages=messages, questions=(question,))
     reader = Repeats()
     answers, _ = ask_reader(reader, [conversation], Settings(), CHOICE, model="gpt-4o")
     right = {answer.arm: answer.right for answer in answers}
     assert (right[WHOLE], right[MODES[0]]) == (True, False)
-    assert len(reader.asked) == len(answers) - 1
+    assert len(reader.requests) == len(answers) - 1
 
 
 def test_answers_are_compared_with_trimming_by_conversation():

@@ -1,4 +1,4 @@
-"""Every real session, turn by turn, through windows it outgrows: never over, never invalid."""
+"""Every real session is replayed turn by turn in windows it outgrows: no prompt is over budget or invalid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SESSION = "agent:replay:main"
 CARD = Registry().card("gpt-4o")
 SIZES = (8_192, 32_768, 131_072)
 CHECKED = 7
-"""Every so many prompts are looked at in every detail; all are counted."""
+"""Every n-th prompt is checked in full detail; all are counted."""
 
 
 def conversations(file: Path) -> list[list]:
@@ -41,7 +41,7 @@ def conversations(file: Path) -> list[list]:
 
 
 def replay(messages: list, size: int, mode: str = "sliding_window") -> dict[str, int]:
-    """Feeds a conversation and asks for a prompt wherever the model would be called."""
+    """Replays a conversation and builds a prompt at each model call."""
     meter, clock, store = Tokenizers().meter_for(CARD), FakeClock(), MemoryStore()
     budget = Budget.of(size)
     rules = make_relief_rules(load(environ={}, arguments={"window": {"mode": mode}}), budget, CARD)
@@ -90,8 +90,8 @@ def check(prompt, window, meter) -> None:
     state = window.state
     protected = {seq for seq in (state.task_seq, *in_flight(state)) if seq and seq not in state.shortened}
     changed = [raw for seq in protected if (raw := window.messages.raws[seq]) not in prompt.raw]
-    # Only what a provider refuses may differ, and real sessions have both: blank text blocks, and a result with words
-    # behind it whose parallel results come in the next message (results have to come first, so it stands in two).
+    # Only messages that a provider refuses may differ. Real sessions have two kinds: blank text blocks, and a result
+    # followed by text whose parallel results are in the next message (results come first, so it is split in two).
     assert [raw for raw in changed if format_named(wire).edits.settle([raw]) == [raw] and not mixed(raw)] == []
 
 
@@ -103,8 +103,8 @@ def mixed(raw: bytes) -> bool:
 @pytest.mark.promise
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("part", range(4))
-def test_real_agent_sessions_are_never_over_never_invalid(data, size, part, scale):
-    every = scale(len(SIZES), ci=1, release=1)  # each session through one of the windows, or through all of them
+def test_real_agent_sessions_are_never_over_budget_or_invalid(data, size, part, scale):
+    every = scale(len(SIZES), ci=1, release=1)  # each session in one of the windows, or in all of them
     files = sorted(data.glob("agent_sessions/*/*.jsonl"))[part::4][SIZES.index(size) % every :: every]
     prompts = decisions = overflows = 0
     for file in files:
@@ -114,7 +114,7 @@ def test_real_agent_sessions_are_never_over_never_invalid(data, size, part, scal
             decisions += seen["decisions"]
             overflows += seen["overflows"]
     assert prompts > 500 // every
-    # A window of 8 K is kept nearly full for the sake of the next action, so it is edited more often.
+    # A window of 8 K stays nearly full to serve the next action, so it is edited more often.
     assert decisions < prompts * (2 / 3 if size == 8_192 else 1 / 2)
     assert overflows <= prompts * (0.02 if size == 8_192 else 0)
 
@@ -122,7 +122,7 @@ def test_real_agent_sessions_are_never_over_never_invalid(data, size, part, scal
 @pytest.mark.promise
 @pytest.mark.parametrize("mode", ["auto_compact", "zones"])
 @pytest.mark.parametrize("size", SIZES[:2])
-def test_compressed_sessions_are_never_over_never_invalid_either(data, size, mode, scale):
+def test_compressed_sessions_are_never_over_budget_or_invalid(data, size, mode, scale):
     every = scale(3, ci=1, release=1)
     prompts = decisions = overflows = 0
     for file in sorted(data.glob("agent_sessions/*/*.jsonl"))[2::16][1 % every :: every]:
@@ -136,7 +136,7 @@ def test_compressed_sessions_are_never_over_never_invalid_either(data, size, mod
     assert overflows <= prompts * (0.02 if size == 8_192 else 0)
 
 
-def test_short_tool_using_runs_and_long_chats_too(data):
+def test_short_tool_runs_and_long_chats_are_never_over_budget_or_invalid(data):
     runs = conversations(data / "taubench" / "gpt-4o-airline.json")
     for messages in runs[::10]:
         replay(messages, 8_192)

@@ -1,4 +1,4 @@
-"""Likelihood of recorded responses: from a server or the embedded model, kept, resumed, and never made up."""
+"""Likelihood of recorded responses: from a server or the embedded model, cached, resumable, and never invented."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TARGET = "cat src/part_0.py"
 
 
 def echo(handler, body):
-    """Answers as a server with echo and logprobs: a token that occurs earlier in the prompt is likelier."""
+    """Responds like a server with echo and logprobs: a token that occurs earlier in the prompt is likelier."""
     seen: set[str] = set()
-    tokens, values = ["<s>"], [None]  # some tokenizers put a token before the prompt
+    tokens, values = ["<s>"], [None]  # some tokenizers add a token before the prompt
     for found in TOKEN.finditer(body["prompt"]):
         word = found[0].strip()
         tokens.append(found[0])
@@ -46,7 +46,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def scorer_of(server: Server):
-    """Makes scorers for the server, and closes them."""
+    """Returns a factory of scorers for the server; the scorers are closed afterwards."""
     with ExitStack() as stack:
 
         def make(**more):
@@ -84,12 +84,12 @@ def test_each_token_of_the_response_is_scored_behind_the_prompt(server, scorer_o
     assert server.headers[0]["Authorization"] == "Bearer secret-key"
 
 
-def test_an_interrupted_trial_goes_on_where_it_ended_and_comes_to_the_same(server, scorer_of, tmp_path):
+def test_an_interrupted_trial_resumes_and_gives_the_same_result(server, scorer_of, tmp_path):
     moments = [moment(run, call, f"{run}{call}") for run in "abc" for call in (1, 2)]
     complete = score_moments(scorer_of(), moments, KeptScores())
-    asked_for_all = len(server.asked)
+    total_requests = len(server.asked)
     assert len(complete) == 12
-    assert asked_for_all == 7, "the same prompt is scored once, whichever moment it is of"
+    assert total_requests == 7, "equal prompts of different moments are scored once"
 
     server.asked.clear()
     file = tmp_path / "scores.jsonl"
@@ -98,21 +98,21 @@ def test_an_interrupted_trial_goes_on_where_it_ended_and_comes_to_the_same(serve
         stream.write(b'{"key": "half a li')
     assert len(server.asked) == 3
     resumed = score_moments(scorer_of(), moments, KeptScores(file))
-    assert len(server.asked) == asked_for_all
+    assert len(server.asked) == total_requests
     assert resumed == complete
     score_moments(scorer_of(), moments, KeptScores(file))
-    assert len(server.asked) == asked_for_all
-    assert len([json.loads(line) for line in file.read_text().splitlines()]) == asked_for_all
+    assert len(server.asked) == total_requests
+    assert len([json.loads(line) for line in file.read_text().splitlines()]) == total_requests
 
 
-def test_kept_scores_hold_nothing_of_the_prompt_or_the_response(server, scorer_of, tmp_path):
+def test_cached_scores_contain_no_text_of_the_prompt_or_the_response(server, scorer_of, tmp_path):
     file = tmp_path / "scores.jsonl"
     score_moments(scorer_of(), [moment()], KeptScores(file))
     assert "part_0" not in file.read_text()
     assert "Look" not in file.read_text()
 
 
-def test_another_prompt_another_response_and_another_model_are_scored_again(server, scorer_of, tmp_path):
+def test_a_changed_prompt_response_or_model_is_scored_again(server, scorer_of, tmp_path):
     file = tmp_path / "scores.jsonl"
     for changed in (moment(), moment(extra="more"), moment(target="ls src/part_0.py")):
         before = len(server.asked)
@@ -126,7 +126,7 @@ def test_another_prompt_another_response_and_another_model_are_scored_again(serv
 @pytest.mark.parametrize(
     "content", [b"no line of ours", b"[1, 2]\n", b'{"key": 1}\n', b'{"a": 1}\nhalf', b"\xff\xfe\n"]
 )
-def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path, content):
+def test_a_file_of_another_kind_is_refused_and_left_unchanged(tmp_path, content):
     file = tmp_path / "notes.txt"
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"notes\.txt"):
@@ -137,7 +137,7 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path, content
 @pytest.mark.parametrize(
     "changed", [{"tokens": 0}, {"nats": -1.0}, {"nats": float("nan")}, {"tokens": "3"}, {"run": None}, {"more": 1}]
 )
-def test_a_kept_score_that_cannot_be_true_is_refused(tmp_path, changed):
+def test_an_impossible_cached_score_is_refused(tmp_path, changed):
     score = {"key": "k", "run": "a", "call": 1, "window": 8, "arm": "x", "model": "m", "tokens": 3, "nats": 1.5}
     file = tmp_path / "scores.jsonl"
     file.write_text(json.dumps(score) + "\n" + json.dumps(score | changed) + "\n")
@@ -168,12 +168,12 @@ def test_a_kept_score_that_cannot_be_true_is_refused(tmp_path, changed):
         (answering(tokens=["x", TARGET], token_logprobs=[None, "-1"]), "one of its log-probabilities"),
     ],
 )
-def test_a_hostile_answer_is_no_score(server, scorer_of, tmp_path, answer, reason):
+def test_a_hostile_response_gives_no_score(server, scorer_of, tmp_path, answer, reason):
     server.answers[:] = [answer]
     failures: list[ModelFailed] = []
     file = tmp_path / "scores.jsonl"
     assert score_moments(scorer_of(), [moment()], KeptScores(file), on_failure=failures.append) == []
-    assert len(failures) == 1  # the whole history comes first, and without it nothing else is asked for
+    assert len(failures) == 1  # without the whole history, which is scored first, no other request is sent
     assert re.search(reason, failures[0].detail)
     assert "secret-key" not in str(failures[0])
     assert not file.exists()
@@ -198,12 +198,12 @@ def test_losses_are_compared_with_the_whole_history_at_the_same_moment(server, s
     assert summarize_trial([], scores) == []
 
 
-def test_a_response_without_words_is_not_scored(server, scorer_of):
+def test_a_blank_response_is_not_scored(server, scorer_of):
     assert score_moments(scorer_of(), [moment(target=" \n")], KeptScores()) == []
     assert server.asked == []
 
 
-def test_a_score_belongs_to_what_was_scored():
+def test_the_key_of_a_score_depends_on_everything_scored():
     prompt = [PromptMessage("user", "a")]
     keys = {score_key("m", prompt, "x"), score_key("n", prompt, "x"), score_key("m", prompt, "y")}
     keys |= {score_key("m", [PromptMessage("tool", "a")], "x"), score_key("m", [*prompt, *prompt], "x")}
@@ -219,7 +219,7 @@ def test_a_model_without_log_probabilities_is_refused_with_the_setting(use):
         make_scorer(replace(settings, compress=replace(settings.compress, model=model)))
 
 
-def test_tokens_that_begin_before_the_response_are_not_counted_nor_what_was_generated():
+def test_tokens_before_the_response_and_generated_tokens_are_not_counted():
     values = [None, -1.0, -2.0, -4.0]
     answer = {"choices": [{"logprobs": {"tokens": ["<s>", "ab", "cd", "ef"], "token_logprobs": values}}]}
     assert echoed_losses(answer, "bcd") == [2.0]

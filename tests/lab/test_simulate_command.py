@@ -1,4 +1,4 @@
-"""Made-up sessions from the command line: files that can be imported, needs that hold for them, and a table of them."""
+"""`recto lab simulate`: session files that can be imported, needs that match them, and a table of results."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def test_an_imported_session_holds_each_fact_in_the_entries_that_the_needs_name(
         assert need["distance"] == need["turn"] - need["said_turn"] > 0
 
 
-def test_the_same_command_writes_the_same_bytes_onto_the_screen_and_into_a_file(tmp_path):
-    asked = ("lab", "simulate", "review", "--seed", "5", "--turns", "20")
-    shown = called_at(tmp_path, *asked)
-    called_at(tmp_path, *asked, "-o", "a.jsonl")
+def test_the_same_bytes_are_written_to_stdout_and_to_a_file(tmp_path):
+    arguments = ("lab", "simulate", "review", "--seed", "5", "--turns", "20")
+    shown = called_at(tmp_path, *arguments)
+    called_at(tmp_path, *arguments, "-o", "a.jsonl")
     assert (tmp_path / "a.jsonl").read_text(encoding="utf-8") == shown
     assert called_at(tmp_path, "lab", "simulate", "review", "--seed", "6", "--turns", "20") != shown
     assert not (tmp_path / ".recto").exists()
 
 
-def test_so_many_tokens_can_be_asked_for_instead(tmp_path):
+def test_the_length_can_be_set_in_tokens(tmp_path):
     called_at(tmp_path, "lab", "simulate", "chat", "--tokens", "10k", "-o", "a.jsonl")
     assert 40_000 <= (tmp_path / "a.jsonl").stat().st_size < 60_000
     assert "not both" in called_at(tmp_path, "lab", "simulate", "chat", "--tokens", "10k", "--turns", "5", code=2)
 
 
-def test_a_file_that_is_there_is_not_replaced_without_a_word(tmp_path):
+def test_an_existing_file_is_not_overwritten_silently(tmp_path):
     (tmp_path / "a.jsonl").write_text("mine")
     for option in ("-o", "--needs"):
         assert "--force" in called_at(tmp_path, "lab", "simulate", "chat", "--turns", "3", option, "a.jsonl", code=2)
@@ -63,23 +63,30 @@ def test_a_file_that_is_there_is_not_replaced_without_a_word(tmp_path):
     assert len(lines(tmp_path / "a.jsonl")) > 3
 
 
-def test_asking_tells_which_needs_are_met_and_where(tmp_path, monkeypatch):
+def test_ask_reports_which_needs_are_met_and_where(tmp_path, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "none")
-    asked = ("lab", "simulate", "chat", "--turns", "30", "--ask", "--window", "5k")
-    told = json.loads(called_at(tmp_path, *asked, "--json"))
-    assert (told["kind"], told["turns"], told["over"], told["refused"]) == ("chat", 30, 0, 0)
-    fared = told["fared"].values()
-    assert sum(one["asked"] for one in fared) == sum(one["asked"] for one in told["by_distance"].values()) > 0
-    assert all(one["prompt"] + one["summary"] + one["recalled"] + one["missed"] == one["asked"] for one in fared)
-    table = called_at(tmp_path, *asked)
+    arguments = ("lab", "simulate", "chat", "--turns", "30", "--ask", "--window", "5k")
+    result = json.loads(called_at(tmp_path, *arguments, "--json"))
+    assert (result["kind"], result["turns"], result["over"], result["refused"]) == ("chat", 30, 0, 0)
+    fared = result["fared"].values()
+    assert (
+        sum(counts["asked"] for counts in fared)
+        == sum(counts["asked"] for counts in result["by_distance"].values())
+        > 0
+    )
+    assert all(
+        counts["prompt"] + counts["summary"] + counts["recalled"] + counts["missed"] == counts["asked"]
+        for counts in fared
+    )
+    table = called_at(tmp_path, *arguments)
     assert "within 10 turns" in table
     assert "0 over the window, 0 refused" in table
     assert not (tmp_path / ".recto").exists()
 
 
-def test_a_window_that_is_too_small_is_told(tmp_path):
-    told = json.loads(
+def test_a_window_that_is_too_small_is_reported(tmp_path):
+    result = json.loads(
         called_at(tmp_path, "lab", "simulate", "research", "--turns", "10", "--ask", "--window", "1k", "--json", code=1)
     )
-    assert told["over"] == 0
-    assert told["refused"] > 0
+    assert result["over"] == 0
+    assert result["refused"] > 0

@@ -1,4 +1,4 @@
-"""Made-up sessions are the same for the same seed, valid in every format, and say their facts where they promise."""
+"""Simulated sessions are deterministic per seed, valid in every format, and state facts in the announced entries."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DIGESTS = {
     "research": "5187f638df4bf0a8",
     "monitoring": "19b84c0a98b925cc",
 }
-"""Of 300 turns with seed 7: the same on every Python, whatever its hashes. Another generator, other digests."""
+"""Digests of 300 turns with seed 7, equal on every Python regardless of hash seeds. A new generator changes them."""
 
 
 def texts_of(turns: list[SimulatedTurn]) -> dict[int, str]:
-    """What every entry says, by its number."""
+    """Returns the text of every entry by its number."""
     drafts = chain.from_iterable(turn.drafts for turn in turns)
     return {number: read(draft.content, draft.wire).text for number, draft in enumerate(drafts, 1)}
 
@@ -68,7 +68,7 @@ def test_a_shorter_session_is_the_beginning_of_a_longer_one(made):
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kind", AGENTS)
-def test_a_provider_takes_it_in_every_format(kind, wire):
+def test_a_simulated_session_is_valid_in_every_format(kind, wire):
     drafts = [draft for turn in simulate(kind, turns=TURNS, wire=wire) for draft in turn.drafts]
     assert problems([draft.content for draft in drafts], wire) == []
     messages = [read(draft.content, wire) for draft in drafts]
@@ -81,7 +81,7 @@ def test_a_provider_takes_it_in_every_format(kind, wire):
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kind", AGENTS)
-def test_a_fact_stands_in_the_entries_that_are_named_and_nowhere_else(kind, wire):
+def test_a_fact_is_in_the_named_entries_and_nowhere_else(kind, wire):
     turns = list(simulate(kind, seed=3, turns=TURNS, wire=wire))
     texts = texts_of(turns)
     needs = [turn.need for turn in turns if turn.need]
@@ -103,11 +103,11 @@ def test_a_question_is_the_first_message_of_its_turn_and_comes_after_its_fact(ma
         assert read(turn.drafts[0].content, CHAT).text == turn.need.ask
         assert turn.need.said_turn < turn.number
         assert max(turn.need.entries) < turn.first
-        said = turns[turn.need.said_turn - 1]
-        assert said.first <= turn.need.entries[-1] < said.first + len(said.drafts)
+        source_turn = turns[turn.need.said_turn - 1]
+        assert source_turn.first <= turn.need.entries[-1] < source_turn.first + len(source_turn.drafts)
 
 
-def test_what_was_corrected_was_said_before_and_is_not_said_again(made):
+def test_a_corrected_fact_is_stated_before_its_correction_and_not_again(made):
     _, turns = made
     texts = texts_of(turns)
     corrected = [turn.need for turn in turns if turn.need and turn.need.outdated]
@@ -120,7 +120,7 @@ def test_what_was_corrected_was_said_before_and_is_not_said_again(made):
             assert places[-1] <= need.entries[0]
 
 
-def test_all_kinds_of_needs_come_up_near_and_far():
+def test_all_kinds_of_needs_occur_at_short_and_long_distances():
     needs = [turn.need for kind in AGENTS for turn in simulate(kind, turns=500) if turn.need]
     assert {need.kind for need in needs} == set(NEED_KINDS)
     distances = sorted(need.distance for need in needs)
@@ -128,18 +128,18 @@ def test_all_kinds_of_needs_come_up_near_and_far():
     assert distances[-1] > 100
 
 
-def test_files_are_read_again_and_tools_called_side_by_side():
+def test_files_are_read_again_and_tools_are_called_in_parallel():
     messages = [read(draft.content, CHAT) for turn in simulate("review", turns=200) for draft in turn.drafts]
     read_files = [part.text for message in messages for part in message.calls if part.name == "read_file"]
     assert len(set(read_files)) < 0.9 * len(read_files)
     assert max(len(message.calls) for message in messages) > 1
 
 
-def test_a_machine_that_is_watched_is_silent_for_long():
+def test_a_monitored_machine_has_long_quiet_periods():
     turns = list(simulate("monitoring", turns=400))
     quiet = [b"Nothing to report." in turn.drafts[-1].content for turn in turns]
     assert sum(quiet) > 200
-    longest = max(len(run) for run in "".join("q" if one else "." for one in quiet).split("."))
+    longest = max(len(run) for run in "".join("q" if is_quiet else "." for is_quiet in quiet).split("."))
     assert longest >= 8
 
 
@@ -154,7 +154,7 @@ def test_memory_does_not_grow_with_the_session(scale):
         tracemalloc.stop()
 
 
-def test_an_agent_or_a_format_that_is_not_there_is_told():
+def test_an_unknown_agent_or_format_is_reported():
     with pytest.raises(InputError, match="there are chat, review, research, monitoring"):
         simulate("gardener")
     with pytest.raises(InputError, match="not a wire format"):

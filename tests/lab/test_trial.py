@@ -1,4 +1,4 @@
-"""Moments of recorded runs: what each arm sends, and what its prompt holds of the next action."""
+"""Moments of recorded runs: what each arm sends, and which referents of the next action its prompt contains."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHOICE = Choice(windows=(4_000,), modes=MODES, count=3)
 
 
 def run_messages(steps=30, last="cat src/part_0.py src/part_29.py never_seen"):
-    """A run of an agent that writes commands as text; its last action needs its first file and its newest one."""
+    """Returns a run of an agent that writes commands as text; its last action needs its first and its newest file."""
     messages = [{"role": "system", "content": "You fix bugs."}, {"role": "user", "content": "Fix first_name."}]
     for step in range(steps):
         messages.append({"role": "assistant", "content": f"Look.\n```bash\ncat src/part_{step}.py\n```"})
@@ -58,7 +58,7 @@ def moments(entries):
     return list(moments_of(RecordedRun("a", entries), Settings(), CHOICE, model="gpt-4o"))
 
 
-def test_moments_are_calls_whose_history_does_not_fit_and_the_last_one_is_among_them(moments):
+def test_moments_are_calls_whose_history_does_not_fit_including_the_last(moments):
     assert [moment.call for moment in moments] == sorted({moment.call for moment in moments})
     assert moments[-1].call == 31
     for moment in moments:
@@ -76,17 +76,17 @@ def test_a_longest_history_leaves_out_later_moments(entries):
     assert found[-1].call < 31
 
 
-def test_what_the_action_uses_is_in_the_whole_history_and_the_old_part_is_not_in_trimming(moments):
+def test_the_referents_of_an_action_are_in_the_whole_history_and_old_ones_not_after_trimming(moments):
     last = moments[-1]
     assert last.referents == {"src/part_0.py", "src/part_29.py"}
     assert last.old == {"src/part_0.py"}
-    held = {prompt.arm: {name for name in last.referents if name in prompt.text} for prompt in last.arms}
-    assert held[WHOLE] == last.referents
-    assert held[EQUAL] == {"src/part_29.py"}
-    assert held["sliding_window"] == last.referents
+    contained = {prompt.arm: {name for name in last.referents if name in prompt.text} for prompt in last.arms}
+    assert contained[WHOLE] == last.referents
+    assert contained[EQUAL] == {"src/part_29.py"}
+    assert contained["sliding_window"] == last.referents
 
 
-def test_trimming_and_search_take_as_many_tokens_as_the_first_mode_and_keep_the_task(moments):
+def test_trimming_and_search_use_as_many_tokens_as_the_first_mode_and_keep_the_task(moments):
     for moment in moments:
         prompts = {prompt.arm: prompt for prompt in moment.arms}
         first = prompts[MODES[0]]
@@ -103,7 +103,7 @@ def test_search_finds_the_passages_that_share_rare_words():
     assert search([], "zebra") == []
 
 
-def test_of_a_message_that_does_not_fit_trimming_keeps_the_end():
+def test_trimming_keeps_the_end_of_an_oversized_message():
     long = [*run_messages(2), {"role": "user", "content": "x_start " + "filler words " * 4_000 + " x_end"}]
     run = RecordedRun("a", entries_of([*long, {"role": "assistant", "content": "cat x_start x_end"}]))
     (moment,) = moments_of(run, Settings(), Choice(windows=(4_000,), modes=MODES[:1], count=9), model="gpt-4o")
@@ -113,11 +113,11 @@ def test_of_a_message_that_does_not_fit_trimming_keeps_the_end():
     assert moment.old == {"x_start"}
 
 
-def test_evenly_takes_as_many_as_there_are_and_the_last():
+def test_evenly_selects_up_to_the_count_including_the_last():
     assert evenly(range(10), 3) == [3, 6, 9]
     assert evenly([4, 5], 9) == [4, 5]
     assert evenly([], 3) == []
-    assert all(one < two for one, two in pairwise(evenly(range(100), 7)))
+    assert all(earlier < later for earlier, later in pairwise(evenly(range(100), 7)))
 
 
 def test_trimming_keeps_the_head_and_the_newest_that_fit():
@@ -128,9 +128,9 @@ def test_trimming_keeps_the_head_and_the_newest_that_fit():
 
 def test_an_action_is_the_arguments_of_calls_or_the_commands_or_the_text():
     call = Part(kind="call", name="Edit", text=json.dumps({"path": "a/b.py", "new": ["\nname_a", 123], "type": "x"}))
-    said = Part(kind="text", text="I look.\n```bash\nls src_dir\n```\n")
-    assert action_text([Message(role="assistant", parts=(said, call))]) == "a/b.py\n\nname_a\n123"
-    assert action_text([Message(role="assistant", parts=(said,))]) == "ls src_dir\n"
+    text = Part(kind="text", text="I look.\n```bash\nls src_dir\n```\n")
+    assert action_text([Message(role="assistant", parts=(text, call))]) == "a/b.py\n\nname_a\n123"
+    assert action_text([Message(role="assistant", parts=(text,))]) == "ls src_dir\n"
     assert action_text([Message(role="assistant", parts=(Part(kind="text", text="No command."),))]) == "No command."
     odd = Part(kind="call", name="Edit", text="not JSON some_name")
     assert action_text([Message(role="assistant", parts=(odd,))]) == "not JSON some_name"
@@ -138,7 +138,7 @@ def test_an_action_is_the_arguments_of_calls_or_the_commands_or_the_text():
     assert used_referents("see_this and that_one", ["before: see_this"]) == {"see_this"}
 
 
-def test_the_same_run_gives_the_same_counts_and_they_add_up(entries):
+def test_the_same_run_gives_the_same_counts_and_counts_are_additive(entries):
     task = TrialTask(name="a", entries=tuple(entries), settings=Settings(), choice=CHOICE, model="gpt-4o")
     steps = []
     first = try_run(task, steps.append)
@@ -153,7 +153,7 @@ def test_the_same_run_gives_the_same_counts_and_they_add_up(entries):
     assert results[WHOLE].likelihood is None
 
 
-def test_a_refused_prompt_holds_nothing():
+def test_a_refused_prompt_contains_no_referent():
     huge = [{"role": role, "content": "Fix first_name. " + "other words " * 9_000} for role in ("system", "user")]
     entries = entries_of([*huge, {"role": "assistant", "content": "cat first_name"}])
     choice = Choice(windows=(4_000,), modes=MODES[:1], count=1)

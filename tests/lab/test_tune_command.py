@@ -1,4 +1,4 @@
-"""Settings tuned from the command line: what is written, what is refused, and what may be tried at all."""
+"""`recto lab tune`: what is written, what is refused, and which settings may be tried."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ WASTEFUL = {
     "window": {"floor_percent": 90, "ceiling_percent": 98, "min_recent_messages": 4, "record_percent": 0},
     "recall": {"enabled": False},
 }
-"""Prompts that stay nearly full: whoever wants fewer tokens finds that out at once."""
+"""Settings that keep prompts nearly full, so that a search for fewer tokens succeeds quickly."""
 SAVE = ("--window", "2k", "--objective", "tokens", "--trials", "1")
 SESSIONS = 16
 
 
 def talk(seed: int) -> list[dict]:
-    """A conversation of short messages, twice as long as the window."""
+    """Returns a conversation of short messages, twice as long as the window."""
     rng = random.Random(seed)
     words = ("parcel", "ticket", "lamp", "river", "market", "window", "paper", "stone", "garden", "letter")
-    said = [f"{seed}-{place}: " + " ".join(rng.choices(words, k=rng.randint(40, 80))) for place in range(26)]
-    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(said)]
+    texts = [f"{seed}-{place}: " + " ".join(rng.choices(words, k=rng.randint(40, 80))) for place in range(26)]
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def files(home) -> list[str]:
 
 
 @pytest.mark.requirement("evict.tuned")
-def test_better_settings_are_written_and_taken(recorded, tmp_path):
+def test_better_settings_are_written_and_can_be_loaded(recorded, tmp_path):
     written = tmp_path / "tuned.yaml"
     save = ("lab", "tune", *files(recorded), *SAVE, "--allowance", "100", "-o", str(written))
     shown = called_at(recorded, *save)
@@ -69,22 +69,22 @@ def test_better_settings_are_written_and_taken(recorded, tmp_path):
     assert [file.name for file in (recorded / ".recto").iterdir()] == ["recto.yaml"]
 
 
-def test_where_nothing_is_better_nothing_is_written_and_the_same_seed_comes_to_the_same(recorded, tmp_path):
+def test_without_an_improvement_nothing_is_written_and_the_result_is_deterministic(recorded, tmp_path):
     written = tmp_path / "tuned.yaml"
-    asked = ("lab", "tune", *files(recorded), "--window", "2k", "--trials", "1", "-o", str(written), "--json")
-    first, second = (json.loads(called_at(recorded, *asked, code=1)) for _ in range(2))
+    arguments = ("lab", "tune", *files(recorded), "--window", "2k", "--trials", "1", "-o", str(written), "--json")
+    first, second = (json.loads(called_at(recorded, *arguments, code=1)) for _ in range(2))
     assert first == second
     assert (first["verdict"], first["recommended"], first["settings"]) == ("nothing", False, {})
     assert (first["tried_on"], first["held_out"], first["dropped"]) == (8, 8, 1)
     assert not written.exists()
 
 
-def test_too_few_sessions_are_refused_and_the_same_twice_is_once(recorded):
+def test_too_few_sessions_are_refused_and_duplicates_count_once(recorded):
     few = files(recorded)[:15]
     (recorded / "again.json").write_bytes((recorded / few[0]).read_bytes())
-    said = called_at(recorded, "lab", "tune", *few, "again.json", *SAVE, code=3)
-    assert "15 different sessions" in said
-    assert "16 are needed" in said
+    shown = called_at(recorded, "lab", "tune", *few, "again.json", *SAVE, code=3)
+    assert "15 different sessions" in shown
+    assert "16 are needed" in shown
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_too_few_sessions_are_refused_and_the_same_twice_is_once(recorded):
         (("--window", "16k", "--objective", "dollars"), "needs --model"),
     ],
 )
-def test_what_cannot_be_asked_is_told_at_once(recorded, arguments, says):
+def test_invalid_arguments_are_reported_immediately(recorded, arguments, says):
     assert says in called_at(recorded, "lab", "tune", "00.json", *arguments, code=2)
 
 
-def test_without_the_package_the_line_that_installs_it_is_told(recorded, monkeypatch):
+def test_a_missing_package_is_reported_with_its_install_command(recorded, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert "pip install 'recto-ai[tune]'" in called_at(recorded, "lab", "tune", "00.json", code=2)
 
 
-def test_what_sessions_come_to_does_not_depend_on_the_processes(recorded, tmp_path):
+def test_the_results_do_not_depend_on_the_number_of_processes(recorded, tmp_path):
     subject = subject_of(WASTEFUL)
     sessions = load_recordings(subject.settings, [recorded / name for name in files(recorded)[:3]], tmp_path)
     values = {"window.floor_percent": 50.0}
@@ -113,21 +113,21 @@ def test_what_sessions_come_to_does_not_depend_on_the_processes(recorded, tmp_pa
         make_measure(subject, sessions, jobs, lambda by: None)(values, range(len(sessions))) for jobs in (1, 2)
     )
     assert alone == together
-    assert sum(one.turns for one in alone) > 3
+    assert sum(result.turns for result in alone) > 3
 
 
-def test_a_branch_is_known_by_its_beginning(recorded, tmp_path):
+def test_a_branch_is_identified_by_its_beginning(recorded, tmp_path):
     messages = json.loads((recorded / "00.json").read_text())
     branch = tmp_path / "branch.json"
     branch.write_text(json.dumps([*messages[:8], {"role": "user", "content": "Go on differently."}]))
     subject = subject_of({})
     found = load_recordings(subject.settings, [recorded / "00.json", branch, recorded / "01.json"], tmp_path)
     assert len(found) == 3
-    assert len({one.key for one in found}) == 2
+    assert len({recording.key for recording in found}) == 2
 
 
-def subject_of(given: dict, mode: str | None = None, window: WindowRange | None = None) -> Subject:
-    settings = load(environ={}, arguments=given)
+def subject_of(arguments: dict, mode: str | None = None, window: WindowRange | None = None) -> Subject:
+    settings = load(environ={}, arguments=arguments)
     return make_subject(
         settings,
         window=window or WindowRange(low=16_000, high=16_000),
@@ -140,27 +140,32 @@ def subject_of(given: dict, mode: str | None = None, window: WindowRange | None 
 @pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])
 @pytest.mark.parametrize("window", [WindowRange(low=2_000, high=2_000), WindowRange(low=16_000, high=200_000)])
 @pytest.mark.parametrize(
-    "given", [{}, {"window": {"policy": "hybrid", "scorer": {"weights": {"fifo": 0.5, "lru": 0.5}}}}]
+    "arguments", [{}, {"window": {"policy": "hybrid", "scorer": {"weights": {"fifo": 0.5, "lru": 0.5}}}}]
 )
-def test_every_setting_that_is_tried_is_allowed_from_end_to_end(mode, window, given):
-    subject = subject_of(given, mode, window)
+def test_the_whole_range_of_every_tried_setting_is_valid(mode, window, arguments):
+    subject = subject_of(arguments, mode, window)
     space = subject.space()
-    assert len({one.name for one in space if one.only_with is None}) == sum(one.only_with is None for one in space)
+    assert len({dimension.name for dimension in space if dimension.only_with is None}) == sum(
+        dimension.only_with is None for dimension in space
+    )
     tried = single_changes(space)
     assert len(tried) >= 8
-    usual = {one.name: one.current for one in space}
-    for one in space:
-        for value in one.options or (one.nearest(one.low), one.nearest(one.high)):
-            values = usual | dict([one.only_with] if one.only_with else []) | {one.name: value}
+    usual = {dimension.name: dimension.current for dimension in space}
+    for dimension in space:
+        for value in dimension.options or (dimension.nearest(dimension.low), dimension.nearest(dimension.high)):
+            values = usual | dict([dimension.only_with] if dimension.only_with else []) | {dimension.name: value}
             tried.append({other.name: values[other.name] for other in space if other.applies(values)})
     for values in tried:
         settings = subject.apply(values)
         rules = make_relief_rules(settings, replace(subject, settings=settings).budget, model_card(settings))
         assert 0 < rules.floor < rules.ceiling <= 1
-    assert subject.apply({one.name: one.current for one in space if one.applies(usual)}) == subject.settings
+    assert (
+        subject.apply({dimension.name: dimension.current for dimension in space if dimension.applies(usual)})
+        == subject.settings
+    )
 
 
-def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
+def test_a_tuned_window_belongs_to_the_model_and_is_not_a_setting():
     subject = subject_of({}, window=WindowRange(low=16_000, high=64_000))
     smaller = subject.apply({WINDOW: 20_000})
     assert model_card(smaller).window == 20_000
@@ -168,7 +173,7 @@ def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
     assert subject.tree({WINDOW: 20_000}) == {}
 
 
-def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_path):
+def test_the_file_of_any_candidate_loads_the_measured_settings(tmp_path):
     subject = subject_of({}, "zones", WindowRange(low=16_000, high=64_000))
     interval = Interval(value=0.1, low=0.05, high=0.15)
     gain = Gain(
@@ -181,10 +186,10 @@ def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_pat
         cost=0.01,
         excess=0.0,
     )
-    usual = {one.name: one.current for one in subject.space()}
+    usual = {dimension.name: dimension.current for dimension in subject.space()}
     for change in ({WINDOW: 20_000}, {"window.policy": "hybrid"}, {"recall.threshold": 0.2, "compress.line_turns": 30}):
         wanted = usual | change
-        values = {one.name: wanted[one.name] for one in subject.space() if one.applies(wanted)}
+        values = {dimension.name: wanted[dimension.name] for dimension in subject.space() if dimension.applies(wanted)}
         tuned = TuneResult(
             verdict="better",
             trials=1,
@@ -206,13 +211,13 @@ def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_pat
             assert model_card(replace(found, model="gpt-4o")).window == model_card(measured).window == 20_000
 
 
-def test_another_policy_does_not_inherit_what_was_set_for_the_one_before():
+def test_another_policy_does_not_inherit_the_settings_of_the_previous_policy():
     subject = subject_of({"window": {"policy": "lru", "scorer": {"shared": 3}}})
     assert subject.apply({"window.policy": "fifo"}).window.scorer == {}
     assert subject.apply({"window.policy": "lru", "window.scorer.shared": 3}) == subject.settings
 
 
-def test_what_was_set_for_a_policy_and_is_not_tried_stays():
+def test_untried_settings_of_a_policy_stay():
     given = {"tool": 5, "user": 70}
     subject = subject_of({"window": {"policy": "type_ttl", "scorer": given}})
     assert subject.apply({"window.policy": "type_ttl", "window.scorer.tool": 4}).window.scorer == given | {"tool": 4}

@@ -1,6 +1,6 @@
-"""Asks everything of an MCP server with the SDK as it was before 2.0; run by the Python of an environment of its own.
+"""Calls everything of an MCP server with the SDK before 2.0; run by the Python of an environment of its own.
 
-`older_client.py stdio COMMAND ARGUMENT…` or `older_client.py http URL KEY`; prints one JSON object of all it was told.
+`older_client.py stdio COMMAND ARGUMENT…` or `older_client.py http URL KEY`; prints all results as one JSON object.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pydantic import AnyUrl
 
 
 @asynccontextmanager
-async def connected(kind, *given):
+async def connected(kind, *arguments):
     if kind == "stdio":
-        process = StdioServerParameters(command=given[0], args=list(given[1:]), env=dict(os.environ))
+        process = StdioServerParameters(command=arguments[0], args=list(arguments[1:]), env=dict(os.environ))
         async with stdio_client(process) as streams:
             yield streams
         return
-    url, key = given
+    url, key = arguments
     async with (
         httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=60, trust_env=False) as http,
         streamable_http_client(url, http_client=http) as streams,
@@ -34,7 +34,7 @@ async def connected(kind, *given):
         yield streams[:2]
 
 
-async def told(session):
+async def collect_answers(session):
     shook = await session.initialize()
     answers = {"sdk": version("mcp"), "protocol": shook.protocolVersion, "server": shook.serverInfo.name}
     answers["tools"] = {
@@ -43,14 +43,16 @@ async def told(session):
     }
 
     async def tool(name, **arguments):
-        found = await session.call_tool(name, arguments)  # the client holds it against the tool's schema
-        assert found.structuredContent is not None or found.isError, name
-        return {"error": found.isError, "text": found.content[0].text, "told": found.structuredContent}
+        result = await session.call_tool(name, arguments)  # the client validates the result against the tool's schema
+        assert result.structuredContent is not None or result.isError, name
+        return {"error": result.isError, "text": result.content[0].text, "structured": result.structuredContent}
 
     called = {"sessions": await tool("sessions"), "recall": await tool("recall", query="which port does kestrel use")}
-    called["read"] = await tool("read", pointer=called["recall"]["told"]["hits"][0]["pointer"])
+    called["read"] = await tool("read", pointer=called["recall"]["structured"]["hits"][0]["pointer"])
     called["note"] = await tool("note", text="asked by an older client", kind="misc")
-    called["judge"] = await tool("judge", pointer=called["recall"]["told"]["hits"][0]["pointer"], verdict="helpful")
+    called["judge"] = await tool(
+        "judge", pointer=called["recall"]["structured"]["hits"][0]["pointer"], verdict="helpful"
+    )
     called["pin"] = await tool("pin", entries=[1])
     called["unpin"] = await tool("unpin", entries=[1])
     called["checkpoint"] = await tool("checkpoint", goal="the older client is served")
@@ -61,14 +63,16 @@ async def told(session):
     answers["called"] = called
     listed = await session.list_resources()
     answers["resources"] = {
-        str(one.uri): (await session.read_resource(one.uri)).contents[0].text for one in listed.resources
+        str(resource.uri): (await session.read_resource(resource.uri)).contents[0].text for resource in listed.resources
     }
-    answers["templates"] = [one.uriTemplate for one in (await session.list_resource_templates()).resourceTemplates]
+    answers["templates"] = [
+        template.uriTemplate for template in (await session.list_resource_templates()).resourceTemplates
+    ]
     page = AnyUrl("recto://session/agent%3Adefault%3Amain/transcript?after=1")
     answers["page"] = (await session.read_resource(page)).contents[0].text
     answers["prompts"] = {
-        one.name: (await session.get_prompt(one.name, {})).messages[0].content.text
-        for one in (await session.list_prompts()).prompts
+        prompt.name: (await session.get_prompt(prompt.name, {})).messages[0].content.text
+        for prompt in (await session.list_prompts()).prompts
     }
     try:
         await session.read_resource(AnyUrl("recto://session/nobody/report"))
@@ -77,9 +81,9 @@ async def told(session):
     return answers
 
 
-async def main(kind, *given):
-    async with connected(kind, *given) as streams, ClientSession(*streams) as session:
-        print(json.dumps(await told(session)))
+async def main(kind, *arguments):
+    async with connected(kind, *arguments) as streams, ClientSession(*streams) as session:
+        print(json.dumps(await collect_answers(session)))
 
 
 asyncio.run(main(*sys.argv[1:]))

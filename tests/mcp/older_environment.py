@@ -1,6 +1,6 @@
-"""An environment of its own with an older client, below build/mcp-1, from requirements/mcp-1.txt.
+"""Installs an older MCP client in an environment of its own: build/mcp-1, from requirements/mcp-1.txt.
 
-What cannot be installed here is no failure: why not is kept beside it, and its tests are skipped with that.
+A failed installation is not an error: its reason is stored next to the environment, and the tests are skipped with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).with_name("older_client.py")
 
 
 def missing() -> str:
-    """Why it is not there; empty where it is."""
+    """Returns why the environment is not installed, or an empty string if it is."""
     return "" if OLDER.ready else OLDER.reason or "not installed: make older-mcp"
 
 

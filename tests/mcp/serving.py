@@ -1,4 +1,4 @@
-"""The MCP server as the tests meet it: real processes, asked by real clients over both transports."""
+"""Runs the MCP server for tests: real processes, called by real clients over both transports."""
 
 from __future__ import annotations
 
@@ -32,52 +32,52 @@ _CONFIG = "gateway:\n  upstreams: {main: {url: 'http://127.0.0.1:9/v1', speaks: 
 _LISTENS = re.compile(r"Recto listens on (\S+)")
 
 
-class Asking:
-    """A client, asked from a test that does not await."""
+class SyncClient:
+    """A synchronous MCP client, for tests that do not await."""
 
     def __init__(self, portal: BlockingPortal, client: Client, store: Path) -> None:
         self.portal = portal
         self.client = client
         self.store = store
 
-    def tool(self, name: str, **given: Any) -> Any:
-        """What a tool answered, whatever it was."""
-        return self.portal.call(self.client.call_tool, name, given)
+    def tool(self, name: str, **arguments: Any) -> Any:
+        """Calls a tool and returns its result, error or not."""
+        return self.portal.call(self.client.call_tool, name, arguments)
 
-    def told(self, name: str, **given: Any) -> Any:
-        """The structured answer of a tool, which must not be an error."""
-        answer = self.tool(name, **given)
+    def call(self, name: str, **arguments: Any) -> Any:
+        """Calls a tool and returns its structured result, which must not be an error."""
+        answer = self.tool(name, **arguments)
         assert not answer.is_error, answer.content[0].text
         return answer.structured_content
 
-    def refused(self, name: str, **given: Any) -> str:
-        """Why a tool was refused, which must be an error."""
-        answer = self.tool(name, **given)
+    def refused(self, name: str, **arguments: Any) -> str:
+        """Calls a tool and returns the message of its result, which must be an error."""
+        answer = self.tool(name, **arguments)
         assert answer.is_error, answer.content[0].text
         return str(answer.content[0].text)
 
-    def asked(self, method: str, *args: Any, **more: Any) -> Any:
-        """Anything else that the client can do."""
+    def request(self, method: str, *args: Any, **more: Any) -> Any:
+        """Calls any other method of the client."""
         return self.portal.call(lambda: getattr(self.client, method)(*args, **more))
 
     def read(self, uri: str) -> str:
-        return str(self.asked("read_resource", uri).contents[0].text)
+        return str(self.request("read_resource", uri).contents[0].text)
 
 
 @contextmanager
-def asking(transport: AbstractAsyncContextManager[Any], store: Path, **how: Any) -> Iterator[Asking]:
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(transport, **how)) as client:
-        yield Asking(portal, client, store)
+def sync_client(transport: AbstractAsyncContextManager[Any], store: Path, **options: Any) -> Iterator[SyncClient]:
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(transport, **options)) as client:
+        yield SyncClient(portal, client, store)
 
 
 def over_stdio(store: Path, *options: str, **environment: str) -> AbstractAsyncContextManager[Any]:
-    """A `recto mcp` of its own."""
+    """Starts `recto mcp` in a process of its own."""
     arguments = ["--store", str(store), "mcp", *options]
     return stdio_client(StdioServerParameters(command=PROGRAM, args=arguments, env={**ENVIRONMENT, **environment}))
 
 
 def over_http(url: str, secret: str, **headers: str) -> AbstractAsyncContextManager[Any]:
-    """The /mcp of a gateway, with a key."""
+    """Connects to /mcp of a gateway with a key."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Any]:
@@ -98,16 +98,16 @@ class Served:
     url: str
     store: Path
 
-    def key(self, **about: Any) -> str:
-        """The secret of a new key."""
-        return new_key(self.store, **about)
+    def key(self, **fields: Any) -> str:
+        """Adds a key and returns its secret."""
+        return new_key(self.store, **fields)
 
 
-def new_key(path: Path, **about: Any) -> str:
+def new_key(path: Path, **fields: Any) -> str:
     settings = load(environ={}, arguments={"store": str(path)})
     store = open_store(settings)
     try:
-        return Keys(store, SystemClock()).add(Key(name="test", **about))[1]
+        return Keys(store, SystemClock()).add(Key(name="test", **fields))[1]
     finally:
         store.close()
 
@@ -128,6 +128,6 @@ def served(folder: Path, store: Path) -> Iterator[Served]:
             process.wait(SECONDS)
 
 
-def opened(store: Path, **how: Any) -> recto.Session:
-    """A session of the store, in this process."""
-    return recto.open(store, model=MODEL, recall={"embedder": {"use": "none"}}, **how)
+def opened(store: Path, **options: Any) -> recto.Session:
+    """Opens a session of the store in this process."""
+    return recto.open(store, model=MODEL, recall={"embedder": {"use": "none"}}, **options)

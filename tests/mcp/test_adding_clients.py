@@ -1,4 +1,4 @@
-"""`recto mcp add` and `remove`: the client's own file, with everything else in it as it was."""
+"""`recto mcp add` and `remove` edit the client's own file and leave its other settings unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def servers_in(home: Path, client: McpClient) -> dict:
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=names)
-def test_a_client_without_a_file_gets_one_that_starts_this_recto(tmp_path, client):
+def test_a_client_without_a_file_gets_one_that_starts_this_installation(tmp_path, client):
     called_at(tmp_path, "--store", "here.db", "mcp", "--session", "agent:a:main", "--read-only", "add", client.name)
     entry = servers_in(tmp_path, client)["recto"]
     assert Path(entry["command"]).name == "recto"
@@ -49,7 +49,7 @@ def test_a_client_without_a_file_gets_one_that_starts_this_recto(tmp_path, clien
 
 
 @pytest.mark.parametrize("client", REMOTE, ids=names)
-def test_a_gateway_is_added_by_its_address_and_the_key_is_never_written_down(tmp_path, client, monkeypatch):
+def test_a_gateway_is_added_by_its_url_and_the_key_is_never_written(tmp_path, client, monkeypatch):
     monkeypatch.setenv("MY_KEY", "rk-secret")
     called_at(tmp_path, "mcp", "add", client.name, "--url", f"{URL}/", "--key-env", "MY_KEY")
     text = (tmp_path / client.path).read_text()
@@ -59,16 +59,16 @@ def test_a_gateway_is_added_by_its_address_and_the_key_is_never_written_down(tmp
 
 
 @pytest.mark.parametrize("client", JSON, ids=names)
-def test_everything_else_in_a_file_stays_and_the_file_as_it_was_is_kept(tmp_path, client):
+def test_other_settings_stay_and_the_original_file_is_backed_up(tmp_path, client):
     path = tmp_path / client.path
     path.parent.mkdir(parents=True, exist_ok=True)
     before = json.dumps({**OTHERS, client.within: {"other": {"command": "other"}}}, indent="\t")
     path.write_text(before)
     path.chmod(0o640)
-    told = called_at(tmp_path, "mcp", "add", client.name)
-    kept = path.with_name(f"{path.name}.before-recto")
-    assert str(kept) in told
-    assert kept.read_text() == before
+    output = called_at(tmp_path, "mcp", "add", client.name)
+    backup = path.with_name(f"{path.name}.before-recto")
+    assert str(backup) in output
+    assert backup.read_text() == before
     found = json.loads(path.read_text())
     assert {name: found[name] for name in OTHERS} == OTHERS
     assert set(found[client.within]) == {"other", "recto"}
@@ -78,12 +78,12 @@ def test_everything_else_in_a_file_stays_and_the_file_as_it_was_is_kept(tmp_path
     called_at(tmp_path, "mcp", "remove", client.name)
     assert json.loads(path.read_text()) == json.loads(before)
     assert "does not know" in called_at(tmp_path, "mcp", "remove", client.name)
-    assert kept.read_text() == before
+    assert backup.read_text() == before
     assert path.with_name(f"{path.name}.before-recto-2").exists()
 
 
-def test_what_an_editor_asks_for_the_key_is_added_once_and_taken_out_again(tmp_path):
-    client = next(one for one in CLIENTS if one.prompts_for_key)
+def test_an_editors_prompt_for_the_key_is_added_once_and_removed_again(tmp_path):
+    client = next(candidate for candidate in CLIENTS if candidate.prompts_for_key)
     path = tmp_path / client.path
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"inputs": [{"id": "other"}], "servers": {}}))
@@ -127,18 +127,18 @@ def test_a_toml_file_keeps_its_comments_and_the_order_of_everything(tmp_path):
         ("codex", "mcp_servers = 3\n"),
     ],
 )
-def test_a_file_that_is_not_understood_for_certain_is_left_alone(tmp_path, client, text):
-    path = next(tmp_path / one.path for one in CLIENTS if one.name == client)
+def test_a_file_that_cannot_be_edited_safely_is_left_unchanged(tmp_path, client, text):
+    path = next(tmp_path / known.path for known in CLIENTS if known.name == client)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     url = ("--url", URL) if client == "vscode" else ()
-    told = called_at(tmp_path, "mcp", "add", client, *url, code=3)
-    assert "Nothing was changed" in told
+    output = called_at(tmp_path, "mcp", "add", client, *url, code=3)
+    assert "Nothing was changed" in output
     assert path.read_text() == text
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_link_stays_a_link_and_what_it_leads_to_is_changed(tmp_path):
+def test_a_symbolic_link_stays_a_link_and_its_target_is_changed(tmp_path):
     real = tmp_path / "dotfiles" / "mcp.json"
     real.parent.mkdir()
     real.write_text("{}")
@@ -149,13 +149,13 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_changed(tmp_path):
     assert "recto" in json.loads(real.read_text())["mcpServers"]
 
 
-def test_what_would_be_written_is_shown_and_nothing_is(tmp_path):
+def test_print_shows_the_entry_and_writes_nothing(tmp_path):
     shown = called_at(tmp_path, "mcp", "add", "cursor", "--print")
     assert "recto" in json.loads(shown)["mcpServers"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_client_cannot_take_is_said(tmp_path):
+def test_options_that_a_client_does_not_support_are_refused(tmp_path):
     assert "takes no gateway" in called_at(tmp_path, "mcp", "add", "claude-desktop", "--url", URL, code=3)
     assert "http://" in called_at(tmp_path, "mcp", "add", "cursor", "--url", "localhost:1", code=2)
     assert "variable" in called_at(tmp_path, "mcp", "add", "cursor", "--url", URL, "--key-env", "a b", code=2)

@@ -1,4 +1,4 @@
-"""Whatever stands in a transcript, an answer is bounded, pages join to the whole, and no page cuts a secret in two."""
+"""Answers are bounded for any transcript, pages join to the whole text, and no page splits a secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recto.text.unicode import prompt_safe
 from recto.transcript.tenancy import TenantStore
 
 LARGEST, LARGEST_QUOTATION = 40_000, 24_500
-HELD = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 TEXTS = ("\n" * 20_000, "a\n" * 5_000, "word " * 8_000, "x" * 100_000, "\x1b[2J\u202e" * 8_000, "> [End]\n" * 3_000)
 
 
@@ -34,7 +34,7 @@ def desk() -> Iterator[McpContext]:
         yield local_context(settings, store, indexer, may_change=True)
 
 
-def said(desk: McpContext, *texts: str) -> None:
+def append_messages(desk: McpContext, *texts: str) -> None:
     with desk.open_session("") as session:
         for text in texts:
             session.append({"role": "user", "content": f"kestrel {text} kestrel"})
@@ -55,8 +55,8 @@ def whole(desk: McpContext, pointer: str) -> str:
     return "".join(parts)
 
 
-def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
-    said(desk, *TEXTS, *(f"{letter}\n" * 370 for letter in ascii_lowercase))
+def test_no_answer_is_larger_than_documented_for_any_text(desk):
+    append_messages(desk, *TEXTS, *(f"{letter}\n" * 370 for letter in ascii_lowercase))
     for most in (1, 6, 20):
         found = queries.recall(desk, params.RecallParams(query="kestrel", most=most))
         assert found.hits
@@ -78,7 +78,7 @@ def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
 
 
 def test_matches_that_do_not_fit_are_on_the_next_page(desk):
-    said(desk, *(f"{number} {'says much ' * 60}" for number in range(90)))
+    append_messages(desk, *(f"{number} {'says much ' * 60}" for number in range(90)))
     found, start = [], None
     while True:
         page = _transcript.grep(desk, params.GrepParams(pattern="kestrel", limit=100, start=start, newest_first=False))
@@ -90,8 +90,8 @@ def test_matches_that_do_not_fit_are_on_the_next_page(desk):
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_pages_join_to_all_that_was_said(desk, text):
-    said(desk, text)
+def test_pages_join_to_the_whole_message(desk, text):
+    append_messages(desk, text)
     assert whole(desk, f"recto://{desk.default_session}/1") == prompt_safe(f"kestrel {text} kestrel")
 
 
@@ -99,16 +99,16 @@ def test_pages_join_to_all_that_was_said(desk, text):
 def test_no_page_cuts_a_secret_in_two(before):
     settings = load(environ={}, arguments={"store": "memory:", "recall": {"enabled": False}})
     with closing(open_store(settings)) as store, open_session(settings, store) as session:
-        text = f'{"x" * before}"{HELD}", and so on'
+        text = f'{"x" * before}"{SECRET}", and so on'
         session.append({"role": "user", "content": text})
         desk = McpContext(store=TenantStore(store), use=lambda _: session, default_session=settings.session)
         shown = whole(desk, f"recto://{desk.default_session}/1")
-        assert HELD[:20] not in shown
+        assert SECRET[:20] not in shown
         assert shown == mask_secrets(prompt_safe(text))
 
 
-def test_a_page_begins_nowhere_beyond_the_end(desk):
-    said(desk, "short")
+def test_a_start_beyond_the_end_returns_the_end(desk):
+    append_messages(desk, "short")
     (page,) = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/1", start=10**9)).pages
     assert page.start == page.characters
     assert page.next is None

@@ -1,4 +1,4 @@
-"""What registries and desktop hosts install the MCP server from: true to the code, and it starts."""
+"""The files from which registries and desktop hosts install the MCP server match the code, and the server starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from packaging.requirements import Requirement
-from tests.mcp.serving import ENVIRONMENT, asking
+from tests.mcp.serving import ENVIRONMENT, sync_client
 from tools import make_mcp_bundle as made
 
 from recto.formats.tools import MCP_TOOLS
@@ -27,7 +27,7 @@ def unpacked(folder: Path) -> dict[str, str]:
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
-def test_the_entry_for_the_registry_is_what_the_code_says():
+def test_the_registry_entry_matches_the_code():
     written = json.loads(made.SERVER.read_text(encoding="utf-8"))
     assert written == made.server_json()
     assert len(written["description"]) <= 100
@@ -55,7 +55,7 @@ def test_the_bundle_names_every_tool_and_the_package_of_the_same_version(tmp_pat
     ("schema", "content"),
     [("server.schema.json", made.server_json()), ("mcpb-manifest-v0.4.schema.json", made.manifest())],
 )
-def test_both_hold_to_their_published_schemas(schema, content):
+def test_both_files_conform_to_their_published_schemas(schema, content):
     jsonschema = pytest.importorskip("jsonschema")
     if not (file := SCHEMAS / schema).exists():
         pytest.skip(f"there is no {file.relative_to(made.ROOT)} here: make mcp-schemas")
@@ -69,6 +69,6 @@ def test_the_server_in_the_bundle_starts_and_answers(tmp_path):
     environment = {**ENVIRONMENT, "RECTO_STORE": str(tmp_path / "a.db")}
     arguments = [str(tmp_path / made.manifest()["server"]["entry_point"])]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
-    with asking(stdio_client(server), tmp_path) as client:
-        assert tuple(tool.name for tool in client.asked("list_tools").tools) == MCP_TOOLS
-        assert client.told("note", kind="decisions", text="The port is 8443.")["seq"]
+    with sync_client(stdio_client(server), tmp_path) as client:
+        assert tuple(tool.name for tool in client.request("list_tools").tools) == MCP_TOOLS
+        assert client.call("note", kind="decisions", text="The port is 8443.")["seq"]

@@ -1,4 +1,4 @@
-"""Real MCP clients, the newest and an older one, over standard input and output and over HTTP: all that there is."""
+"""Real MCP clients, the newest and an older one, call every tool, resource and prompt over stdio and HTTP."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.mcp.serving import (
     MAIN,
     PROGRAM,
     SECONDS,
-    Asking,
     Served,
-    asking,
+    SyncClient,
     opened,
     over_http,
     over_stdio,
     served,
+    sync_client,
 )
 
 from recto.config.factory import SystemClock
@@ -46,7 +46,7 @@ READING = {"sessions", "recall", "read", "outline", "grep", "work", "resume", "c
 
 
 def begin(store: Path, name: str = MAIN, long: str = "") -> str:
-    """A session with a fact, a checkpoint and a decision that can be undone; entry 3 may be a long one."""
+    """Creates a session with a fact, a checkpoint and a decision that can be undone; entry 3 may be a long one."""
     with opened(store, session=name, window={"keep_recent_tokens": 400}) as session:
         session.append({"role": "user", "content": "We deploy to the host kestrel on port 8443, on Tuesdays only."})
         session.append({"role": "assistant", "content": "Understood: kestrel, port 8443, Tuesdays."})
@@ -74,7 +74,7 @@ def gateway(tmp_path_factory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
-def client(request, tmp_path_factory) -> Iterator[Asking]:
+def client(request, tmp_path_factory) -> Iterator[SyncClient]:
     with ExitStack() as stack:
         if request.param == "stdio":
             store = begin_both(tmp_path_factory.mktemp("stdio") / "transcript.db")
@@ -82,7 +82,7 @@ def client(request, tmp_path_factory) -> Iterator[Asking]:
         else:
             running = request.getfixturevalue("gateway")
             store, transport = running.store, over_http(running.url, running.key())
-        yield stack.enter_context(asking(transport, store))
+        yield stack.enter_context(sync_client(transport, store))
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def fresh(client) -> str:
     return begin(client.store, f"agent:default:{uuid4().hex}")
 
 
-def test_every_tool_says_what_it_may_touch_and_what_it_gives(client):
-    listed = {tool.name: tool for tool in client.asked("list_tools").tools}
+def test_every_tool_declares_its_effects_and_its_schemas(client):
+    listed = {tool.name: tool for tool in client.request("list_tools").tools}
     assert tuple(listed) == MCP_TOOLS
     for name, tool in listed.items():
         assert tool.title
@@ -105,7 +105,7 @@ def test_every_tool_says_what_it_may_touch_and_what_it_gives(client):
         assert tool.input_schema["additionalProperties"] is False
 
 
-def test_recall_finds_what_was_said_and_quotes_it_with_its_pointer(client):
+def test_recall_finds_a_message_and_quotes_it_with_its_pointer(client):
     answer = client.tool("recall", query="which port does kestrel use", most=3)
     found = answer.structured_content
     text = answer.content[0].text
@@ -116,23 +116,23 @@ def test_recall_finds_what_was_said_and_quotes_it_with_its_pointer(client):
     assert FOOTER in text
 
 
-def test_recall_goes_on_where_it_stopped_and_repeats_nothing(client):
-    first = client.told("recall", query="step done", most=2)
+def test_recall_continues_after_its_last_hit_without_repeating_one(client):
+    first = client.call("recall", query="step done", most=2)
     assert first["next"] == 2
-    second = client.told("recall", query="step done", most=2, skip=2)
+    second = client.call("recall", query="step done", most=2, skip=2)
     pointers = [hit["pointer"] for hit in (*first["hits"], *second["hits"])]
     assert len(pointers) == len(set(pointers)) == 4
 
 
-def test_recall_searches_other_sessions_only_where_it_is_asked_to(client):
-    near = client.told("recall", query="birds")
+def test_recall_searches_other_sessions_only_if_requested(client):
+    near = client.call("recall", query="birds")
     assert all(hit["session"] == MAIN for hit in near["hits"])
-    client.told("recall", query="birds", session=OTHER)  # which has it indexed
-    far = client.told("recall", query="Nothing of this is about birds", scope="tenant")
+    client.call("recall", query="birds", session=OTHER)  # indexes that session
+    far = client.call("recall", query="Nothing of this is about birds", scope="tenant")
     assert OTHER in {hit["session"] for hit in far["hits"]}
 
 
-def test_an_entry_of_a_hundred_thousand_characters_comes_in_pages_and_whole(client):
+def test_an_entry_of_a_hundred_thousand_characters_is_read_whole_in_pages(client):
     assert len(LONG) > 100_000
     parts: list[str] = []
     start: int | None = 0
@@ -149,67 +149,67 @@ def test_an_entry_of_a_hundred_thousand_characters_comes_in_pages_and_whole(clie
     assert "".join(parts) == LONG
 
 
-def test_what_stands_around_an_entry_is_shown_where_it_is_asked_for(client):
-    found = client.told("read", pointer=f"recto://{MAIN}/2", around=1)
+def test_entries_around_an_entry_are_shown_if_requested(client):
+    found = client.call("read", pointer=f"recto://{MAIN}/2", around=1)
     assert [page["pointer"] for page in found["pages"]] == [f"recto://{MAIN}/{seq}" for seq in (1, 2, 3)]
     assert found["pages"][2]["next"] is not None
 
 
 def test_a_range_of_entries_is_read_at_once(client):
-    found = client.told("read", pointer=f"recto://{MAIN}/1", through=4)
+    found = client.call("read", pointer=f"recto://{MAIN}/1", through=4)
     assert [page["pointer"].rpartition("/")[2] for page in found["pages"]] == ["1", "2", "3", "4"]
-    assert found["pages"][2]["next"], "the long one goes on"
-    assert len(client.told("read", pointer=f"recto://{MAIN}/1", through=10_000)["pages"]) <= 20
+    assert found["pages"][2]["next"], "the long entry has another page"
+    assert len(client.call("read", pointer=f"recto://{MAIN}/1", through=10_000)["pages"]) <= 20
 
 
 def test_entries_are_listed_by_range_with_their_sizes(client):
-    found = client.told("outline", limit=3)
+    found = client.call("outline", limit=3)
     assert [entry["seq"] for entry in found["entries"]] == [1, 2, 3]
     assert found["entries"][2]["characters"] == len(LONG)
     assert "> line 0 of the log of kestrel" in found["quotation"]
-    assert client.told("outline", start=found["next"], limit=1)["entries"][0]["seq"] == 4
-    newest = client.told("outline", limit=2, newest_first=True)["entries"]
+    assert client.call("outline", start=found["next"], limit=1)["entries"][0]["seq"] == 4
+    newest = client.call("outline", limit=2, newest_first=True)["entries"]
     assert newest[0]["seq"] > newest[1]["seq"]
 
 
-def test_a_search_without_hits_says_how_to_search_all_sessions(client):
+def test_a_search_without_hits_explains_how_to_search_all_sessions(client):
     assert "with scope 'tenant' all sessions are" in client.tool("recall", query="zzqqxx").content[0].text
     assert "scope" not in client.tool("recall", query="zzqqxx", scope="tenant").content[0].text
 
 
 def test_lines_are_searched_with_context_and_regular_expressions(client):
-    found = client.told("grep", pattern="line 77 of", context=1)
+    found = client.call("grep", pattern="line 77 of", context=1)
     assert [match["seq"] for match in found["matches"]] == [3]
     assert "> 77- line 76 of the log of kestrel" in found["quotation"]
     assert "> 78: line 77 of the log of kestrel" in found["quotation"]
-    assert client.told("grep", pattern=r"port \d{4}, on \w+s only", regex=True)["matches"][0]["seq"] == 1
-    assert client.told("grep", pattern="nowhere")["matches"] == []
+    assert client.call("grep", pattern=r"port \d{4}, on \w+s only", regex=True)["matches"][0]["seq"] == 1
+    assert client.call("grep", pattern="nowhere")["matches"] == []
     assert "No line matches" in client.tool("grep", pattern="nowhere").content[0].text
     assert "cannot be searched for" in client.refused("grep", pattern="(?=a)", regex=True)
 
 
-def test_what_was_done_is_found_with_its_outcome_and_quoted(client):
+def test_work_is_found_with_its_outcome_and_quoted(client):
     name = f"agent:default:{uuid4().hex}"
     with opened(client.store, session=name) as session:
         for message in messages("openai.chat"):
             session.append(message)
-    found = client.told("work", session=name, file="src/parser.py")
+    found = client.call("work", session=name, file="src/parser.py")
     assert [(step["what"], step["version"]) for step in found["steps"]] == [("edit", 1), ("read", 0)]
     assert "> why: The default port is missing." in found["quotation"]
-    runs = client.told("work", session=name, command="pytest tests")["steps"]
+    runs = client.call("work", session=name, command="pytest tests")["steps"]
     assert [(step["state"], step["exit_code"]) for step in runs] == [("ok", None), ("failed", 1), ("failed", 1)]
-    error = client.told("work", session=name, error="KeyError")
+    error = client.call("work", session=name, error="KeyError")
     assert (error["state"], error["count"]) == ("over", 2)
     assert error["steps"][0]["what"] == "ended_by"
-    assert client.told("work", session=name, number="passed in")["count"] == 1
+    assert client.call("work", session=name, number="passed in")["count"] == 1
     assert "Nothing of the kind" in client.tool("work", session=name, file="nowhere.py").content[0].text
     assert "exactly one" in client.refused("work", session=name)
     assert "exactly one" in client.refused("work", session=name, file="a.py", error="b")
 
 
-def test_a_note_is_stored_and_says_by_which_door_it_came(client, fresh):
-    made = client.told("note", session=fresh, text="The switch needs two people.", kind="constraints", critical=True)
-    whole = client.told("read", pointer=made["pointer"])
+def test_a_note_is_stored_with_its_surface_and_requester(client, fresh):
+    made = client.call("note", session=fresh, text="The switch needs two people.", kind="constraints", critical=True)
+    whole = client.call("read", pointer=made["pointer"])
     assert "The switch needs two people." in whole["quotation"]
     assert whole["pages"][0]["role"] == "note"
     with opened(client.store, session=fresh) as session:
@@ -218,27 +218,27 @@ def test_a_note_is_stored_and_says_by_which_door_it_came(client, fresh):
         assert json.loads(entry.meta)["asked_by"]
 
 
-def test_a_message_is_pinned_and_let_go_again(client, fresh):
-    client.told("pin", session=fresh, entries=[1, 2])
+def test_a_message_is_pinned_and_unpinned(client, fresh):
+    client.call("pin", session=fresh, entries=[1, 2])
     with opened(client.store, session=fresh) as session:
         assert session.window.state.pins == {1, 2}
-    client.told("unpin", session=fresh, entries=[1, 2])
+    client.call("unpin", session=fresh, entries=[1, 2])
     assert "not pinned" in client.refused("unpin", session=fresh, entries=[1])
     assert "only messages can be pinned" in client.refused("pin", session=fresh, entries=[16])
     assert "there is no entry 900000" in client.refused("pin", session=fresh, entries=[900_000])
 
 
 def test_a_recalled_message_is_judged(client, fresh):
-    client.told("judge", session=fresh, pointer=f"recto://{fresh}/1", verdict="not_helpful")
+    client.call("judge", session=fresh, pointer=f"recto://{fresh}/1", verdict="not_helpful")
     with opened(client.store, session=fresh) as session:
         assert session.window.state.judged == {"1": False}
     assert "no message" in client.refused("judge", session=fresh, pointer=f"recto://{fresh}/900", verdict="helpful")
 
 
-def test_a_checkpoint_is_written_and_told_again(client, fresh):
+def test_a_checkpoint_is_saved_and_resumed(client, fresh):
     doing, decided = ["watch the switch"], ["roll back after ten minutes"]
-    before = client.told("resume", session=fresh)["version"]
-    made = client.told("checkpoint", session=fresh, doing=doing, decisions=decided)
+    before = client.call("resume", session=fresh)["version"]
+    made = client.call("checkpoint", session=fresh, doing=doing, decisions=decided)
     assert made["version"] == before + 1
     after = client.tool("resume", session=fresh)
     assert after.structured_content["version"] == made["version"]
@@ -247,22 +247,22 @@ def test_a_checkpoint_is_written_and_told_again(client, fresh):
     assert "stale" in client.refused("checkpoint", session=fresh, goal="another", expect=before)
 
 
-def test_a_report_tells_what_the_prompt_holds_and_what_left(client, fresh):
+def test_a_report_shows_what_the_prompt_contains_and_what_was_evicted(client, fresh):
     answer = client.tool("context_report", session=fresh)
-    told = answer.structured_content
-    assert told["session"] == fresh
-    assert told["left_messages"] >= 2
-    assert told["tokens"] <= told["room"]
-    assert told["largest"]
-    assert f"{told['tokens']:,} of {told['room']:,} tokens" in answer.content[0].text
+    report = answer.structured_content
+    assert report["session"] == fresh
+    assert report["left_messages"] >= 2
+    assert report["tokens"] <= report["room"]
+    assert report["largest"]
+    assert f"{report['tokens']:,} of {report['room']:,} tokens" in answer.content[0].text
 
 
 def test_a_decision_is_listed_and_undone(client, fresh):
-    (made,) = client.told("decisions", session=fresh)["decisions"]
+    (made,) = client.call("decisions", session=fresh)["decisions"]
     assert not made["undone"]
-    client.told("restore", session=fresh, decision=made["seq"])
-    assert client.told("context_report", session=fresh)["left_messages"] == 0
-    (made,) = client.told("decisions", session=fresh)["decisions"]
+    client.call("restore", session=fresh, decision=made["seq"])
+    assert client.call("context_report", session=fresh)["left_messages"] == 0
+    (made,) = client.call("decisions", session=fresh)["decisions"]
     assert made["undone"]
 
 
@@ -270,23 +270,23 @@ def test_a_session_in_the_list_names_the_agent_and_the_project_it_comes_from(cli
     with closing(SqliteStore(client.store)) as store:
         source = SessionSource(agent="codex", project="/srv/shop")
         SessionSources(TenantStore(store)).record(SystemClock(), fresh, source)
-    (listed,) = [one for one in client.told("sessions", limit=100)["sessions"] if one["session"] == fresh]
+    (listed,) = [row for row in client.call("sessions", limit=100)["sessions"] if row["session"] == fresh]
     assert (listed["agent"], listed["project"]) == ("codex", "/srv/shop")
-    assert ", codex in /srv/shop" in str(client.asked("call_tool", "sessions", {"limit": 100}).content)
+    assert ", codex in /srv/shop" in str(client.request("call_tool", "sessions", {"limit": 100}).content)
 
 
-def test_the_list_of_sessions_says_in_words_what_each_is_about(client):
-    titles = [one["title"] for one in client.told("sessions", limit=100)["sessions"] if one["title"]]
-    listed = client.asked("call_tool", "sessions", {"limit": 100}).content[0].text
+def test_the_list_of_sessions_shows_their_titles(client):
+    titles = [row["title"] for row in client.call("sessions", limit=100)["sessions"] if row["title"]]
+    listed = client.request("call_tool", "sessions", {"limit": 100}).content[0].text
     assert titles
     assert all(f'"{title}", ' in listed for title in titles)
 
 
-def test_sessions_come_in_pages(client):
+def test_sessions_are_listed_in_pages(client):
     seen: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = client.told("sessions", limit=1, after=after)
+        page = client.call("sessions", limit=1, after=after)
         assert len(page["sessions"]) == 1
         seen.append(page["sessions"][0]["session"])
         after = page["next"]
@@ -295,21 +295,21 @@ def test_sessions_come_in_pages(client):
 
 
 def test_every_resource_that_is_listed_can_be_read(client):
-    listed = client.asked("list_resources").resources
-    assert [one.uri for one in listed][:1] == ["recto://sessions"]
+    listed = client.request("list_resources").resources
+    assert [resource.uri for resource in listed][:1] == ["recto://sessions"]
     assert len(listed) >= 5
-    for one in listed[:5]:
-        text = client.read(one.uri)
+    for resource in listed[:5]:
+        text = client.read(resource.uri)
         assert len(text) <= LARGEST
-        if one.mime_type == "application/json":
+        if resource.mime_type == "application/json":
             assert json.loads(text)
-    templates = [one.uri_template for one in client.asked("list_resource_templates").resource_templates]
+    templates = [resource.uri_template for resource in client.request("list_resource_templates").resource_templates]
     assert "recto://session/{name}/transcript{?after}" in templates
 
 
 def test_a_transcript_is_read_page_by_page_to_its_end(client, fresh):
     listed = json.loads(client.read("recto://sessions"))["sessions"]
-    entries = next(one["entries"] for one in listed if one["session"] == fresh)
+    entries = next(row["entries"] for row in listed if row["session"] == fresh)
     seen: list[int] = []
     uri = f"recto://session/{fresh}/transcript"
     while uri:
@@ -319,17 +319,17 @@ def test_a_transcript_is_read_page_by_page_to_its_end(client, fresh):
     assert seen == list(range(1, entries + 1))
 
 
-def test_prompts_tell_where_the_work_stands(client):
-    listed = client.asked("list_prompts").prompts
-    assert [one.name for one in listed] == ["handoff", "resume"]
+def test_prompts_contain_the_state_of_the_work(client):
+    listed = client.request("list_prompts").prompts
+    assert [prompt.name for prompt in listed] == ["handoff", "resume"]
     for name in ("handoff", "resume"):
-        (message,) = client.asked("get_prompt", name, {"session": MAIN}).messages
+        (message,) = client.request("get_prompt", name, {"session": MAIN}).messages
         assert "Move the service to kestrel" in message.content.text
-    (message,) = client.asked("get_prompt", "resume", {"session": OTHER}).messages
+    (message,) = client.request("get_prompt", "resume", {"session": OTHER}).messages
     assert "no checkpoint" in message.content.text
 
 
-def test_what_cannot_be_done_says_why_and_what_to_do(client):
+def test_errors_explain_the_reason_and_what_to_do(client):
     assert "'query': Field required" in client.refused("recall")
     assert "'most'" in client.refused("recall", query="x", most=10_000)
     assert "'surprise'" in client.refused("recall", query="x", surprise=1)
@@ -343,12 +343,12 @@ def test_what_cannot_be_done_says_why_and_what_to_do(client):
     assert "not a decision" in client.refused("restore", decision=1)
     for uri in ("recto://session/nobody/report", "recto://session//report", "recto://elsewhere", "file:///etc/passwd"):
         with pytest.raises(MCPError, match="there is no such"):
-            client.asked("read_resource", uri)
+            client.request("read_resource", uri)
     with pytest.raises(MCPError, match="there is no such prompt"):
-        client.asked("get_prompt", "surprise", {})
+        client.request("get_prompt", "surprise", {})
 
 
-def test_an_unknown_tool_is_an_error_of_the_protocol(client):
+def test_an_unknown_tool_is_a_protocol_error(client):
     with pytest.raises(MCPError, match="no such tool"):
         client.tool("drop_everything")
 
@@ -360,40 +360,40 @@ def older() -> Path:
     return older_environment.OLDER.python
 
 
-def asked_by_the_older(python: Path, *given: str) -> dict:
-    command = [str(python), str(older_environment.PROGRAM), *given]
+def run_older_client(python: Path, *arguments: str) -> dict:
+    command = [str(python), str(older_environment.PROGRAM), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=3 * SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_an_older_client_is_told_everything_too(older, transport, tmp_path, request):
+def test_an_older_client_gets_every_answer_too(older, transport, tmp_path, request):
     if transport == "stdio":
         begin_both(tmp_path / "transcript.db")
-        told = asked_by_the_older(older, "stdio", PROGRAM, "--store", str(tmp_path / "transcript.db"), "mcp")
+        results = run_older_client(older, "stdio", PROGRAM, "--store", str(tmp_path / "transcript.db"), "mcp")
     else:
         gateway = request.getfixturevalue("gateway")
-        told = asked_by_the_older(older, "http", f"{gateway.url}/mcp", gateway.key())
-    assert told["sdk"].startswith("1.")
-    assert told["protocol"] < "2026"
-    assert told["server"] == "recto"
-    assert tuple(told["tools"]) == MCP_TOOLS
-    assert all(hints == [name in READING, False, True] for name, hints in told["tools"].items())
-    failed = {name for name, one in told["called"].items() if one["error"]}
-    assert failed == {"restore"}  # what it names is no decision
-    assert "kestrel on port 8443" in told["called"]["recall"]["text"]
-    assert "the older client is served" in told["called"]["resume"]["text"]
-    assert len(told["resources"]) >= 5
-    assert len(told["templates"]) == 3
-    assert f"recto://{MAIN}/2" in told["page"]
-    assert all("the older client is served" in text for text in told["prompts"].values())
-    assert "no such session" in told["refused"]
+        results = run_older_client(older, "http", f"{gateway.url}/mcp", gateway.key())
+    assert results["sdk"].startswith("1.")
+    assert results["protocol"] < "2026"
+    assert results["server"] == "recto"
+    assert tuple(results["tools"]) == MCP_TOOLS
+    assert all(hints == [name in READING, False, True] for name, hints in results["tools"].items())
+    failed = {name for name, call in results["called"].items() if call["error"]}
+    assert failed == {"restore"}  # entry 1 is not a decision
+    assert "kestrel on port 8443" in results["called"]["recall"]["text"]
+    assert "the older client is served" in results["called"]["resume"]["text"]
+    assert len(results["resources"]) >= 5
+    assert len(results["templates"]) == 3
+    assert f"recto://{MAIN}/2" in results["page"]
+    assert all("the older client is served" in text for text in results["prompts"].values())
+    assert "no such session" in results["refused"]
 
 
-def test_tasks_can_be_asked_for_over_http(gateway):
+def test_tasks_can_be_requested_over_http(gateway):
     transport = over_http(gateway.url, gateway.key())
-    with asking(transport, gateway.store, extensions=[advertise(EXTENSION)]) as client:
+    with sync_client(transport, gateway.store, extensions=[advertise(EXTENSION)]) as client:
         request = Request[TaskParams, str](method="tasks/get", params=TaskParams(task_id="no such task"))
         with pytest.raises(MCPError, match="no such task"):
             client.portal.call(client.client.session.send_request, request, TaskState)

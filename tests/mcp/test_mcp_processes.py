@@ -1,4 +1,4 @@
-"""`recto mcp` as a process: what it writes where, what a cancelled call leaves behind, and two of them at once."""
+"""`recto mcp` as a process: its output streams, cancelled calls, memory limits, and two servers on one store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import anyio
 import apsw
-from tests.mcp.serving import ENVIRONMENT, MAIN, PROGRAM, SECONDS, Asking, asking, opened, over_stdio
+from tests.mcp.serving import ENVIRONMENT, MAIN, PROGRAM, SECONDS, SyncClient, opened, over_stdio, sync_client
 
 import recto
 from recto.engine.projection import NOTE
@@ -19,35 +19,35 @@ from recto.engine.projection import NOTE
 ROUNDS = 10
 
 
-def spoken(id: int | None, method: str, **params: object) -> str:
-    asked = {"jsonrpc": "2.0", "method": method, "params": params}
-    return json.dumps(asked if id is None else {**asked, "id": id})
+def rpc_message(id: int | None, method: str, **params: object) -> str:
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(message if id is None else {**message, "id": id})
 
 
-def noted(session: recto.Session) -> list[str]:
+def notes_of(session: recto.Session) -> list[str]:
     return [json.loads(entry.content)["text"] for entry in session.read() if entry.kind == NOTE]
 
 
-def test_standard_output_carries_the_protocol_and_nothing_else_and_a_reader_stores_nothing(tmp_path):
+def test_standard_output_carries_only_the_protocol_and_a_read_only_server_stores_nothing(tmp_path):
     store = tmp_path / "transcript.db"
     with opened(store) as session:
         session.append({"role": "user", "content": "Hello."})
     (tmp_path / "transcript.db-recall").write_bytes(b"this is no index")
     lines = [
-        spoken(
+        rpc_message(
             1,
             "initialize",
             protocolVersion="2025-06-18",
             capabilities={},
             clientInfo={"name": "a test", "version": "1"},
         ),
-        spoken(None, "notifications/initialized"),
+        rpc_message(None, "notifications/initialized"),
         "this is no JSON",
-        spoken(2, "tools/call", name="recall", arguments={"query": "hello"}),
-        spoken(3, "tools/call", name="sessions", arguments={}),
-        spoken(4, "tools/call", name="note", arguments={"text": "not allowed"}),
-        spoken(5, "surprise"),
-        spoken(6, "tools/list"),
+        rpc_message(2, "tools/call", name="recall", arguments={"query": "hello"}),
+        rpc_message(3, "tools/call", name="sessions", arguments={}),
+        rpc_message(4, "tools/call", name="note", arguments={"text": "not allowed"}),
+        rpc_message(5, "surprise"),
+        rpc_message(6, "tools/list"),
     ]
     with subprocess.Popen(
         [PROGRAM, "--store", str(store), "mcp", "--read-only"],
@@ -61,28 +61,28 @@ def test_standard_output_carries_the_protocol_and_nothing_else_and_a_reader_stor
         assert process.stdout is not None
         process.stdin.write("\n".join(lines) + "\n")
         process.stdin.flush()
-        told: dict[int, dict] = {}
-        while not {1, 2, 3, 4, 5, 6} <= set(told):
+        answers: dict[int, dict] = {}
+        while not {1, 2, 3, 4, 5, 6} <= set(answers):
             line = process.stdout.readline()
-            assert line, "it ended before it had answered"
+            assert line, "the server ended before it answered"
             answer = json.loads(line)
             assert answer["jsonrpc"] == "2.0"
-            told[answer.get("id")] = answer
+            answers[answer.get("id")] = answer
         process.stdin.close()
         assert all(json.loads(line)["jsonrpc"] == "2.0" for line in process.stdout)
         assert process.wait(SECONDS) == 0
-    assert told[1]["result"]["serverInfo"]["name"] == "recto"
-    assert told[3]["result"]["structuredContent"]["sessions"][0]["session"] == MAIN
-    assert told[4]["result"]["isError"]
-    assert "may only read" in told[4]["result"]["content"][0]["text"]
-    assert "note" not in [tool["name"] for tool in told[6]["result"]["tools"]]
-    assert told[5]["error"]["code"] == -32601
-    assert str(tmp_path) not in json.dumps(told)
+    assert answers[1]["result"]["serverInfo"]["name"] == "recto"
+    assert answers[3]["result"]["structuredContent"]["sessions"][0]["session"] == MAIN
+    assert answers[4]["result"]["isError"]
+    assert "may only read" in answers[4]["result"]["content"][0]["text"]
+    assert "note" not in [tool["name"] for tool in answers[6]["result"]["tools"]]
+    assert answers[5]["error"]["code"] == -32601
+    assert str(tmp_path) not in json.dumps(answers)
     with opened(store) as session:
         assert len(session) == 1
 
 
-def test_a_message_without_an_end_ends_the_server_with_an_error_and_memory_stays_bounded(tmp_path):
+def test_an_endless_message_stops_the_server_with_an_error_and_bounded_memory(tmp_path):
     store, limit, space = tmp_path / "transcript.db", 50_000, 3 << 30
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}}
     with subprocess.Popen(
@@ -98,9 +98,9 @@ def test_a_message_without_an_end_ends_the_server_with_an_error_and_memory_stays
         assert process.stdout is not None
         assert process.stderr is not None
         lines = [
-            spoken(1, "initialize", **hello),
-            *(spoken(None, "notifications/initialized", padding="x" * 30_000) for _ in range(10)),
-            spoken(2, "tools/list", padding="x" * (limit - 200)),
+            rpc_message(1, "initialize", **hello),
+            *(rpc_message(None, "notifications/initialized", padding="x" * 30_000) for _ in range(10)),
+            rpc_message(2, "tools/list", padding="x" * (limit - 200)),
         ]
         process.stdin.write("\n".join(lines) + "\n")
         process.stdin.flush()
@@ -115,54 +115,56 @@ def test_a_message_without_an_end_ends_the_server_with_an_error_and_memory_stays
     assert "Traceback" not in says
 
 
-def test_a_cancelled_call_is_forgotten_and_the_next_one_answered(tmp_path):
+def test_a_cancelled_call_is_dropped_and_the_next_one_is_answered(tmp_path):
     store = tmp_path / "transcript.db"
     with opened(store) as session:
         session.append({"role": "user", "content": "Hello."})
-    with asking(over_stdio(store, RECTO_LIMITS__LOCK_SECONDS="3"), store) as client:
-        assert client.told("sessions")["sessions"]
-        holds = apsw.Connection(str(store))
-        holds.execute("begin immediate")  # whoever writes waits, and is refused in the end
+    with sync_client(over_stdio(store, RECTO_LIMITS__LOCK_SECONDS="3"), store) as client:
+        assert client.call("sessions")["sessions"]
+        locker = apsw.Connection(str(store))
+        locker.execute("begin immediate")  # writers wait, and are refused in the end
 
-        async def given_up() -> bool:
+        async def cancel_call() -> bool:
             with anyio.move_on_after(0.5) as scope:
                 await client.client.call_tool("note", {"text": "given up"})
             return scope.cancelled_caught
 
-        assert client.portal.call(given_up)
-        assert client.told("recall", query="hello")["hits"]
+        assert client.portal.call(cancel_call)
+        assert client.call("recall", query="hello")["hits"]
         says = client.refused("note", text="locked out")
         assert "Try again later" in says
         assert "transcript.db" not in says
-        holds.execute("rollback")
-        holds.close()
-        client.told("note", text="the next one")
+        locker.execute("rollback")
+        locker.close()
+        client.call("note", text="the next one")
     with opened(store) as session:
-        assert "the next one" in noted(session)
-        assert "locked out" not in noted(session)
+        assert "the next one" in notes_of(session)
+        assert "locked out" not in notes_of(session)
 
 
-def test_two_clients_at_once_lose_nothing_and_repeat_nothing(tmp_path):
+def test_two_concurrent_clients_lose_and_repeat_no_entry(tmp_path):
     store = tmp_path / "transcript.db"
-    with asking(over_stdio(store), store) as one, asking(over_stdio(store), store) as two:
-        threads = [threading.Thread(target=_notes, args=(client, name)) for client, name in ((one, "a"), (two, "b"))]
+    with sync_client(over_stdio(store), store) as first, sync_client(over_stdio(store), store) as second:
+        threads = [
+            threading.Thread(target=_notes, args=(client, name)) for client, name in ((first, "a"), (second, "b"))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(SECONDS)
             assert not thread.is_alive()
-        assert one.told("sessions") == two.told("sessions")
+        assert first.call("sessions") == second.call("sessions")
     with opened(store) as session:
         assert session.verify().ok
-        assert sorted(noted(session)) == sorted(f"{name} {number}" for name in "ab" for number in range(ROUNDS))
+        assert sorted(notes_of(session)) == sorted(f"{name} {number}" for name in "ab" for number in range(ROUNDS))
 
 
-def _notes(client: Asking, name: str) -> None:
+def _notes(client: SyncClient, name: str) -> None:
     for number in range(ROUNDS):
-        client.told("note", text=f"{name} {number}")
+        client.call("note", text=f"{name} {number}")
 
 
-def test_without_the_packages_there_is_no_path_and_the_command_says_what_to_install():
+def test_without_the_packages_there_is_no_route_and_the_command_names_what_to_install():
     blocked = "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None; sys.argv = ['recto', 'mcp']; "
     check = "import recto.gateway.app, recto.gateway.endpoints.mcp; assert not recto.gateway.endpoints.mcp.RULES; "
     done = subprocess.run(

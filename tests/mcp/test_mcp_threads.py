@@ -1,4 +1,4 @@
-"""`recto mcp --as notes`: the calls of Codex over standard input and output, on Codex's own file of the thread."""
+"""`recto mcp --as notes`: Codex's calls over standard input and output, on Codex's own file of the thread."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from tests.cli.calling import called_at
-from tests.mcp.serving import asking, over_stdio
+from tests.mcp.serving import over_stdio, sync_client
 
 THREAD = "01a1eb29-786d-7292-bdce-9bd164c5664c"
 
 
 def rollout(home: Path, *texts: str) -> None:
-    """Codex's file of a thread in which a user said something."""
+    """Writes Codex's file of a thread with user messages."""
     lines = [{"type": "session_meta", "payload": {"id": THREAD, "timestamp": "2026-11-17T20:00:00Z"}}]
     lines += [
         {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [_part(text)]}}
@@ -27,24 +27,26 @@ def _part(text: str) -> dict[str, str]:
     return {"type": "input_text", "text": text}
 
 
-def test_what_codex_wrote_to_its_own_file_is_in_the_hint_of_its_thread(tmp_path):
+def test_the_hint_of_a_thread_contains_the_messages_of_codexs_own_file(tmp_path):
     rollout(tmp_path, "Make the tests of billing pass on port 5433.")
-    with asking(over_stdio(tmp_path / "a.db", "--as", "notes", CODEX_HOME=str(tmp_path)), tmp_path / "a.db") as client:
+    with sync_client(
+        over_stdio(tmp_path / "a.db", "--as", "notes", CODEX_HOME=str(tmp_path)), tmp_path / "a.db"
+    ) as client:
 
         def hint(thread: str) -> str:
             meta = {"threadId": thread}
-            return str(client.asked("call_tool", "thread_hint", {}, meta=meta).content[0].text)
+            return str(client.request("call_tool", "thread_hint", {}, meta=meta).content[0].text)
 
         assert "port 5433" in hint(THREAD)
         rollout(tmp_path, "Make the tests of billing pass on port 5433.", "Never touch the ledger.")
         assert "Never touch the ledger." in hint(THREAD)
         assert hint("00000000-0000-0000-0000-000000000000") == ""
-        names = {tool.name for tool in client.asked("list_tools").tools}
+        names = {tool.name for tool in client.request("list_tools").tools}
     reading = {"thread_hint", "list_files_by_prefix", "read_file", "search_contents"}
     assert names == reading | {"append_to_file", "write_file"}
 
 
-def test_the_server_of_codex_is_added_under_the_name_that_codex_looks_for_and_removed_again(tmp_path):
+def test_the_server_for_codex_is_added_under_the_name_that_codex_expects_and_removed_again(tmp_path):
     file = tmp_path / ".codex" / "config.toml"
     file.parent.mkdir()
     file.write_text('model = "gpt-5"\n')

@@ -1,4 +1,4 @@
-"""What Recto's own tools returned is never trimmed again when the host's transcript passes through Recto."""
+"""Results of Recto's own tools are not trimmed when the host's transcript passes through Recto."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from recto.mcp import tools
 RESULT = "What was said about kestrel, word for word. " * 120
 
 
-def test_the_table_of_tools_and_the_names_that_trimming_knows_are_the_same():
+def test_the_table_of_tools_and_the_names_known_to_trimming_are_the_same():
     assert tuple(tool.name for tool in tools.TOOLS) == MCP_TOOLS
 
 
 @pytest.mark.parametrize("tool", MCP_TOOLS)
-def test_a_tool_is_known_however_a_host_writes_its_name(tool):
+def test_a_tool_is_recognized_in_every_spelling_of_a_host(tool):
     for written in (f"mcp__recto__{tool}", f"mcp_recto_{tool}", f"recto_{tool}", f"recto.{tool}", f"recto__{tool}"):
         assert is_own_tool(written)
     assert is_own_tool(f"mcp__plugin_work_recto__{tool}")
 
 
 @pytest.mark.parametrize("name", ["read", "recall", "directo_read", "recto_rm", "recto__reader", "rectoread", ""])
-def test_what_could_be_anybodys_is_not_taken_for_it(name):
+def test_an_ambiguous_name_is_not_recognized_as_an_own_tool(name):
     assert not is_own_tool(name)
 
 
 def looked_up(session: recto.Session, *names: str) -> recto.Prompt:
-    """A long loop of calls to these tools in turn; results of this format do not name their tool."""
+    """Appends a long loop of calls to these tools in turn; results of this format do not name their tool."""
     session.append({"role": "user", "content": "Look everything up."})
     for number in range(24):
         name = names[number % len(names)]
@@ -53,10 +53,10 @@ def small(**window: object) -> recto.Session:
 
 
 def shortened(session: recto.Session) -> set[str]:
-    """The tools whose results were shortened, whether or not they were evicted later."""
+    """Returns the tools whose results were shortened, whether or not they were evicted later."""
     decided = [json.loads(entry.content) for entry in session.read() if entry.kind in DECISIONS]
     seqs = {int(seq) for decision in decided for seq in decision["shrunk"]}
-    return {json.loads(one.content)["tool_call_id"].split("/")[0] for one in session.read() if one.seq in seqs}
+    return {json.loads(entry.content)["tool_call_id"].split("/")[0] for entry in session.read() if entry.seq in seqs}
 
 
 def test_a_recalled_result_is_never_shortened_and_others_are():
@@ -64,12 +64,16 @@ def test_a_recalled_result_is_never_shortened_and_others_are():
         prompt = looked_up(session, "Bash", "mcp__recto__recall")
         assert shortened(session) == {"Bash"}
         sent = [json.loads(raw) for raw in prompt.built.messages]
-        whole = [one for one in sent if one["role"] == "tool" and one["tool_call_id"].startswith("mcp__recto")]
+        whole = [
+            message
+            for message in sent
+            if message["role"] == "tool" and message["tool_call_id"].startswith("mcp__recto")
+        ]
         assert whole
-        assert all(RESULT in one["content"] for one in whole)
+        assert all(RESULT in message["content"] for message in whole)
 
 
-def test_a_tool_that_is_excluded_is_spared_though_its_results_do_not_name_it():
+def test_an_excluded_tool_is_not_trimmed_even_if_its_results_do_not_name_it():
     with small(trim={"exclude_tools": ["Grep"]}) as session:
         looked_up(session, "Bash", "Grep")
         assert shortened(session) == {"Bash"}

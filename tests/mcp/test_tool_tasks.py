@@ -1,4 +1,4 @@
-"""Tool calls that take long become tasks, for clients that have declared the extension, in this process."""
+"""Long tool calls become tasks for clients that have declared the extension, in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcp_types import (
     Request,
     TextContent,
 )
-from tests.mcp.serving import MAIN, SECONDS, Asking, opened
+from tests.mcp.serving import MAIN, SECONDS, SyncClient, opened
 
 from recto.config import load
 from recto.config.factory import open_store
@@ -36,7 +36,7 @@ CRANE = "The crane is called Ottilie."
 
 
 class Handles(ClientExtension):
-    """A client that has declared the extension, and keeps the handles it gets."""
+    """A client that has declared the extension, and stores the handles that it gets."""
 
     identifier = EXTENSION
 
@@ -53,7 +53,7 @@ class Handles(ClientExtension):
 
 @dataclass
 class World:
-    """A server whose sessions open when the test lets them."""
+    """A server whose sessions open when the test sets `go_on`."""
 
     context: McpContext
     tasks: ToolTasks
@@ -62,14 +62,14 @@ class World:
     tenant: str = ""
 
     @contextmanager
-    def client(self, *extensions: ClientExtension, **how: Any) -> Iterator[Asking]:
+    def client(self, *extensions: ClientExtension, **options: Any) -> Iterator[SyncClient]:
         def context_of(_: object) -> McpContext:
             store = TenantStore(store_behind(self.context.store), self.tenant) if self.tenant else self.context.store
             return replace(self.context, caller=self.caller, store=store)
 
-        connection = Client(make_server(context_of, self.tasks), extensions=list(extensions), **how)
+        connection = Client(make_server(context_of, self.tasks), extensions=list(extensions), **options)
         with start_blocking_portal() as portal, portal.wrap_async_context_manager(connection) as client:
-            yield Asking(portal, client, Path())
+            yield SyncClient(portal, client, Path())
 
 
 @pytest.fixture
@@ -91,38 +91,38 @@ def world(tmp_path) -> Iterator[World]:
         made.go_on.set()
 
 
-def asked(client: Asking, method: str, task: str, result: type[Any] = TaskState) -> Any:
+def send(client: SyncClient, method: str, task: str, result: type[Any] = TaskState) -> Any:
     request = Request[TaskParams, str](method=method, params=TaskParams(task_id=task))
     return client.portal.call(client.client.session.send_request, request, result)
 
 
-def ended(client: Asking, task: str) -> TaskState:
-    while (state := asked(client, "tasks/get", task)).status == "working":
+def wait_until_ended(client: SyncClient, task: str) -> TaskState:
+    while (state := send(client, "tasks/get", task)).status == "working":
         pass
     return state
 
 
-def awaited(world: World, client: Asking) -> str:
-    """The answer to a call that goes on for as long as the server likes."""
+def call_and_await(world: World, client: SyncClient) -> str:
+    """Lets a running call finish and returns its result, however long the server takes."""
     call = client.portal.start_task_soon(client.client.call_tool, "recall", {"query": "What is the crane called?"})
     world.go_on.set()
     return str(call.result(SECONDS).content)
 
 
-def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_fetched(world):
+def test_a_long_call_becomes_a_task_and_its_result_is_fetched(world):
     with world.client(extension := Handles()) as client:
         client.tool("recall", query="What is the crane called?")
         (handle,) = extension.handles
         assert (handle.status, handle.ttl_ms, handle.result) == ("working", 600_000, None)
-        assert asked(client, "tasks/get", handle.task_id).status == "working"
+        assert send(client, "tasks/get", handle.task_id).status == "working"
         world.go_on.set()
-        state = ended(client, handle.task_id)
+        state = wait_until_ended(client, handle.task_id)
         assert state.status == "completed"
         assert CRANE in str(CallToolResult.model_validate(state.result).content)
         assert EXTENSION in client.client.server_capabilities.extensions
 
 
-def test_a_call_that_is_ready_soon_is_answered_as_ever(world):
+def test_a_call_that_finishes_soon_is_answered_directly(world):
     world.go_on.set()
     world.tasks._patience = SECONDS
     with world.client(extension := Handles()) as client:
@@ -130,12 +130,12 @@ def test_a_call_that_is_ready_soon_is_answered_as_ever(world):
         assert extension.handles == []
 
 
-@pytest.mark.parametrize("how", [{}, {"mode": "legacy"}])
-def test_a_client_that_has_not_declared_the_extension_gets_no_task(world, how):
-    with world.client(**how) as client:
-        assert CRANE in awaited(world, client)
+@pytest.mark.parametrize("options", [{}, {"mode": "legacy"}])
+def test_a_client_that_has_not_declared_the_extension_gets_no_task(world, options):
+    with world.client(**options) as client:
+        assert CRANE in call_and_await(world, client)
         with pytest.raises(MCPError) as refused:
-            asked(client, "tasks/get", "x")
+            send(client, "tasks/get", "x")
         assert refused.value.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY
 
 
@@ -143,9 +143,9 @@ def test_a_cancelled_task_has_no_result(world):
     with world.client(extension := Handles()) as client:
         client.tool("recall", query="crane")
         (handle,) = extension.handles
-        asked(client, "tasks/cancel", handle.task_id, EmptyResult)
+        send(client, "tasks/cancel", handle.task_id, EmptyResult)
         world.go_on.set()
-        state = ended(client, handle.task_id)
+        state = wait_until_ended(client, handle.task_id)
         assert (state.status, state.result) == ("cancelled", None)
 
 
@@ -160,7 +160,7 @@ def test_a_task_of_another_caller_or_tenant_does_not_exist(world, other, method)
             setattr(world, name, value)
         for task in (handle.task_id, "no such task"):
             with pytest.raises(MCPError) as refused:
-                asked(client, method, task)
+                send(client, method, task)
             refusals.append((refused.value.error.code, refused.value.error.message))
         assert refusals[0] == refusals[1]
         assert refusals[0][0] == INVALID_PARAMS
@@ -171,8 +171,8 @@ def test_tasks_are_limited_in_number_and_expire(world):
         for _ in range(8):
             client.tool("recall", query="crane")
         assert len(extension.handles) == 8
-        assert CRANE in awaited(world, client), "there is no room for another one"
+        assert CRANE in call_and_await(world, client), "there is no room for another one"
         world.tasks._ttl = -1.0
         with pytest.raises(MCPError, match="expired"):
-            asked(client, "tasks/get", extension.handles[0].task_id)
+            send(client, "tasks/get", extension.handles[0].task_id)
         assert world.tasks._tasks == {}

@@ -1,4 +1,4 @@
-"""The window as an MCP app, and trace context: a real client in this process, and a host in a real browser."""
+"""The window as an MCP app, and trace context, with a real client in this process and a host in a real browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.mcp.serving import MAIN, Asking, opened
+from tests.mcp.serving import MAIN, SyncClient, opened
 from tests.web.browsing import CHROMIUM, chromium
 
 from recto.config import load
@@ -33,7 +33,7 @@ APPS = advertise(window_app.EXTENSION, {"mimeTypes": [window_app.MIME_TYPE]})
 
 
 @contextmanager
-def asked(path: Path, telemetry: Telemetry | None = None, **how: Any) -> Iterator[Asking]:
+def app_client(path: Path, telemetry: Telemetry | None = None, **options: Any) -> Iterator[SyncClient]:
     """A client of a server in this process."""
     store = open_store(load(environ={}, arguments={"store": str(path)}))
 
@@ -45,13 +45,13 @@ def asked(path: Path, telemetry: Telemetry | None = None, **how: Any) -> Iterato
             yield session
 
     context = McpContext(store=TenantStore(store, ""), use=use, default_session=MAIN)
-    connection = Client(make_server(lambda _: context), **how)
+    connection = Client(make_server(lambda _: context), **options)
     with (
         closing(store),
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(connection) as client,
     ):
-        yield Asking(portal, client, path)
+        yield SyncClient(portal, client, path)
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +67,15 @@ def store(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_host_that_draws_apps_finds_the_page_and_gets_what_it_draws(store, mode):
-    with asked(store, extensions=[APPS], mode=mode) as client:
-        tools = {tool.name: tool for tool in client.asked("list_tools").tools}
+def test_a_host_that_supports_apps_finds_the_page_and_gets_its_data(store, mode):
+    with app_client(store, extensions=[APPS], mode=mode) as client:
+        tools = {tool.name: tool for tool in client.request("list_tools").tools}
         assert tools["context_report"].meta == {"ui": {"resourceUri": window_app.URI}}
         assert tools["recall"].meta is None
         if mode == "auto":  # before 2026-07-28 a server has no place to say so
             assert window_app.EXTENSION in client.client.server_capabilities.extensions
-        listed = next(item for item in client.asked("list_resources").resources if item.uri == window_app.URI)
-        page = client.asked("read_resource", window_app.URI).contents[0]
+        listed = next(item for item in client.request("list_resources").resources if item.uri == window_app.URI)
+        page = client.request("read_resource", window_app.URI).contents[0]
         assert listed.mime_type == page.mime_type == window_app.MIME_TYPE
         assert page.meta["ui"]["csp"] == {}
         answer = client.tool("context_report")
@@ -88,7 +88,7 @@ def test_a_host_that_draws_apps_finds_the_page_and_gets_what_it_draws(store, mod
 
 
 def test_a_client_without_apps_gets_the_report_as_before(store):
-    with asked(store) as client:
+    with app_client(store) as client:
         answer = client.tool("context_report")
     assert window_app.DRAWING not in (answer.meta or {})
     assert answer.structured_content["session"] == MAIN
@@ -110,10 +110,10 @@ frame.srcdoc = PAGE;
 </script>"""
 
 
-def test_the_page_draws_the_window_runs_nothing_of_the_transcript_and_asks_no_one(store):
+def test_the_page_draws_the_window_runs_no_transcript_text_and_sends_no_requests(store):
     if not CHROMIUM:
         pytest.skip("there is no Chromium here: make chromium")
-    with asked(store, extensions=[APPS]) as client:
+    with app_client(store, extensions=[APPS]) as client:
         result = client.tool("context_report")
         page = client.read(window_app.URI)
     params = json.dumps({"structuredContent": result.structured_content, "_meta": result.meta})
@@ -149,9 +149,9 @@ def test_spans_of_a_tool_call_belong_to_the_trace_that_the_client_names(store):
     exporter, tracers, meters = InMemorySpanExporter(), TracerProvider(), MeterProvider()
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with asked(store, Telemetry(tracers=tracers, meters=meters)) as client:
+    with app_client(store, Telemetry(tracers=tracers, meters=meters)) as client:
         meta = {"traceparent": f"00-{trace}-{span}-01"}
-        answer = client.asked("call_tool", "recall", {"query": "kestrel"}, meta=meta)
+        answer = client.request("call_tool", "recall", {"query": "kestrel"}, meta=meta)
         assert not answer.is_error
     found = next(span for span in exporter.get_finished_spans() if span.name == "retrieval recto.session")
     assert f"{found.context.trace_id:032x}" == trace

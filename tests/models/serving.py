@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers as a test says: rightly, wrongly, late or not at all."""
+"""An HTTP server on loopback with scripted responses: correct, invalid, late or missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = Callable[["Handler", dict], None]
 
 
 class Server(ThreadingHTTPServer):
-    """Answers as the test says, and remembers what it was asked."""
+    """Sends the scripted responses and records the request bodies, headers and paths."""
 
     daemon_threads = True
 
@@ -28,7 +28,7 @@ class Server(ThreadingHTTPServer):
         self.over = threading.Event()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone away is what some tests are about."""
+        """Ignores disconnected clients, which some tests provoke."""
 
     @property
     def url(self) -> str:
@@ -57,8 +57,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *given: object) -> None:
-        """Nothing is printed."""
+    def log_message(self, *args: object) -> None:
+        """Suppresses the log output."""
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def free_address() -> str:
-    """Where nobody listens."""
+    """Returns the URL of a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
 
@@ -119,7 +119,7 @@ def half(handler: Handler, body: dict) -> None:
 
 
 def drops(handler: Handler, body: dict) -> None:
-    """A header that never ends: every byte comes in time."""
+    """Sends an endless header whose bytes all arrive in time."""
     handler.close_connection = True
     try:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")

@@ -1,4 +1,4 @@
-"""Models behind endpoints are asked over real HTTP, and whatever comes back is an answer or a `ModelFailed`."""
+"""Models behind endpoints, called over real HTTP: every response becomes an answer or a `ModelFailed`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make(server: Server, use: str, **more: object) -> HostedModel:
 
 
 def says(use: str, content: object = "42", ending: object = None, **more: object) -> Answer:
-    """A right answer of a provider."""
+    """Returns a valid response of a provider."""
     if use == "openai":
         choice = {"index": 0, "finish_reason": ending or "stop", "message": {"role": "assistant", "content": content}}
         usage = {"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 23}
@@ -83,7 +83,7 @@ def test_an_answer_is_read_with_its_counts_and_its_ending(server, use):
     model.close()
 
 
-def test_openai_is_asked_as_it_expects(server):
+def test_openai_gets_a_valid_request(server):
     server.answers = [says("openai")]
     model = make(server, "openai")
     model.complete(ASK)
@@ -96,7 +96,7 @@ def test_openai_is_asked_as_it_expects(server):
     model.close()
 
 
-def test_anthropic_is_asked_as_it_expects(server):
+def test_anthropic_gets_a_valid_request(server):
     server.answers = [says("anthropic")]
     model = make(server, "anthropic")
     model.complete(ASK)
@@ -111,7 +111,7 @@ def test_anthropic_is_asked_as_it_expects(server):
     model.close()
 
 
-def test_anthropic_has_an_address_of_its_own():
+def test_anthropic_has_its_own_default_address():
     model = chat_model_for(ChatChoice(use="anthropic", model="m", key=KEY))
     assert isinstance(model, HostedModel)
     assert model.endpoint.url == "https://api.anthropic.com"
@@ -148,7 +148,7 @@ def test_any_text_can_be_sent(server, use):
         ),
     ],
 )
-def test_every_form_of_a_right_answer_is_read(server, use, content, ending, expected):
+def test_every_form_of_a_valid_answer_is_read(server, use, content, ending, expected):
     server.answers = [says(use, content, ending)]
     model = make(server, use)
     reply = model.complete(ASK)
@@ -157,7 +157,7 @@ def test_every_form_of_a_right_answer_is_read(server, use, content, ending, expe
 
 
 @pytest.mark.parametrize(
-    ("use", "answer", "said"),
+    ("use", "answer", "detail"),
     [
         ("openai", says("openai", None), "no text in the answer"),
         ("openai", says("openai", ""), "its answer is empty"),
@@ -182,16 +182,16 @@ def test_every_form_of_a_right_answer_is_read(server, use, content, ending, expe
         ("anthropic", raw(b'{"type": "error", "error": {"message": "no credit"}}'), "no 'content' (no credit)"),
     ],
 )
-def test_an_answer_that_is_none_is_refused_in_plain_words(server, use, answer, said):
+def test_a_response_without_an_answer_is_refused_with_a_plain_message(server, use, answer, detail):
     server.answers = [answer]
     model = make(server, use)
-    assert said in failure(model)
+    assert detail in failure(model)
     assert len(server.asked) == 1
     model.close()
 
 
 @BOTH
-def test_what_is_not_json_is_refused(server, use):
+def test_a_response_that_is_not_json_is_refused(server, use):
     model = make(server, use)
     for content in (b"<html><body>Welcome</body></html>", b"", b"[" * 200_000, b"\xff\xfe{", b"9" * 5000):
         server.answers = [raw(content)]
@@ -209,7 +209,7 @@ def test_json_of_another_shape_is_refused(server, use):
 
 
 @BOTH
-def test_counts_that_are_none_count_for_nothing(server, use):
+def test_invalid_token_counts_are_ignored(server, use):
     model = make(server, use)
     for usage in (None, [], "many", {"prompt_tokens": -1, "input_tokens": True, "output_tokens": 1e9}):
         server.answers = [says(use, usage=usage)]
@@ -218,7 +218,7 @@ def test_counts_that_are_none_count_for_nothing(server, use):
 
 
 @BOTH
-def test_an_answer_without_end_is_given_up(server, use, monkeypatch):
+def test_an_endless_response_is_cut_off(server, use, monkeypatch):
     monkeypatch.setattr(http, "ANSWER_MOST", 100_000)
     server.answers = [raw(b" " * 1_000_000)]
     model = make(server, use)
@@ -227,7 +227,7 @@ def test_an_answer_without_end_is_given_up(server, use, monkeypatch):
 
 
 @BOTH
-def test_many_thoughts_are_passed_over_in_linear_time(server, use):
+def test_many_thoughts_are_skipped_in_linear_time(server, use):
     server.answers = [says(use, "<think></think>" * 300_000 + "42")]
     model = make(server, use)
     assert model.complete(ASK).text == "42"
@@ -235,7 +235,7 @@ def test_many_thoughts_are_passed_over_in_linear_time(server, use):
 
 
 @BOTH
-def test_another_attempt_is_made_where_it_may_succeed(server, use):
+def test_retryable_errors_are_retried(server, use):
     model = make(server, use)
     for code in (408, 429, 500, 503, 529):
         server.asked.clear()
@@ -249,7 +249,7 @@ def test_another_attempt_is_made_where_it_may_succeed(server, use):
 
 @BOTH
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (refuses(401, f"Incorrect key {KEY}"), "401: the key is missing"),
         (refuses(403, f"Not for {KEY}"), "403: the key is missing"),
@@ -259,11 +259,11 @@ def test_another_attempt_is_made_where_it_may_succeed(server, use):
         (status(302, Location="http://127.0.0.1:1/"), "a redirect, which is not followed"),
     ],
 )
-def test_a_refusal_is_told_without_the_key_and_not_repeated(server, use, answer, said):
+def test_a_refusal_is_reported_without_the_key_and_not_retried(server, use, answer, expected):
     server.answers = [answer]
     model = make(server, use)
     detail = failure(model)
-    assert said in detail
+    assert expected in detail
     assert KEY not in detail
     assert "\x1b" not in detail
     assert len(server.asked) == 1
@@ -271,7 +271,7 @@ def test_a_refusal_is_told_without_the_key_and_not_repeated(server, use, answer,
 
 
 @BOTH
-def test_a_connection_that_is_cut_is_made_again(server, use):
+def test_a_dropped_connection_is_retried(server, use):
     server.answers = [cut, says(use)]
     model = make(server, use)
     assert model.complete(ASK).text == "42"
@@ -280,7 +280,7 @@ def test_a_connection_that_is_cut_is_made_again(server, use):
     model.close()
 
 
-def test_nobody_at_the_address_is_told_in_words():
+def test_an_unreachable_address_is_explained():
     model = chat_model_for(ChatChoice(use="openai", url=free_address(), model="m", seconds=0.2))
     assert isinstance(model, HostedModel)
     assert "the connection failed (ConnectError)" in failure(model)
@@ -289,7 +289,7 @@ def test_nobody_at_the_address_is_told_in_words():
 
 @BOTH
 @pytest.mark.parametrize("slow", SLOW)
-def test_nobody_waits_longer_than_the_request_or_the_setting_allows(server, use, slow):
+def test_a_call_waits_no_longer_than_the_request_or_the_setting_allows(server, use, slow):
     server.answers = [slow, slow, says(use)]
     model = make(server, use)
     assert failure(model, replace(ASK, seconds=0.2)) == "no answer within 0.2 s"
@@ -303,7 +303,7 @@ def test_nobody_waits_longer_than_the_request_or_the_setting_allows(server, use,
 
 
 @BOTH
-def test_one_limit_holds_for_both_attempts_and_the_error_names_all_of_it(server, use):
+def test_the_time_limit_covers_both_attempts_and_the_error_states_it(server, use):
     server.answers = [refuses(400, "temperature is not supported"), never]
     model = make(server, use)
     model.seconds = 0.3
@@ -315,7 +315,7 @@ def test_one_limit_holds_for_both_attempts_and_the_error_names_all_of_it(server,
 
 @BOTH
 @pytest.mark.parametrize("slow", SLOW)
-def test_an_answer_that_is_no_longer_wanted_is_not_waited_for(server, use, slow):
+def test_a_cancelled_call_stops_waiting_for_its_answer(server, use, slow):
     cancelled = threading.Event()
 
     def late(handler: Handler, body: dict) -> None:
@@ -332,7 +332,7 @@ def test_an_answer_that_is_no_longer_wanted_is_not_waited_for(server, use, slow)
 
 
 @BOTH
-def test_who_no_longer_wants_an_answer_asks_nobody(server, use):
+def test_a_cancelled_request_is_not_sent(server, use):
     cancelled = threading.Event()
     cancelled.set()
     model = make(server, use)
@@ -341,7 +341,7 @@ def test_who_no_longer_wants_an_answer_asks_nobody(server, use):
     assert server.asked == []
 
 
-def test_a_wait_before_another_attempt_ends_when_the_answer_is_no_longer_wanted(server):
+def test_cancelling_ends_the_wait_before_a_retry(server):
     cancelled, waits = threading.Event(), []
     model = make(server, "openai")
 
@@ -360,7 +360,7 @@ def test_a_wait_before_another_attempt_ends_when_the_answer_is_no_longer_wanted(
     model.close()
 
 
-def test_a_model_that_wants_the_limit_under_another_name_is_asked_so_from_then_on(server):
+def test_a_refused_limit_parameter_is_renamed_for_all_later_requests(server):
     no = refuses(400, "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.")
     server.answers = [no, says("openai")]
     model = make(server, "openai")
@@ -372,7 +372,7 @@ def test_a_model_that_wants_the_limit_under_another_name_is_asked_so_from_then_o
 
 
 @BOTH
-def test_a_model_that_takes_no_temperature_is_asked_without_it(server, use):
+def test_a_refused_temperature_is_left_out(server, use):
     server.answers = [refuses(400, "'temperature' does not support 0 with this model."), says(use)]
     model = make(server, use)
     assert model.complete(ASK).text == "42"
@@ -380,7 +380,7 @@ def test_a_model_that_takes_no_temperature_is_asked_without_it(server, use):
     model.close()
 
 
-def test_a_limit_that_is_refused_both_ways_is_told_and_not_remembered(server):
+def test_a_limit_refused_under_both_names_is_reported_and_not_remembered(server):
     server.answers = [refuses(400, "max_tokens is too large: 50")]
     model = make(server, "openai")
     assert "max_tokens is too large" in failure(model)
@@ -391,7 +391,7 @@ def test_a_limit_that_is_refused_both_ways_is_told_and_not_remembered(server):
 
 
 @BOTH
-def test_the_key_is_in_no_log_and_in_no_picture_of_the_model(server, use, caplog):
+def test_the_key_is_in_no_log_and_no_repr_of_the_model(server, use, caplog):
     caplog.set_level(logging.DEBUG)
     server.answers = [says(use), status(500)]
     model = make(server, use)
@@ -402,7 +402,7 @@ def test_the_key_is_in_no_log_and_in_no_picture_of_the_model(server, use, caplog
     model.close()
 
 
-def test_threads_share_one_model(server):
+def test_threads_share_a_model(server):
     server.answers = [lambda handler, body: says("openai", body["messages"][-1]["content"])(handler, body)]
     model, found = make(server, "openai"), {}
 
@@ -432,19 +432,19 @@ def test_threads_share_one_model(server):
         ({"use": "embedded", "context": -1}, "compress.model.context"),
     ],
 )
-def test_a_choice_that_cannot_be_met_names_the_setting(choice, key):
+def test_an_invalid_choice_names_the_setting(choice, key):
     with pytest.raises(SettingsError) as refused:
         chat_model_for(ChatChoice(**choice))
     assert refused.value.key == key
     assert "secret" not in str(refused.value)
 
 
-def test_no_model_is_the_usual_choice():
+def test_the_default_choice_is_no_model():
     assert chat_model_for(ChatChoice()) is None
 
 
 @pytest.mark.parametrize(("use", "package"), [("openai", "httpx2"), ("anthropic", "httpx2"), ("embedded", "xllamacpp")])
-def test_a_package_that_is_missing_is_named_with_how_to_get_it(monkeypatch, use, package):
+def test_a_missing_package_is_named_with_its_install_command(monkeypatch, use, package):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("recto.models.chat.find_spec", {}.get)
     with pytest.raises(SettingsError, match=f"needs the package {package}; install it with: pip install"):
@@ -461,7 +461,7 @@ def test_choosing_a_model_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_scripted_model_answers_in_order_and_remembers_what_it_was_asked():
+def test_a_scripted_model_answers_in_order_and_records_its_requests():
     cancelled = threading.Event()
     cut_off = ModelReply(text="4", ending="length")
     model = ScriptedModel(["42", ModelFailed("x", "late"), lambda request: request.text, lambda request: cut_off])

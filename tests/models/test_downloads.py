@@ -1,4 +1,4 @@
-"""Weights come from their publisher or a mirror; another hash is refused; packages are the last resort."""
+"""Weights are downloaded from their publisher or a mirror and verified by hash; packages are the fallback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.models.test_weights import MODEL, TOKENIZER, hashed, kept, make_wheel, wheel  # noqa: F401  # a fixture
+from tests.models.test_weights import MODEL, TOKENIZER, cached_files, hashed, make_wheel, wheel  # noqa: F401  # a fixture
 
 from recto.errors import SettingsError, WeightsNotTaken
 from recto.models import weights
@@ -22,19 +22,19 @@ FILES = {f"{ROOT}/onnx/model.onnx": MODEL, f"{ROOT}/tokenizer.json": TOKENIZER}
 
 @dataclass
 class Host:
-    """A server with files by their paths, and what it was asked for."""
+    """A server with files by path; records the requested paths."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
     redirects: dict[str, str] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
 
 @contextmanager
 def serving() -> Iterator[Host]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            host.asked.append(self.path)
+            host.requested.append(self.path)
             content = host.files.get(self.path)
             self.send_response(302 if self.path in host.redirects else 200 if content is not None else 404)
             if self.path in host.redirects:
@@ -61,7 +61,7 @@ def serving() -> Iterator[Host]:
 
 @pytest.fixture
 def hub(wheel, monkeypatch) -> Iterator[Host]:  # noqa: F811
-    """The hub, where the publisher of `tiny` has its files; a package that pip finds has them too."""
+    """A hub with the publisher's files of `tiny`; a package that pip can find contains them too."""
     model, tokenizer = KNOWN["tiny"].files
     published = replace(
         KNOWN["tiny"],
@@ -80,43 +80,43 @@ def test_the_files_come_from_the_publisher_at_the_pinned_revision(hub, wheel, tm
     wheel.unlink()
     heard, reported = [], []
     folder = weights.fetch("tiny", tell=heard.append, report=reported.append)
-    assert hub.asked == list(FILES)
+    assert hub.requested == list(FILES)
     assert (folder / "model.onnx").read_bytes() == MODEL
     assert sum(heard) == KNOWN["tiny"].download == len(MODEL) + len(TOKENIZER)
     assert reported == []
-    assert len(kept(tmp_path)) == 2
+    assert len(cached_files(tmp_path)) == 2
     assert weights.fetch("tiny") == folder
-    assert len(hub.asked) == 2, "what is here was fetched again"
+    assert len(hub.requested) == 2, "cached files were fetched again"
 
 
-def test_a_mirror_is_asked_in_place_of_the_publisher(hub):
+def test_a_mirror_replaces_the_publisher(hub):
     with serving() as mirror:
         mirror.files = {f"/cache{path}": content for path, content in FILES.items()}
         weights.fetch("tiny", mirror=f"{mirror.url}/cache/")
-        assert mirror.asked == list(mirror.files)
-    assert hub.asked == []
+        assert mirror.requested == list(mirror.files)
+    assert hub.requested == []
 
 
 @pytest.mark.parametrize("content", [MODEL[::-1], MODEL[:-1], MODEL + b"\0" * 20_000_000, b"<html>"])
-def test_a_file_with_another_hash_is_refused_with_what_to_do(hub, tmp_path, content):
+def test_a_file_with_another_hash_is_refused_with_instructions(hub, tmp_path, content):
     hub.files[f"{ROOT}/onnx/model.onnx"] = content
     heard, reported = [], []
     with pytest.raises(
         WeightsNotTaken, match=r"is not the file it should be \(SHA-256 .*Nothing was kept.*weights.mirror"
     ):
         weights.fetch("tiny", tell=heard.append, report=reported.append)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
     assert reported == [], "a package was fetched instead"
     assert sum(heard) <= len(MODEL) + 1
 
 
-def test_where_the_publisher_cannot_be_reached_a_package_is_the_fallback_and_named_as_such(hub, tmp_path):
+def test_a_package_is_the_reported_fallback_for_an_unreachable_publisher(hub, tmp_path):
     hub.files.clear()
     reported = []
     folder = weights.fetch("tiny", report=reported.append)
     assert (folder / "model.onnx").read_bytes() == MODEL
     assert reported == [f"{hub.url[7:]} answered with status 404; the fallback is tiny-weights 1.0, of a third party"]
-    assert len(kept(tmp_path)) == 2
+    assert len(cached_files(tmp_path)) == 2
 
 
 def test_packages_can_be_forbidden(hub, tmp_path):
@@ -124,11 +124,11 @@ def test_packages_can_be_forbidden(hub, tmp_path):
         WeightsNotTaken, match=r"127\.0\.0\.1:9 cannot be reached .*'onnx/model.onnx' and 'tokenizer.json' of"
     ):
         weights.fetch("tiny", mirror="http://127.0.0.1:9", fallback=False)
-    assert kept(tmp_path) == []
-    assert hub.asked == []
+    assert cached_files(tmp_path) == []
+    assert hub.requested == []
 
 
-def test_a_redirect_is_followed_unless_it_leaves_encryption(hub):
+def test_a_redirect_is_followed_unless_it_drops_tls(hub):
     path = f"{ROOT}/onnx/model.onnx"
     hub.files["/elsewhere"] = hub.files.pop(path)
     hub.redirects[path] = "http://files.example/model"
@@ -142,25 +142,25 @@ def test_a_redirect_is_followed_unless_it_leaves_encryption(hub):
     "mirror",
     ["http://mirror.example", "ftp://mirror.example", "https://me:secret@mirror.example", "mirror", "https://[x"],
 )
-def test_a_mirror_that_is_not_safe_is_refused(hub, mirror):
+def test_an_unsafe_mirror_is_refused(hub, mirror):
     with pytest.raises(SettingsError, match=r"weights\.mirror"):
         weights.fetch("tiny", mirror=mirror)
 
 
-def test_the_publishers_files_at_hand_are_known_by_their_hashes(hub, tmp_path):
-    one, other, stranger = (tmp_path / name for name in ("a", "b", "c"))
-    for path, content in ((one, MODEL), (other, TOKENIZER), (stranger, b"else")):
+def test_local_publisher_files_are_recognised_by_their_hashes(hub, tmp_path):
+    model_file, tokenizer_file, unknown_file = (tmp_path / name for name in ("a", "b", "c"))
+    for path, content in ((model_file, MODEL), (tokenizer_file, TOKENIZER), (unknown_file, b"else")):
         path.write_bytes(content)
     with pytest.raises(WeightsNotTaken, match="not one of the publisher's files"):
-        weights.take("tiny", one, stranger)
+        weights.take("tiny", model_file, unknown_file)
     with pytest.raises(WeightsNotTaken, match=r"no file was given of 'tokenizer\.json'"):
-        weights.take("tiny", one)
-    assert kept(tmp_path) == []
-    assert (weights.take("tiny", other, one) / "model.onnx").read_bytes() == MODEL
-    assert hub.asked == []
+        weights.take("tiny", model_file)
+    assert cached_files(tmp_path) == []
+    assert (weights.take("tiny", tokenizer_file, model_file) / "model.onnx").read_bytes() == MODEL
+    assert hub.requested == []
 
 
-def test_a_package_may_have_a_file_with_other_line_endings(hub, wheel, tmp_path, monkeypatch):  # noqa: F811
+def test_a_packaged_file_may_have_different_line_endings(hub, wheel, tmp_path, monkeypatch):  # noqa: F811
     published = b'{"model":\n"tiny"}'
     model, tokenizer = KNOWN["tiny"].files
     make_wheel(wheel)
@@ -168,25 +168,27 @@ def test_a_package_may_have_a_file_with_other_line_endings(hub, wheel, tmp_path,
     hub.files[f"{ROOT}/tokenizer.json"] = published
     folder = weights.take("tiny", wheel)
     assert (folder / "tokenizer.json").read_bytes() == TOKENIZER
-    assert weights.find("tiny") == folder, "what an earlier version took is still used"
+    assert weights.find("tiny") == folder, "files cached by an earlier version are still used"
     assert weights.fetch("tiny") == folder
     (folder / "tokenizer.json").write_bytes(b"cut")
     assert (weights.fetch("tiny") / "tokenizer.json").read_bytes() == published
 
 
 def test_every_entry_of_the_catalogue_has_an_origin_and_a_pinned_revision():
-    for one in KNOWN.values():
-        assert one.licence
-        assert one.publisher or one.packages
-        if one.publisher is not None:
-            assert len(one.publisher.revision) == 40
-            assert set(one.publisher.revision) <= set("0123456789abcdef")
-            assert all(file.path for file in one.files)
-            assert one.publisher.url_of("x", HUB).startswith(f"https://huggingface.co/{one.publisher.name}/resolve/")
+    for known in KNOWN.values():
+        assert known.licence
+        assert known.publisher or known.packages
+        if known.publisher is not None:
+            assert len(known.publisher.revision) == 40
+            assert set(known.publisher.revision) <= set("0123456789abcdef")
+            assert all(file.path for file in known.files)
+            assert known.publisher.url_of("x", HUB).startswith(
+                f"https://huggingface.co/{known.publisher.name}/resolve/"
+            )
     assert KNOWN["arctic-embed-s"].publisher.name == "Snowflake/snowflake-arctic-embed-s"
 
 
-def test_the_tokenizer_in_the_package_is_the_publishers_with_other_line_endings():
+def test_the_packaged_tokenizer_is_the_publishers_with_different_line_endings():
     folder = weights.find("arctic-embed-s")
     if folder is None:
         pytest.skip("the weights are not here; 'make weights' fetches them")

@@ -1,4 +1,4 @@
-"""A model in this process really answers, in its own time and in nobody else's."""
+"""The embedded model answers within its own process and time limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_of_weights() -> Path:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[EmbeddedModel]:
-    """A small window: loaded faster, and full sooner."""
+    """A model with a small window, which loads faster and is full sooner."""
     file_of_weights()
     made = chat_model_for(ChatChoice(use="embedded", context=512, seconds=250))
     assert isinstance(made, EmbeddedModel)
@@ -47,14 +47,14 @@ def first(model) -> ModelReply:
     return model.complete(ASK)
 
 
-def test_it_answers_and_counts(model, first):
+def test_the_model_answers_and_counts_tokens(model, first):
     assert first.text
     assert (first.ending, first.answer_tokens) == ("length", 3)
     assert 10 < first.prompt_tokens < 60
     assert (model.name, model.window) == (SMALL, 512)
 
 
-def test_a_question_that_does_not_fit_names_both_numbers(model):
+def test_an_oversized_question_is_refused_with_both_sizes(model):
     with pytest.raises(ModelFailed, match=r"the question has [\d,]+ tokens, and there is room for 512"):
         model.complete(ModelRequest(system="", text="word " * 2000, max_tokens=5, seconds=60))
 
@@ -66,20 +66,20 @@ def test_tokens_are_counted_by_the_models_own_tokenizer(model):
     assert model.tokens("word " * 5000) >= 5000
 
 
-def test_what_spells_a_control_token_is_text(model, first):
+def test_a_spelled_out_control_token_is_text(model, first):
     assert model.tokens("<|im_end|>") > 1
     spelled = replace(ASK, text=f"{ASK.text}<|im_end|>", max_tokens=1)
     assert model.complete(spelled).prompt_tokens > first.prompt_tokens + 1
 
 
-def test_an_answer_that_is_no_longer_wanted_is_broken_off(model):
+def test_a_cancelled_answer_is_stopped(model):
     cancelled = _After(looks=3)
     with pytest.raises(ModelFailed, match="no longer wanted"):
         model.complete(LONG, cancelled)
     assert model.tokens("it is through") == 3
 
 
-def test_nothing_more_is_written_once_it_is_over(model):
+def test_nothing_is_written_after_the_end(model):
     model.tokens("loaded")
     assert model._runtime is not None
     answer, pieces = _StreamedAnswer(_ModelUse(ends=inf, cancelled=_After(looks=3))), []
@@ -93,25 +93,25 @@ def test_nothing_more_is_written_once_it_is_over(model):
     assert len(pieces) == 4
 
 
-def test_who_no_longer_wants_an_answer_asks_nobody(model):
+def test_a_cancelled_request_does_not_run_the_model(model):
     with pytest.raises(ModelFailed, match="no longer wanted"):
         model.complete(LONG, _After(looks=0))
     assert model.tokens("it is free") == 3
 
 
-def test_a_time_that_is_over_ends_an_answer(model):
+def test_the_time_limit_ends_an_answer(model):
     with pytest.raises(ModelFailed, match="no answer within"):
         model.complete(ModelRequest(system="", text=LONG.text, max_tokens=4000, seconds=0.2))
     assert model.tokens("it is through") == 3
 
 
-def test_who_waits_for_a_turn_too_long_is_told_that_it_is_busy(model):
-    asked, over = threading.Event(), threading.Event()
+def test_a_request_that_waits_too_long_reports_a_busy_model(model):
+    started, over = threading.Event(), threading.Event()
     failed = []
 
     class Watching:
         def is_set(self) -> bool:
-            asked.set()
+            started.set()
             return over.is_set()
 
     def ask() -> None:
@@ -122,7 +122,7 @@ def test_who_waits_for_a_turn_too_long_is_told_that_it_is_busy(model):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    asked.wait()
+    started.wait()
     with pytest.raises(ModelFailed, match="busy with another answer"):
         model.complete(ModelRequest(system="", text="Hi", max_tokens=1, seconds=0.01))
     over.set()
@@ -130,7 +130,7 @@ def test_who_waits_for_a_turn_too_long_is_told_that_it_is_busy(model):
     assert failed == ["the answer is no longer wanted"]
 
 
-def test_threads_are_answered_one_after_the_other_and_alike(model, first):
+def test_threads_are_served_in_sequence_with_equal_answers(model, first):
     found = []
     threads = [threading.Thread(target=lambda: found.append(model.complete(ASK))) for _ in range(2)]
     for thread in threads:
@@ -140,7 +140,7 @@ def test_threads_are_answered_one_after_the_other_and_alike(model, first):
     assert found == [first] * 2
 
 
-def test_its_memory_is_freed_and_the_next_use_loads_it_again(model):
+def test_unloading_frees_memory_and_the_next_use_reloads_the_model(model):
     with pytest.raises(ModelFailed):
         model.complete(LONG, _After(looks=3))
     assert model.tokens("it is through") == 3
@@ -151,7 +151,7 @@ def test_its_memory_is_freed_and_the_next_use_loads_it_again(model):
     assert model.tokens("it is here again") == 4
 
 
-def test_a_process_may_end_while_it_writes_and_nothing_is_printed():
+def test_a_process_may_exit_during_an_answer_without_printing_anything():
     check = (
         "import threading\n"
         "from contextlib import suppress\n"
@@ -176,7 +176,7 @@ def test_a_process_may_end_while_it_writes_and_nothing_is_printed():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_nobody_else_can_reach_it(model):
+def test_only_this_process_can_reach_the_model(model):
     model.tokens("loaded")
     runtime = model._runtime
     assert runtime is not None
@@ -184,7 +184,7 @@ def test_nobody_else_can_reach_it(model):
     assert runtime._server.listening_address.startswith("unix://")
 
 
-def test_the_header_of_a_file_says_what_it_was_made_for():
+def test_the_header_of_a_file_states_its_purpose():
     file = file_of_weights()
     assert trained_context(file) == 8192
     assert {"<|im_start|>", "<|im_end|>"} <= set(control_tokens(file))
@@ -232,19 +232,19 @@ def test_headers_are_read_without_the_model(tmp_path):
         gguf(text(b"a") + struct.pack("<IIQ", 9, 12, 3_000_000)),
     ],
 )
-def test_a_file_that_is_no_gguf_is_refused_in_words(tmp_path, content):
+def test_a_file_that_is_not_gguf_is_refused_with_an_explanation(tmp_path, content):
     file = tmp_path / "bad.gguf"
     file.write_bytes(content)
     with pytest.raises(SettingsError, match=r"bad\.gguf' is not a GGUF file, or was cut off"):
         chat_model_for(ChatChoice(use="embedded", path=str(file)))
 
 
-def test_a_file_that_is_not_there_or_not_readable_is_named(tmp_path):
+def test_a_missing_or_unreadable_file_is_named(tmp_path):
     with pytest.raises(SettingsError, match=r"compress\.model\.path.*there is no file"):
         chat_model_for(ChatChoice(use="embedded", path=str(tmp_path / "none.gguf")))
 
 
-def test_a_file_with_nothing_behind_its_header_cannot_be_loaded_and_nothing_is_printed(tmp_path, capfd):
+def test_a_file_with_only_a_header_fails_to_load_without_printing_anything(tmp_path, capfd):
     file = tmp_path / "empty.gguf"
     file.write_bytes(gguf())
     model = chat_model_for(ChatChoice(use="embedded", path=str(file)))
@@ -254,7 +254,7 @@ def test_a_file_with_nothing_behind_its_header_cannot_be_loaded_and_nothing_is_p
     assert capfd.readouterr() == ("", "")
 
 
-def test_weights_that_changed_on_the_disk_are_not_loaded(monkeypatch, tmp_path):
+def test_weights_modified_on_disk_are_not_loaded(monkeypatch, tmp_path):
     whole = file_of_weights()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     changed = weights.folder_of(SMALL) / whole.name
@@ -268,21 +268,21 @@ def test_weights_that_changed_on_the_disk_are_not_loaded(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "detail"),
     [
         (SMALL, f"fetch them with: recto models get {SMALL}"),
         ("smolm2", f"Did you mean '{SMALL}'"),
         ("arctic-embed-s", "not of a model that writes text"),
     ],
 )
-def test_weights_that_are_not_here_are_named_with_how_to_get_them(monkeypatch, tmp_path, name, said):
+def test_missing_weights_are_named_with_the_command_that_fetches_them(monkeypatch, tmp_path, name, detail):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=detail):
         chat_model_for(ChatChoice(use="embedded", model=name))
 
 
 class _After:
-    """No longer wanted after so many looks."""
+    """A cancellation that is set after a number of checks."""
 
     def __init__(self, looks: int) -> None:
         self.left = looks
@@ -293,13 +293,13 @@ class _After:
 
 
 def _resident() -> int:
-    """Bytes of memory that the process holds."""
+    """Returns the resident memory of the process in bytes."""
     if not Path("/proc/self/statm").exists():
         pytest.skip("the memory of a process is read from /proc")
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_response_that_follows_from_the_prompt_is_more_likely(model):
+def test_a_response_that_follows_from_the_prompt_has_a_higher_likelihood(model):
     target = "The port is 8731."
     known = [{"role": "user", "content": "Remember: the port is 8731. Which port is it?"}]
     unknown = [{"role": "user", "content": "Which port is it?"}]
@@ -307,10 +307,10 @@ def test_a_response_that_follows_from_the_prompt_is_more_likely(model):
     assert len(likely) == len(unlikely) == model.tokens(target)
     assert all(loss >= 0 for loss in (*likely, *unlikely))
     assert sum(likely) < sum(unlikely)
-    assert model.losses(known, target) == likely, "the same, whatever was asked before"
+    assert model.losses(known, target) == likely, "the result must not depend on earlier requests"
 
 
-def test_a_prompt_that_is_too_long_to_be_scored_names_both_numbers(model):
+def test_a_prompt_too_long_to_score_is_refused_with_both_sizes(model):
     with pytest.raises(ModelFailed, match=r"the question has [\d,]+ tokens, and there is room for 512"):
         model.losses([{"role": "user", "content": "word " * 2000}], "Yes.")
 

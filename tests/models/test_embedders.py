@@ -1,4 +1,4 @@
-"""Every embedder gives rows of length 1, the same for the same text, and fails in one way only."""
+"""Every embedder returns rows of length 1, is deterministic, and has a single kind of failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ anything = st.text(st.characters(codec=None), max_size=200)
 
 @pytest.fixture(scope="session")
 def arctic() -> OnnxEmbedder:
-    """The embedded default, loaded once."""
+    """The default embedded model, loaded once."""
     if weights.find(ARCTIC) is None:
         pytest.skip(f"the weights are not here; 'make weights' or 'recto models get {ARCTIC}' fetches them")
     found = embedder_for(EmbedderChoice(use="arctic"))
@@ -54,14 +54,14 @@ def embedder(arctic) -> Embedder:
 
 @pytest.fixture
 def folder(arctic, tmp_path) -> Path:
-    """A folder as a publisher lays it out, with the files of the default in it."""
+    """Returns a folder in a publisher's layout with the files of the default model."""
     (tmp_path / "mine" / "onnx").mkdir(parents=True)
     (tmp_path / "mine" / "onnx" / "model.onnx").symlink_to(arctic.folder / "model.onnx")
     (tmp_path / "mine" / "tokenizer.json").symlink_to(arctic.folder / "tokenizer.json")
     return tmp_path / "mine"
 
 
-def test_the_multilingual_embedder_is_made_of_its_weights_and_named_where_they_are_missing(tmp_path, monkeypatch):
+def test_the_multilingual_embedder_uses_its_weights_and_is_named_where_they_are_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(SettingsError, match=f"recto models get {MULTILINGUAL}"):
         embedder_for(EmbedderChoice(use="multilingual"))
@@ -86,25 +86,25 @@ def test_every_text_gets_a_row_of_length_1(embedder):
     assert embedder.query(TEXTS[0]).shape == (1, embedder.dims)
 
 
-def test_a_text_with_nothing_in_it_is_like_nothing(embedder):
+def test_an_empty_text_is_similar_to_nothing(embedder):
     assert not embedder.documents(BLANK).any()
     assert all(not embedder.query(text).any() for text in BLANK)
     assert embedder.documents([]).shape == (0, embedder.dims)
 
 
-def test_a_row_does_not_depend_on_the_texts_beside_it(embedder):
+def test_a_row_does_not_depend_on_the_rest_of_the_batch(embedder):
     together = embedder.documents(TEXTS)
     for text, row in zip(TEXTS, together, strict=True):
         assert np.array_equal(embedder.documents([text])[0], row)
 
 
-def test_what_is_alike_is_nearer_than_what_is_not(embedder):
+def test_similar_texts_are_nearer_than_different_ones(embedder):
     rows = embedder.documents(["the deployment script fails with exit code 3", "we had soup for dinner"])
     near, far = rows @ embedder.query("why did deploying the scripts fail?")[0]
     assert near > far + 0.1
 
 
-def test_the_same_rows_come_from_many_threads_and_from_another_process(embedder):
+def test_rows_are_the_same_in_other_threads_and_processes(embedder):
     alone = embedder.documents(TEXTS[:4])
     found: list = []
     threads = [threading.Thread(target=lambda: found.append(embedder.documents(TEXTS[:4]))) for _ in range(4)]
@@ -126,7 +126,7 @@ def test_the_same_rows_come_from_many_threads_and_from_another_process(embedder)
 
 @settings(max_examples=30)
 @given(text=anything)
-def test_the_model_takes_any_text(arctic, text):
+def test_the_model_accepts_any_text(arctic, text):
     rows = np.concatenate([arctic.documents([text]), arctic.query(text)])
     lengths = np.linalg.norm(rows, axis=1)
     assert np.all((np.abs(lengths - 1) < 1e-5) | (lengths == 0))
@@ -139,7 +139,7 @@ def test_the_model_reads_a_long_text_as_far_as_it_can(arctic):
     assert not np.array_equal(cut, other)
 
 
-def test_a_cut_text_still_ends_as_a_text_does(arctic):
+def test_a_truncated_text_still_has_its_end_token(arctic):
     model = arctic._loaded()
     assert model.after == 1
     tokens = arctic._tokens(model, "word " * 3000)
@@ -147,28 +147,28 @@ def test_a_cut_text_still_ends_as_a_text_does(arctic):
     assert (tokens[0], tokens[-1]) == (model.encode("")[0], model.encode("")[-1])
 
 
-def test_a_control_token_in_a_text_is_text(arctic):
+def test_a_control_token_inside_a_text_is_text(arctic):
     model = arctic._loaded()
     assert model.encode("")[-1] not in arctic._tokens(model, "one [SEP] two")[:-1]
 
 
-def test_questions_are_marked_as_such_and_documents_are_not(arctic):
+def test_only_questions_get_the_query_prefix(arctic):
     text = "when is the backup made"
     assert not np.array_equal(arctic.query(text), arctic.documents([text]))
     marked = arctic.documents([embedders.ARCTIC_PREFIX + text])
     assert np.array_equal(arctic.query(text), marked)
 
 
-def test_the_model_gives_the_vectors_that_its_makers_code_gives(arctic):
-    """Figures made once by the publisher's recipe and another tokenizer; 8-bit arithmetic differs a little."""
+def test_the_vectors_match_those_of_the_publishers_code(arctic):
+    """Compares with figures computed once by the publisher's recipe; 8-bit arithmetic differs slightly."""
     document = arctic.documents(["The nightly backup fails because the disk is full."])[0]
     question = arctic.query("why is there no backup?")[0]
     assert document[:6] == pytest.approx([0.0273, -0.0572, -0.0844, 0.0533, -0.0310, -0.0264], abs=0.01)
     assert question[:6] == pytest.approx([0.0420, -0.0819, -0.0316, 0.0377, 0.0181, -0.0052], abs=0.01)
 
 
-def test_the_runtime_reports_nothing_to_anybody(arctic, tmp_path):
-    """Where it reports, it keeps an identifier of the machine and what is still to be sent in the user's cache."""
+def test_the_runtime_sends_no_telemetry(arctic, tmp_path):
+    """With telemetry, the runtime would store a machine identifier and unsent events in the user's cache."""
     code = (
         "from pathlib import Path; from recto.models.embedders.onnx import OnnxEmbedder\n"
         f"OnnxEmbedder(Path({str(arctic.folder)!r}), name='a').query('a')"
@@ -177,7 +177,7 @@ def test_the_runtime_reports_nothing_to_anybody(arctic, tmp_path):
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_any_folder_with_a_model_will_do(folder, arctic):
+def test_any_folder_with_a_model_can_be_used(folder, arctic):
     mine = embedder_for(EmbedderChoice(use="onnx", path=str(folder), query_prefix=arctic.query_prefix))
     assert mine.dims == 384
     assert np.array_equal(mine.documents(TEXTS[:2]), arctic.documents(TEXTS[:2]))
@@ -185,7 +185,7 @@ def test_any_folder_with_a_model_will_do(folder, arctic):
     assert mine.name.startswith("mine/")
 
 
-def test_a_name_stands_for_everything_that_changes_a_documents_vector(folder):
+def test_the_name_covers_everything_that_changes_a_documents_vector(folder):
     def name(**more: str) -> str:
         return embedder_for(EmbedderChoice(use="onnx", path=str(folder), **more)).name
 
@@ -205,14 +205,14 @@ def test_pooling_by_the_mean_gives_other_vectors(folder, arctic):
     assert not np.allclose(row, arctic.documents(TEXTS[:1]), atol=1e-3)
 
 
-def test_the_publishers_own_files_may_be_used_for_the_default(folder, arctic):
+def test_the_publishers_own_files_can_be_used_for_the_default(folder, arctic):
     found = embedder_for(EmbedderChoice(use="arctic", path=str(folder)))
     assert np.array_equal(found.query("a"), arctic.query("a"))
     assert found.name != arctic.name
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
-def test_a_damaged_file_fails_in_the_one_way(arctic, tmp_path, file):
+def test_a_damaged_file_raises_the_embedder_error(arctic, tmp_path, file):
     for name in ("model.onnx", "tokenizer.json"):
         (tmp_path / name).symlink_to(arctic.folder / name)
     (tmp_path / file).unlink()
@@ -225,12 +225,12 @@ def test_a_damaged_file_fails_in_the_one_way(arctic, tmp_path, file):
         _ = broken.dims
 
 
-def test_a_model_that_is_not_there_fails_when_it_is_used(tmp_path):
+def test_a_missing_model_fails_on_first_use(tmp_path):
     with pytest.raises(EmbedderFailed, match="embedder 'none'"):
         OnnxEmbedder(tmp_path, name="none").query("a")
 
 
-def test_weights_that_were_changed_are_not_loaded(arctic, tmp_path, monkeypatch):
+def test_modified_weights_are_not_loaded(arctic, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(weights, "_checked", set())
     here = weights.folder_of(ARCTIC)
@@ -246,7 +246,7 @@ def test_weights_that_were_changed_are_not_loaded(arctic, tmp_path, monkeypatch)
         changed.documents(["a"])
 
 
-def test_where_the_runtime_is_missing_the_cure_is_named(folder, monkeypatch):
+def test_a_missing_runtime_is_reported_with_its_install_command(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(EmbedderFailed, match=r"recto-ai\[recall\]"):
         OnnxEmbedder(folder, name="mine").documents(["a"])
@@ -256,7 +256,7 @@ def test_where_the_runtime_is_missing_the_cure_is_named(folder, monkeypatch):
     assert embedder_for(EmbedderChoice()) is None
 
 
-def test_auto_is_the_model_where_its_weights_are_and_words_alone_elsewhere(arctic, tmp_path, monkeypatch):
+def test_auto_uses_the_model_if_its_weights_are_present_and_words_otherwise(arctic, tmp_path, monkeypatch):
     assert embedder_for(EmbedderChoice()).name == arctic.name
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert embedder_for(EmbedderChoice()) is None
@@ -264,14 +264,14 @@ def test_auto_is_the_model_where_its_weights_are_and_words_alone_elsewhere(arcti
         embedder_for(EmbedderChoice(use="arctic"))
 
 
-def test_vectors_of_before_find_their_embedder_where_it_is_here(arctic, tmp_path, monkeypatch):
+def test_stored_vectors_find_their_embedder_if_it_is_available(arctic, tmp_path, monkeypatch):
     assert known_embedder(arctic.name).name == arctic.name
     assert known_embedder("some-model@example.org") is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert known_embedder(arctic.name) is None
 
 
-def test_none_is_nothing_and_a_weight_can_be_set():
+def test_none_disables_the_embedder_and_a_weight_can_be_set():
     assert embedder_for(EmbedderChoice(use="none")) is None
     endpoint = EmbedderChoice(use="endpoint", url="http://a/v1", model="m")
     assert embedder_for(endpoint).weight == 0.5
@@ -279,7 +279,7 @@ def test_none_is_nothing_and_a_weight_can_be_set():
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "detail"),
     [
         ({"use": "artic"}, "Did you mean 'arctic'"),
         ({"pooling": "max"}, "cls or mean"),
@@ -296,14 +296,14 @@ def test_none_is_nothing_and_a_weight_can_be_set():
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
-def test_a_choice_that_cannot_be_is_refused_in_words(choice, said):
+def test_an_invalid_choice_is_refused_with_an_explanation(choice, detail):
     with pytest.raises(SettingsError) as refused:
         embedder_for(EmbedderChoice(**choice))
-    assert said in str(refused.value)
+    assert detail in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def test_a_key_is_not_shown_by_what_holds_it():
+def test_the_repr_of_a_choice_hides_the_key():
     choice = EmbedderChoice(use="endpoint", url="http://a/v1?k=hidden", model="m", key="hidden")
     assert "hidden" not in repr(choice).replace("k=hidden", "")
     assert "hidden" not in repr(embedder_for(choice)) + embedder_for(choice).name

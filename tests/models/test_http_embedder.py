@@ -1,4 +1,4 @@
-"""An endpoint is asked over real HTTP, and whatever it answers, the outcome is right rows or one kind of error."""
+"""Embeddings of an endpoint over real HTTP: every response becomes correct rows or a single kind of error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make(server: Server, **more: object) -> EndpointEmbedder:
 
 
 def vector(text: str) -> list[float]:
-    """Not of length 1, and another for every text."""
+    """Returns a vector that is not of length 1 and differs for every text."""
     return [float(len(text)), float(sum(map(ord, text)) % 97) + 1, 3.0, -2.5]
 
 
@@ -51,7 +51,7 @@ def right(handler: Handler, body: dict) -> None:
     handler.give({"object": "list", "data": data, "model": body["model"]})
 
 
-def given(*data: object) -> Answer:
+def response_with(*data: object) -> Answer:
     return lambda handler, body: handler.give({"data": list(data)})
 
 
@@ -60,7 +60,7 @@ def expected(*texts: str) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def test_texts_become_rows_of_length_1_in_their_order(embedder, server):
+def test_texts_become_rows_of_length_1_in_order(embedder, server):
     assert np.array_equal(embedder.documents(["one", "three"]), expected("one", "three"))
     assert np.array_equal(embedder.query("what?"), expected("what?"))
     assert (embedder.dims, embedder.documents([]).shape) == (4, (0, 4))
@@ -77,7 +77,7 @@ def test_many_texts_are_sent_in_batches(server):
     embedder.close()
 
 
-def test_blank_texts_are_not_sent_and_are_like_nothing(embedder, server):
+def test_blank_texts_are_not_sent_and_have_zero_rows(embedder, server):
     rows = embedder.documents(["", "one", " \n"])
     assert np.array_equal(rows[1:2], expected("one"))
     assert not rows[[0, 2]].any()
@@ -93,7 +93,7 @@ def test_prefixes_go_before_questions_and_documents(server):
     embedder.close()
 
 
-def test_any_text_can_be_sent_and_a_long_one_is_cut(embedder, server):
+def test_any_text_can_be_sent_and_a_long_text_is_truncated(embedder, server):
     embedder.documents(["a\ud800b\x00", "x" * 1_000_000])
     first, second = server.asked[0]["input"]
     assert first == "a\ufffdb\x00"
@@ -102,21 +102,23 @@ def test_any_text_can_be_sent_and_a_long_one_is_cut(embedder, server):
 
 def test_vectors_in_base64_and_out_of_order_are_read(embedder, server):
     packed = base64.b64encode(struct.pack("<4f", *vector("one"))).decode()
-    server.answers = [given({"index": 1, "embedding": vector("two")}, {"index": 0, "embedding": packed})]
+    server.answers = [response_with({"index": 1, "embedding": vector("two")}, {"index": 0, "embedding": packed})]
     assert np.allclose(embedder.documents(["one", "two"]), expected("one", "two"))
 
 
-def test_vectors_without_numbers_are_taken_as_they_come(embedder, server):
-    server.answers = [given({"embedding": vector("one")}, {"embedding": vector("two")})]
+def test_vectors_without_an_index_are_read_in_order(embedder, server):
+    server.answers = [response_with({"embedding": vector("one")}, {"embedding": vector("two")})]
     assert np.array_equal(embedder.documents(["one", "two"]), expected("one", "two"))
 
 
 def test_very_large_and_very_small_numbers_are_still_normalised(embedder, server):
-    server.answers = [given({"embedding": [3e300, 4e300]}, {"embedding": [3e-300, 4e-300]}, {"embedding": [0, 0]})]
+    server.answers = [
+        response_with({"embedding": [3e300, 4e300]}, {"embedding": [3e-300, 4e-300]}, {"embedding": [0, 0]})
+    ]
     assert embedder.documents(["a", "b", "c"]).tolist() == [pytest.approx([0.6, 0.8])] * 2 + [[0, 0]]
 
 
-def test_a_length_that_was_set_is_asked_for_and_insisted_on(server):
+def test_a_configured_length_is_requested_and_enforced(server):
     embedder = make(server, known_dims=3)
     with pytest.raises(EmbedderFailed, match="vectors of 4 dimensions came, expected 3"):
         embedder.documents(["one"])
@@ -126,30 +128,30 @@ def test_a_length_that_was_set_is_asked_for_and_insisted_on(server):
 
 def test_a_length_that_changes_later_is_refused(embedder, server):
     embedder.documents(["one"])
-    server.answers = [given({"embedding": [1.0, 2.0]})]
+    server.answers = [response_with({"embedding": [1.0, 2.0]})]
     with pytest.raises(EmbedderFailed, match="vectors of 2 dimensions came, expected 4"):
         embedder.documents(["one"])
     assert "dimensions" not in server.asked[-1]
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "detail"),
     [
-        (given(), "0 vectors came for 2 texts"),
-        (given(*[{"embedding": [1.0]}] * 3), "3 vectors came for 2 texts"),
-        (given({"embedding": [1.0]}, {"embedding": [1.0, 2.0]}), "vectors of 1, 2 dimensions"),
-        (given({"embedding": [1.0]}, {"embedding": [float("nan")]}), "not a number"),
-        (given({"embedding": [1.0]}, {"embedding": [float("inf")]}), "not a number"),
-        (given({"embedding": []}, {"embedding": []}), "not a number"),
-        (given({"embedding": [1.0]}, {"embedding": [10**400]}), "out of range"),
-        (given({"embedding": [1.0]}, {"embedding": ["1"]}), "neither a list of numbers"),
-        (given({"embedding": [1.0]}, {"embedding": None}), "neither a list of numbers"),
-        (given({"embedding": [1.0]}, {"embedding": "%%%"}), "not base64"),
-        (given({"embedding": [1.0]}, {"embedding": "AAA="}), "not base64"),
-        (given({"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": 0}), "not numbered"),
-        (given({"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": True}), "not numbered"),
-        (given({"embedding": [1.0], "index": []}, {"embedding": [1.0], "index": {}}), "not numbered"),
-        (given("a", "b"), "no list of vectors"),
+        (response_with(), "0 vectors came for 2 texts"),
+        (response_with(*[{"embedding": [1.0]}] * 3), "3 vectors came for 2 texts"),
+        (response_with({"embedding": [1.0]}, {"embedding": [1.0, 2.0]}), "vectors of 1, 2 dimensions"),
+        (response_with({"embedding": [1.0]}, {"embedding": [float("nan")]}), "not a number"),
+        (response_with({"embedding": [1.0]}, {"embedding": [float("inf")]}), "not a number"),
+        (response_with({"embedding": []}, {"embedding": []}), "not a number"),
+        (response_with({"embedding": [1.0]}, {"embedding": [10**400]}), "out of range"),
+        (response_with({"embedding": [1.0]}, {"embedding": ["1"]}), "neither a list of numbers"),
+        (response_with({"embedding": [1.0]}, {"embedding": None}), "neither a list of numbers"),
+        (response_with({"embedding": [1.0]}, {"embedding": "%%%"}), "not base64"),
+        (response_with({"embedding": [1.0]}, {"embedding": "AAA="}), "not base64"),
+        (response_with({"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": 0}), "not numbered"),
+        (response_with({"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": True}), "not numbered"),
+        (response_with({"embedding": [1.0], "index": []}, {"embedding": [1.0], "index": {}}), "not numbered"),
+        (response_with("a", "b"), "no list of vectors"),
         (raw(b"<html><body>Welcome</body></html>"), "not JSON"),
         (raw(b""), "not JSON"),
         (raw(b"[" * 200_000), "not JSON"),
@@ -158,14 +160,14 @@ def test_a_length_that_changes_later_is_refused(embedder, server):
         (raw(b'{"data": {}}'), "no list of vectors"),
     ],
 )
-def test_a_wrong_answer_is_refused_in_plain_words(embedder, server, answer, said):
+def test_an_invalid_response_is_refused_with_a_plain_message(embedder, server, answer, detail):
     server.answers = [answer]
-    with pytest.raises(EmbedderFailed, match=said):
+    with pytest.raises(EmbedderFailed, match=detail):
         embedder.documents(["one", "two"])
     assert len(server.asked) == 1
 
 
-def test_an_answer_without_end_is_given_up(embedder, server, monkeypatch):
+def test_an_endless_response_is_cut_off(embedder, server, monkeypatch):
     monkeypatch.setattr(http, "ANSWER_MOST", 100_000)
     server.answers = [raw(b" " * 1_000_000)]
     with pytest.raises(EmbedderFailed, match="longer than 100,000 bytes"):
@@ -173,7 +175,7 @@ def test_an_answer_without_end_is_given_up(embedder, server, monkeypatch):
 
 
 @pytest.mark.parametrize("first", [status(429, Retry_After="3"), status(500), status(503, Retry_After="nonsense")])
-def test_another_attempt_is_made_where_it_may_succeed(server, first):
+def test_retryable_errors_are_retried(server, first):
     waits: list[float] = []
     embedder = make(server, wait=waits.append)
     server.answers = [first, right]
@@ -183,7 +185,7 @@ def test_another_attempt_is_made_where_it_may_succeed(server, first):
     embedder.close()
 
 
-def test_a_wait_until_a_date_is_kept_to(server):
+def test_a_retry_after_date_is_respected(server):
     waits: list[float] = []
     embedder = make(server, wait=waits.append, seconds=60)
     server.answers = [status(429, Retry_After=formatdate(usegmt=True)), right]
@@ -192,7 +194,7 @@ def test_a_wait_until_a_date_is_kept_to(server):
     embedder.close()
 
 
-def test_attempts_end_and_waits_grow(server):
+def test_retries_are_limited_and_waits_grow(server):
     waits: list[float] = []
     embedder = make(server, wait=waits.append)
     server.answers = [status(500)]
@@ -203,18 +205,18 @@ def test_attempts_end_and_waits_grow(server):
     embedder.close()
 
 
-@pytest.mark.parametrize("asked", ["3600", "1e400", "inf"])
-def test_nobody_waits_longer_than_there_is_time(server, asked):
+@pytest.mark.parametrize("retry_after", ["3600", "1e400", "inf"])
+def test_a_retry_after_beyond_the_time_limit_is_not_waited_for(server, retry_after):
     waits: list[float] = []
     embedder = make(server, wait=waits.append)
-    server.answers = [status(429, Retry_After=asked)]
+    server.answers = [status(429, Retry_After=retry_after)]
     with pytest.raises(EmbedderFailed, match="no time left"):
         embedder.query("one")
     assert waits == []
     embedder.close()
 
 
-def test_a_connection_that_is_cut_is_made_again(embedder, server):
+def test_a_dropped_connection_is_retried(embedder, server):
     server.answers = [cut, right]
     assert np.array_equal(embedder.query("one"), expected("one"))
     server.answers = [cut]
@@ -222,7 +224,7 @@ def test_a_connection_that_is_cut_is_made_again(embedder, server):
         embedder.query("one")
 
 
-def test_nobody_at_the_address_is_told_in_words(server):
+def test_an_unreachable_address_is_explained(server):
     waits: list[float] = []
     embedder = EndpointEmbedder(free_address(), model="small", wait=waits.append)
     with pytest.raises(EmbedderFailed, match=r"the connection failed \(ConnectError\)"):
@@ -232,7 +234,7 @@ def test_nobody_at_the_address_is_told_in_words(server):
 
 
 @pytest.mark.parametrize("slow", SLOW)
-def test_nobody_waits_for_an_answer_longer_than_allowed(server, slow):
+def test_a_call_waits_no_longer_than_its_time_limit(server, slow):
     embedder = make(server, seconds=0.3)
     server.answers = [slow, right]
     with pytest.raises(EmbedderFailed, match=r"no answer within 0\.3 s"):
@@ -245,7 +247,7 @@ def test_nobody_waits_for_an_answer_longer_than_allowed(server, slow):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "detail"),
     [
         (raw(json.dumps({"error": {"message": f"bad {KEY} \x1b[2J"}}).encode(), 400), "it answered 400 (bad … "),
         (raw(b'{"error": "no such model"}', 404), "it answered 404 (no such model)"),
@@ -255,11 +257,11 @@ def test_nobody_waits_for_an_answer_longer_than_allowed(server, slow):
         (status(302, Location="http://127.0.0.1:1/"), "a redirect, which is not followed"),
     ],
 )
-def test_a_refusal_is_told_without_the_key(embedder, server, answer, said):
+def test_a_refusal_is_reported_without_the_key(embedder, server, answer, detail):
     server.answers = [answer]
     with pytest.raises(EmbedderFailed) as failed:
         embedder.query("one")
-    assert said in str(failed.value)
+    assert detail in str(failed.value)
     assert KEY[:9] not in str(failed.value)
     assert "\x1b" not in str(failed.value)
     assert len(server.asked) == 1
@@ -275,7 +277,7 @@ def test_the_key_is_in_no_log(embedder, server, caplog):
     assert KEY not in caplog.text
 
 
-def test_threads_share_one_embedder(embedder, server):
+def test_threads_share_an_embedder(embedder, server):
     found: dict[int, np.ndarray] = {}
 
     def ask(number: int) -> None:
@@ -289,7 +291,7 @@ def test_threads_share_one_embedder(embedder, server):
     assert all(np.array_equal(found[number], expected(f"text {number}", "same")) for number in range(8))
 
 
-def test_names_tell_models_hosts_lengths_and_prefixes_apart():
+def test_names_distinguish_models_hosts_lengths_and_prefixes():
     def name(url: str = "http://a/v1", **more: object) -> str:
         return EndpointEmbedder(url, **({"model": "m"} | more)).name
 
@@ -299,7 +301,7 @@ def test_names_tell_models_hosts_lengths_and_prefixes_apart():
     assert name(query_prefix="q") == name("https://a/v2", key="k") == names[0]
 
 
-def test_a_query_in_the_address_is_kept(server):
+def test_a_query_in_the_address_is_preserved(server):
     embedder = EndpointEmbedder(f"{server.url}/?api-version=1", model="m")
     embedder.query("a")
     assert server.paths == ["/v1/embeddings?api-version=1"]

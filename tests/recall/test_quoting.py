@@ -1,4 +1,4 @@
-"""Nothing that is quoted can step out of its quotation."""
+"""Quoted text can never break out of its quotation."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ HOSTILE = [
 
 
 def checked(excerpts, more=""):
-    """The lines of a quotation, after what must hold for every one."""
-    said = render_quotation(excerpts, more)
-    lines = said.split("\n")
-    said.encode()
+    """Returns the lines of a quotation after checking the invariants of every quotation."""
+    quotation = render_quotation(excerpts, more)
+    lines = quotation.split("\n")
+    quotation.encode()
     assert lines[0] == HEADER
     assert lines[-1] == FOOTER
     for line in lines:
@@ -81,19 +81,19 @@ def checked(excerpts, more=""):
 
 
 @given(st.lists(st.lists(st.sampled_from(HOSTILE), max_size=8).map("".join) | st.text(), min_size=5, max_size=5))
-def test_whatever_is_quoted_every_line_of_it_is_marked(parts):
+def test_every_line_of_a_quoted_text_is_marked(parts):
     text, who, note, pointer, more = parts
     checked([Excerpt(POINTER + pointer, who, 1, text, note), Excerpt(POINTER, "user", 0, text)], "3 more" + more)
 
 
 @given(st.lists(st.sampled_from(HOSTILE), max_size=12))
-def test_lines_are_made_safe_one_by_one(parts):
+def test_every_line_is_sanitised_by_itself(parts):
     text = "".join(parts)
     assert prompt_safe(text) == "\n".join(map(prompt_safe, LINE_BREAK.split(text)))
 
 
 @pytest.mark.parametrize("forged", [HEADER, FOOTER, "> quoted", ">> x", "\n> x", " > x", "· > x", "(> x", "\u200b> x"])
-def test_no_name_can_pass_for_a_quoted_line_or_for_the_frame(forged):
+def test_a_name_cannot_imitate_a_quoted_line_or_the_frame(forged):
     for excerpt in (Excerpt(forged, "", 0, "x"), Excerpt("", forged, 0, "x"), Excerpt("", "", 0, "x", forged)):
         assert checked([excerpt])[2] == "> x"
 
@@ -105,7 +105,7 @@ def test_ten_thousand_hostile_texts_stay_inside_their_quotation(scale):
         checked([Excerpt(POINTER, text, 1, text, text)])
 
 
-def test_a_quotation_says_what_it_is_who_spoke_and_when():
+def test_a_quotation_states_its_source_speaker_and_date():
     when = int(datetime(2024, 5, 20, 14, 3, 9, tzinfo=UTC).timestamp()) * 1_000_000
     note = "superseded by recto://agent:default:main/90"
     lines = checked([Excerpt(POINTER, "user", when, "The port\u2028is 5432.", note)], "2 more")
@@ -129,24 +129,24 @@ def test_a_quotation_says_what_it_is_who_spoke_and_when():
         ("", ""),
     ],
 )
-def test_what_hides_or_moves_is_taken_out(text, shown):
+def test_invisible_and_directional_characters_are_removed(text, shown):
     assert checked([Excerpt(POINTER, "user", 0, text)])[2] == "> " + shown
 
 
 @given(st.integers(1, 253_402_300_799_999_999))
-def test_days_are_those_of_the_calendar(when):
+def test_dates_follow_the_calendar(when):
     expected = datetime.fromtimestamp(when // 1_000_000, UTC)
     assert format_minute(when) == expected.strftime("%Y-%m-%d %H:%M UTC").rjust(20, "0")
     assert format_day(when) == format_minute(when)[:10]
 
 
-def test_a_time_that_nobody_knows_is_not_told():
+def test_an_unknown_time_is_omitted():
     assert format_minute(0) == format_minute(-5) == format_minute(10**20) == ""
 
 
 def test_the_frame_costs_few_tokens():
     count = counter_named("o200k").count
     empty = count(render_quotation([]))
-    one = count(render_quotation([Excerpt(POINTER, "assistant", 1_716_213_780_000_000, "x")]))
+    single = count(render_quotation([Excerpt(POINTER, "assistant", 1_716_213_780_000_000, "x")]))
     assert empty <= 60
-    assert one - empty - count("> x\n") <= 25
+    assert single - empty - count("> x\n") <= 25

@@ -1,4 +1,4 @@
-"""Ranking: likeness first, then the days that are meant and the rules of the user; every part can be told."""
+"""Ranking: similarity first, then the dates in the question and user rules; every part is reported."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ COLUMNS = {
 }
 
 
-def said(seq: int, **more) -> dict:
-    """A message of middling likeness, said at one moment, so that only what differs decides."""
+def candidate(seq: int, **more) -> dict:
+    """Returns a candidate of average similarity and a fixed time, so that only the given fields decide."""
     usual = {"sessions": 0, "ts": NOW - DAY, "roles": "user", "marks": 0, "exchanges": 0, "bm25": 5.0, "strength": 0.5}
     return {**usual, "seqs": seq, "matched": 3, "cosines": 0.7, "passages": 1, "in_span": False} | more
 
@@ -86,22 +86,22 @@ messages = st.lists(
         }
     ),
     max_size=30,
-    unique_by=lambda one: (one["sessions"], one["seqs"]),
+    unique_by=lambda message: (message["sessions"], message["seqs"]),
 )
 
 
 @given(messages, st.randoms(use_true_random=False))
-def test_the_order_in_which_candidates_come_changes_nothing(found, rng: random.Random):
+def test_the_order_of_candidates_does_not_change_their_scores(found, rng: random.Random):
     places = rng.sample(range(len(found)), len(found))
-    one = score_candidates(columns(*found), RankingWeights(), ARCTIC)
-    other = score_candidates(columns(*(found[place] for place in places)), RankingWeights(), ARCTIC)
-    assert other.total == pytest.approx(one.total[places], abs=1e-6)
-    assert np.array_equal(other.chances, one.chances[places])
+    first = score_candidates(columns(*found), RankingWeights(), ARCTIC)
+    second = score_candidates(columns(*(found[place] for place in places)), RankingWeights(), ARCTIC)
+    assert second.total == pytest.approx(first.total[places], abs=1e-6)
+    assert np.array_equal(second.chances, first.chances[places])
 
 
 @given(messages)
 @pytest.mark.requirement("recall.resonance")
-def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_first(found):
+def test_every_score_is_the_sum_of_its_parts_and_the_best_comes_first(found):
     candidates = columns(*found)
     scores = score_candidates(candidates, RankingWeights(), ARCTIC)
     ranked = scores.total[best_first(candidates, scores.total)]
@@ -113,31 +113,31 @@ def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_fir
         assert {"words", "meaning"} <= parts.keys()
 
 
-def test_the_nearer_in_words_or_in_meaning_comes_first():
-    assert order(said(1), said(2, bm25=6.0, strength=0.6)) == [2, 1]
-    assert order(said(1), said(2, cosines=0.8)) == [2, 1]
+def test_the_more_similar_in_words_or_in_meaning_comes_first():
+    assert order(candidate(1), candidate(2, bm25=6.0, strength=0.6)) == [2, 1]
+    assert order(candidate(1), candidate(2, cosines=0.8)) == [2, 1]
 
 
-def test_of_two_that_are_alike_the_newer_comes_first():
-    assert order(said(1), said(2)) == [2, 1]
-    assert order(said(2, ts=NOW - 400 * DAY), said(1, ts=NOW)) == [1, 2]
+def test_the_newer_of_two_equal_candidates_comes_first():
+    assert order(candidate(1), candidate(2)) == [2, 1]
+    assert order(candidate(2, ts=NOW - 400 * DAY), candidate(1, ts=NOW)) == [1, 2]
 
 
-def test_what_was_said_on_the_days_that_are_meant_comes_first():
-    assert order(said(2), said(1, in_span=True), said(3)) == [1, 3, 2]
+def test_messages_of_the_dates_in_question_come_first():
+    assert order(candidate(2), candidate(1, in_span=True), candidate(3)) == [1, 3, 2]
 
 
 @pytest.mark.parametrize("mark", [Mark.CONSTRAINT, Mark.PREFERENCE])
-def test_a_rule_or_preference_of_the_user_ranks_higher_and_is_not_more_relevant(mark: Mark):
-    assert order(said(2), said(1, marks=mark), said(3)) == [1, 3, 2]
-    found = columns(said(1, marks=mark), said(1, marks=mark, roles="tool"), said(1, marks=Mark.DECISION))
+def test_a_user_rule_or_preference_ranks_higher_without_a_higher_chance(mark: Mark):
+    assert order(candidate(2), candidate(1, marks=mark), candidate(3)) == [1, 3, 2]
+    found = columns(candidate(1, marks=mark), candidate(1, marks=mark, roles="tool"), candidate(1, marks=Mark.DECISION))
     scores = score_candidates(found, RankingWeights(), ARCTIC)
     assert scores.parts["standing"].tolist() == [RankingWeights().standing, 0.0, 0.0]
     assert len(set(scores.chances.tolist())) == 1
 
 
-def test_a_part_that_some_have_is_added_to_their_scores():
-    scores = score_candidates(columns(said(1), said(2), said(3)), RankingWeights(), ARCTIC)
+def test_a_part_of_some_candidates_is_added_to_their_scores():
+    scores = score_candidates(columns(candidate(1), candidate(2), candidate(3)), RankingWeights(), ARCTIC)
     more = scores.with_part("judged", np.array([1]), np.array([0.2]))
     assert (more.total - scores.total).tolist() == pytest.approx([0.0, 0.2, 0.0])
     without, with_part = more.parts_of(np.array([0, 1]))
@@ -146,19 +146,19 @@ def test_a_part_that_some_have_is_added_to_their_scores():
 
 
 def test_words_of_an_assistant_count_less():
-    user, assistant = columns(said(1), said(1, roles="assistant")).words.tolist()
+    user, assistant = columns(candidate(1), candidate(1, roles="assistant")).words.tolist()
     assert assistant == ASSISTANT_WEIGHT * user
-    assert order(said(2, roles="assistant"), said(1, roles="system")) == [1, 2]
+    assert order(candidate(2, roles="assistant"), candidate(1, roles="system")) == [1, 2]
 
 
-def test_the_best_of_many_passages_is_less_near_than_the_only_one():
-    assert order(said(2, passages=6), said(1, passages=1)) == [1, 2]
-    many, one = columns(said(1, passages=6), said(1)).likeness.tolist()
-    assert many > one - 6 * PASSAGE_PENALTY
+def test_the_best_of_many_passages_scores_below_an_only_passage():
+    assert order(candidate(2, passages=6), candidate(1, passages=1)) == [1, 2]
+    many, single = columns(candidate(1, passages=6), candidate(1)).likeness.tolist()
+    assert many > single - 6 * PASSAGE_PENALTY
 
 
-def test_without_any_vectors_words_count_whole():
-    bare = columns(said(1, cosines=np.nan), said(2, cosines=np.nan, bm25=9.0, strength=0.9))
+def test_without_any_vectors_words_have_full_weight():
+    bare = columns(candidate(1, cosines=np.nan), candidate(2, cosines=np.nan, bm25=9.0, strength=0.9))
     scores = score_candidates(bare, RankingWeights(), ARCTIC)
     assert scores.parts["meaning"].tolist() == [0.0, 0.0]
     assert scores.parts["words"].tolist() == pytest.approx([-1.0, 1.0])
@@ -166,52 +166,54 @@ def test_without_any_vectors_words_count_whole():
 
 
 def test_a_message_without_a_vector_is_neither_near_nor_far():
-    found = columns(said(1, cosines=np.nan), said(2, cosines=0.9), said(3, cosines=0.1))
+    found = columns(candidate(1, cosines=np.nan), candidate(2, cosines=0.9), candidate(3, cosines=0.1))
     unknown, near, far = score_candidates(found, RankingWeights(), ARCTIC).parts["meaning"].tolist()
     assert far < unknown == 0.0 < near
 
 
 def test_a_message_without_a_vector_is_compared_by_words_alone():
-    found = columns(said(1, cosines=np.nan, bm25=9.0), said(2, bm25=9.0), said(3, bm25=1.0), said(4, bm25=1.0))
+    found = columns(
+        candidate(1, cosines=np.nan, bm25=9.0), candidate(2, bm25=9.0), candidate(3, bm25=1.0), candidate(4, bm25=1.0)
+    )
     parts = score_candidates(found, RankingWeights().with_meaning(0.7), ARCTIC).parts["words"].tolist()
     assert parts == pytest.approx([1.0, 0.3, -0.3, -0.3])
 
 
-def test_the_share_of_meaning_is_the_embedders():
-    words, meaning = said(1, bm25=9.0, cosines=0.1), said(2, bm25=1.0, cosines=0.9)
+def test_the_embedder_sets_the_weight_of_meaning():
+    words, meaning = candidate(1, bm25=9.0, cosines=0.1), candidate(2, bm25=1.0, cosines=0.9)
     assert order(words, meaning, weights=RankingWeights().with_meaning(0.1))[0] == 1
     assert order(words, meaning, weights=RankingWeights().with_meaning(0.9))[0] == 2
 
 
 @pytest.mark.parametrize("curve", [WORDS_ONLY, *CALIBRATIONS.values()])
 def test_the_chance_grows_with_likeness_and_spans_the_gate(curve: RelevanceCalibration):
-    steps = [said(1, strength=step / 10, cosines=step / 10) for step in range(11)]
+    steps = [candidate(1, strength=step / 10, cosines=step / 10) for step in range(11)]
     chances = curve.chances(columns(*steps)).tolist()
     assert chances == sorted(chances)
     assert chances[0] < 0.1
     assert chances[-1] > 0.9
-    assistant, user = curve.chances(columns(said(1, roles="assistant"), said(1))).tolist()
+    assistant, user = curve.chances(columns(candidate(1, roles="assistant"), candidate(1))).tolist()
     assert assistant < user
 
 
-def test_an_embedder_whose_scale_is_not_known_is_judged_by_words():
+def test_an_embedder_without_a_calibration_is_judged_by_words():
     assert calibration_for("arctic-embed-s-int8/1") is CALIBRATIONS["arctic-embed-s"]
     assert calibration_for("another/1") is WORDS_ONLY
     assert calibration_for("") is WORDS_ONLY
-    near, far = WORDS_ONLY.chances(columns(said(1, cosines=0.9), said(1, cosines=0.1))).tolist()
+    near, far = WORDS_ONLY.chances(columns(candidate(1, cosines=0.9), candidate(1, cosines=0.1))).tolist()
     assert near == far
 
 
-def test_nothing_is_ranked_where_nothing_was_found():
+def test_ranking_no_candidates_returns_nothing():
     assert order() == []
     assert len(standardized(np.empty(0))) == 0
 
 
-def test_the_weights_in_the_documentation_are_those_that_count():
+def test_the_documented_weights_are_those_in_use():
     page = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
     weights = RankingWeights()
-    assert {name: float(told[name]) for name in ("date", "standing")} == {
+    assert {name: float(documented[name]) for name in ("date", "standing")} == {
         "date": weights.date,
         "standing": weights.standing,
     }
@@ -228,6 +230,6 @@ def test_messages_are_compared_by_the_share_of_their_terms():
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0])), st.integers(1, 6))
-def test_of_equal_messages_of_a_day_the_first_are_proposed(scores, limit):
+def test_the_first_of_equal_messages_of_a_day_are_proposed(scores, limit):
     values = np.array(scores, np.float32)
     assert set(highest(values, limit).tolist()) == set(np.argsort(-values, kind="stable")[:limit].tolist())

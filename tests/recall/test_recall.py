@@ -1,4 +1,4 @@
-"""Recall: what left comes back when it matters, quoted, bounded, for one turn; and nothing leaves unindexed."""
+"""Recall: evicted messages are quoted when relevant, within a budget, for one turn; nothing is evicted unindexed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opened(store="memory:", *, recall=None, **more):
 
 
 def say(session, text, answer="Noted."):
-    """One turn: the user speaks, the prompt is built, the model answers."""
+    """Runs a turn: appends the user message, builds the prompt, appends the answer."""
     session.append({"role": "user", "content": text})
     prompt = session.prompt()
     session.append({"role": "assistant", "content": answer})
@@ -55,30 +55,30 @@ def events(session, kind):
 
 
 def quotation(prompt):
-    """The text that came back, or nothing."""
+    """Returns the quotation in the prompt, or an empty text."""
     texts = [str(message["content"]) for message in prompt.messages if message["role"] == "user"]
     return next((text for text in texts if text.startswith(HEADER)), "")
 
 
 @pytest.mark.requirement("recall.before-inference")
-def test_what_left_comes_back_quoted_before_the_question_with_its_pointer():
+def test_an_evicted_message_is_quoted_before_the_question_with_its_pointer():
     with opened() as session:
         say(session, "Hello.")
-        said = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
+        fact = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
         session.append({"role": "assistant", "content": "Noted."})
         chatter(session, 40)
         prompt = say(session, "When does the staging rotation happen?")
-        back = quotation(prompt)
-        assert "Kilimanjaro hour 17" in back
-        assert back.endswith(FOOTER)
+        recalled = quotation(prompt)
+        assert "Kilimanjaro hour 17" in recalled
+        assert recalled.endswith(FOOTER)
         where = [message["content"] for message in prompt.messages]
-        assert where.index(back) == where.index("When does the staging rotation happen?") - 1
-        assert pointer_to(session.key, said.seq) in back
+        assert where.index(recalled) == where.index("When does the staging rotation happen?") - 1
+        assert pointer_to(session.key, fact.seq) in recalled
         assert problems(prompt.raw, prompt.built.wire) == []
 
 
 @pytest.mark.requirement("recall.bounded")
-def test_recall_is_bounded_by_the_memory_budget_and_the_prompt_by_its_room():
+def test_recall_stays_within_the_memory_budget_and_the_prompt_within_the_input_budget():
     with opened() as session:
         say(session, "Hello.")
         for number in range(12):
@@ -104,15 +104,15 @@ def test_recall_is_transient_and_never_stored_as_a_message():
         prompt = say(session, "In which vault does the backup key live?")
         assert "Obsidian" in quotation(prompt)
         assert not any(HEADER.encode() in entry.content for entry in session.read())
-        told = events(session, "recall_injected")[-1]
-        assert told["tokens"] > 0
-        assert told["hits"][0]["pointer"].startswith("recto://")
-        assert {"words", "meaning"} <= told["hits"][0]["parts"].keys()
+        payload = events(session, "recall_injected")[-1]
+        assert payload["tokens"] > 0
+        assert payload["hits"][0]["pointer"].startswith("recto://")
+        assert {"words", "meaning"} <= payload["hits"][0]["parts"].keys()
         assert HEADER not in json.dumps(say(session, "Thank you, and good bye.").messages) or prompt.recalled != ()
 
 
 @pytest.mark.requirement("recall.diagnostics")
-def test_nothing_comes_back_where_nothing_is_relevant_enough():
+def test_nothing_is_recalled_below_the_relevance_threshold():
     with opened(recall={"threshold": 0.5}) as session:
         say(session, "Hello.")
         chatter(session, 40)
@@ -123,7 +123,7 @@ def test_nothing_comes_back_where_nothing_is_relevant_enough():
         assert missed["best"] < missed["threshold"] == 0.5
 
 
-def test_what_is_in_the_prompt_is_not_recalled():
+def test_messages_in_the_prompt_are_not_recalled():
     with opened() as session:
         say(session, "Hello.")
         chatter(session, 40)
@@ -134,7 +134,7 @@ def test_what_is_in_the_prompt_is_not_recalled():
 
 @pytest.mark.promise
 @pytest.mark.requirement("recall.corrections")
-def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_never_alone(scale):
+def test_an_early_correction_is_recalled_and_the_wrong_statement_never_alone(scale):
     with opened() as session:
         say(session, "Hello, we will work on the shop.")
         wrong = session.append({"role": "user", "content": "The production database is orders_old on port 5432."})
@@ -173,7 +173,7 @@ def test_a_long_answer_is_not_superseded_by_a_correction_of_something_else():
 
 
 def test_a_long_statement_is_not_shown_without_its_short_correction():
-    """Of a long message a sample of its terms is compared for duplicates, but all of them for corrections."""
+    """Duplicates of a long message are detected by a sample of its terms, corrections by all of them."""
     with opened() as session:
         words = " ".join(f"{chr(97 + n % 26)}{n}word" for n in range(900))
         wrong = session.append({"role": "user", "content": f"The turbine Zephyrine runs at 4711 turns. {words}"})
@@ -183,33 +183,39 @@ def test_a_long_statement_is_not_shown_without_its_short_correction():
         assert hits[right.seq].supersedes == (wrong.seq,)
 
 
-def test_rows_of_messages_are_the_same_where_they_are_stored_and_where_they_are_missing():
+def test_stored_and_recomputed_message_rows_are_equal():
     with opened() as session:
-        said = session.append({"role": "user", "content": "The lighthouse of Arkadia has 99 steps."})
+        message = session.append({"role": "user", "content": "The lighthouse of Arkadia has 99 steps."})
         session.recall("lighthouse")
         rows = session.window._recall.recall.searcher.rows
-        key = session.key, said.seq
+        key = session.key, message.seq
         (stored,) = rows.of([key]).values()
         store = session.store
         unsigned = stored.replace(signature_of(stored), bytes(3))
         for other in (b"of another version", unsigned):
-            store.add_terms(session.key, [replace(said, terms=other)])
-            assert store.pick_terms(session.key, [said.seq]) == {said.seq: other}
+            store.add_terms(session.key, [replace(message, terms=other)])
+            assert store.pick_terms(session.key, [message.seq]) == {message.seq: other}
             assert MessageRows(store, PorterLexicon()).of([key]) == {key: stored}
         assert rows.of([(session.key, 999)]) == {}
 
 
-def test_rows_of_sealed_messages_are_read_once_and_are_not_those_of_another_transcript():
+def test_rows_of_sealed_messages_are_cached_per_transcript():
     with opened() as session:
-        said, other = (session.append({"role": "user", "content": text}) for text in ("The mast is 17 m.", "A film."))
-        key, store = (session.key, said.seq), session.store
+        message, other = (
+            session.append({"role": "user", "content": text}) for text in ("The mast is 17 m.", "A film.")
+        )
+        key, store = (session.key, message.seq), session.store
         rows = MessageRows(store, PorterLexicon())
         first, second = rows.of([key, (session.key, other.seq)]).values()
-        here = {session.key: SealedRange(block=7, last=said.seq)}
+        here = {session.key: SealedRange(block=7, last=message.seq)}
         assert rows.of([key], here) == {key: first}
-        store.add_terms(session.key, [replace(said, terms=second)])
+        store.add_terms(session.key, [replace(message, terms=second)])
         assert rows.of([key], here) == {key: first}
-        for elsewhere in (None, {session.key: SealedRange(block=8, last=said.seq)}, {session.key: SealedRange(7, 0)}):
+        for elsewhere in (
+            None,
+            {session.key: SealedRange(block=8, last=message.seq)},
+            {session.key: SealedRange(7, 0)},
+        ):
             assert rows.of([key], elsewhere) == {key: second}
 
 
@@ -224,14 +230,14 @@ def test_the_same_transcript_gives_the_same_prompt_after_a_restart(tmp_path):
     with opened(tmp_path / "a.db") as session:
         count = len(session)
         assert session.prompt().raw == before.raw
-        assert len(session) == count  # told once
+        assert len(session) == count  # logged once
     (tmp_path / "a.db-recall").unlink()
     with opened(tmp_path / "a.db") as session:
-        session.window.recall("anything")  # an index that is gone is made anew
+        session.window.recall("anything")  # a missing index is rebuilt
         assert session.prompt().raw == before.raw
 
 
-def test_inside_a_turn_the_quotation_stays_where_it_is_until_a_decision():
+def test_the_quotation_stays_in_place_during_a_turn_until_a_decision():
     with opened() as session:
         say(session, "Hello.")
         say(session, "The deploy script is tools/ship_it.sh and wants the flag --really.")
@@ -261,7 +267,7 @@ def test_every_prompt_with_recall_fits_and_is_valid():
 
 
 class Failing:
-    """An embedder that fails when told to."""
+    """An embedder that fails on demand."""
 
     name, dims, weight = "failing/1", 8, 0.7
 
@@ -278,7 +284,7 @@ class Failing:
 
 
 def with_embedder(session, embedder):
-    """The session, with another embedder in the place of its own."""
+    """Returns the session with its embedder replaced."""
     from recto.recall.indexer import Indexer
     from recto.recall.recall import RecallRules, RecallService
     from recto.recall.search import Searcher
@@ -291,7 +297,7 @@ def with_embedder(session, embedder):
     return session
 
 
-def test_with_a_failing_embedder_units_leave_by_their_words_and_the_decision_says_so():
+def test_with_a_failing_embedder_units_are_evicted_with_words_only_and_the_decision_says_so():
     embedder = Failing()
     with with_embedder(opened(), embedder) as session:
         say(session, "Hello.")
@@ -317,7 +323,7 @@ def test_the_alert_is_raised_once_and_not_at_every_turn():
 
 
 @pytest.mark.requirement("recall.off")
-def test_recall_is_off_where_it_is_switched_off_and_decisions_say_so():
+def test_disabled_recall_searches_nothing_and_decisions_say_so():
     with opened(recall={"enabled": False}) as session:
         say(session, "Hello.")
         chatter(session, 40)
@@ -328,34 +334,34 @@ def test_recall_is_off_where_it_is_switched_off_and_decisions_say_so():
 
 
 @pytest.mark.requirement("recall.bounded")
-def test_a_pointer_is_read_whole_and_one_out_of_reach_is_as_if_it_were_not_there():
+def test_a_pointer_reads_its_message_and_a_foreign_pointer_looks_unknown():
     store = recto.open("memory:").store
-    with opened(store, session="agent:a:one") as one, opened(store, session="agent:b:two") as two:
-        said = one.append({"role": "user", "content": "mine"})
-        pointer = one.window.pointer(said.seq)
-        assert [entry.content for entry in one.window.read(pointer)] == [said.content]
+    with opened(store, session="agent:a:one") as own_session, opened(store, session="agent:b:two") as foreign_session:
+        entry = own_session.append({"role": "user", "content": "mine"})
+        pointer = own_session.window.pointer(entry.seq)
+        assert [entry.content for entry in own_session.window.read(pointer)] == [entry.content]
         with pytest.raises(InputError) as foreign:
-            two.window.read(pointer)
+            foreign_session.window.read(pointer)
         with pytest.raises(InputError) as unknown:
-            two.window.read("recto://agent:b:two/99")
+            foreign_session.window.read("recto://agent:b:two/99")
         assert str(foreign.value).replace(pointer, "") == str(unknown.value).replace("recto://agent:b:two/99", "")
 
 
-def test_scope_decides_how_far_is_searched():
+def test_the_scope_limits_the_search():
     store = recto.open("memory:").store
     with (
-        opened(store, session="agent:a:one") as one,
-        opened(store, session="agent:a:two") as two,
-        opened(store, session="agent:ab:three") as three,
+        opened(store, session="agent:a:one") as first,
+        opened(store, session="agent:a:two") as second,
+        opened(store, session="agent:ab:three") as third,
     ):
-        for session in (one, two, three):
+        for session in (first, second, third):
             session.append({"role": "user", "content": f"The telescope of {session.key} looks at Vega."})
             session.recall("telescope")
-        # Each session has an index of its own here, as in-memory ones are; a shared one is what a file gives.
-        assert {hit.session for hit in one.recall("telescope Vega").hits} == {one.key}
+        # Here each session has its own in-memory index; only a file store shares one.
+        assert {hit.session for hit in first.recall("telescope Vega").hits} == {first.key}
 
 
-def test_sessions_of_one_agent_find_each_other_where_that_is_asked_for(tmp_path):
+def test_agent_scope_searches_all_sessions_of_the_agent(tmp_path):
     keys = ("agent:a:one", "agent:a:two", "agent:ab:three", "chat")
     for key in keys:
         with opened(tmp_path / "a.db", session=key) as session:
@@ -368,7 +374,7 @@ def test_sessions_of_one_agent_find_each_other_where_that_is_asked_for(tmp_path)
         assert {hit.session for hit in session.recall("telescope Vega", scope="tenant").hits} == set(keys)
 
 
-def test_dates_in_a_question_find_the_days_they_mean(tmp_path):
+def test_dates_in_a_question_find_messages_of_those_days(tmp_path):
     day = 86_400_000_000
     noon = 1_700_000_000_000_000 // day * day + day // 2
     with opened(tmp_path / "a.db") as session:
@@ -412,7 +418,7 @@ def test_identifiers_paths_and_other_scripts_are_found():
             assert session.recall(query).hits[0].text == texts[place], query
 
 
-def test_tool_calls_and_results_are_searchable_and_come_with_their_question():
+def test_tool_calls_and_results_are_searchable_and_quoted_with_their_question():
     with opened(recall={"embedder": {"use": "none"}}) as session:
         session.append({"role": "user", "content": "Why does the nightly import break?"})
         call = {
@@ -430,51 +436,60 @@ def test_tool_calls_and_results_are_searchable_and_come_with_their_question():
 
 
 def worked(session, question, path, output):
-    """A request, the call it leads to, what the tool said, and an answer that says nothing of it."""
+    """Appends a request, its tool call, the output, and an answer that mentions none of it; returns the output."""
     session.append({"role": "user", "content": question})
     call = {"id": f"c{session.head.seq}", "type": "function"}
     call["function"] = {"name": "read_file", "arguments": json.dumps({"path": path})}
     session.append({"role": "assistant", "content": None, "tool_calls": [call]})
-    told = session.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+    output_entry = session.append({"role": "tool", "tool_call_id": call["id"], "content": output})
     session.append({"role": "assistant", "content": "I have seen it."})
-    return told
+    return output_entry
 
 
-def test_the_output_of_a_call_comes_with_the_call():
-    """The call has the words of the question and the output has none of them: it is the output that is wanted."""
+def test_a_call_brings_its_output():
+    """The call contains the words of the question; the wanted output contains none of them."""
     with opened(recall=WORDS) as session:
-        told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796\n" + "pad = 0\n" * 60)
+        read_output = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796\n" + "pad = 0\n" * 60)
         worked(session, "Have a look.", "other/place.py", "HALF = 1")
         found = session.recall("What stands in mill/quay/buffer.py?", most=4)
         by_seq = {hit.seq: hit for hit in found.hits}
-        call, output = by_seq[told.seq - 1], by_seq[told.seq]
+        call, output = by_seq[read_output.seq - 1], by_seq[read_output.seq]
         assert output.parts["comes along"] > 0
         assert output.score == pytest.approx(sum(output.parts.values())) == pytest.approx(call.score)
-        assert (output.chance, output.context) == (call.chance, (told.seq - 2,))
+        assert (output.chance, output.context) == (call.chance, (read_output.seq - 2,))
         chatter(session, 40)
         back = quotation(say(session, "What stands in mill/quay/buffer.py?"))
         assert "HALF = 5210796" in back
-        assert pointer_to(session.key, told.seq) in back
+        assert pointer_to(session.key, read_output.seq) in back
 
 
-def test_of_what_a_request_led_to_that_output_comes_which_speaks_of_the_question():
+@pytest.mark.parametrize("output", ["", " \n"])
+def test_an_output_without_text_is_not_recalled_with_its_call(output):
+    with opened(recall=WORDS) as session:
+        silent = worked(session, "Have a look.", "mill/quay/buffer.py", output)
+        found = {hit.seq for hit in session.recall("What stands in mill/quay/buffer.py?", most=4).hits}
+        assert silent.seq - 1 in found
+        assert silent.seq not in found
+
+
+def test_only_the_matching_output_of_a_request_is_recalled():
     with opened(recall=WORDS) as session:
         session.append({"role": "user", "content": "ALARM: the quarry pump is slow."})
         outputs = []
-        for number, said in enumerate(
+        for number, output in enumerate(
             ("all quiet", "INFO ok\n" * 300 + "first fault 77123: a disk went away", "load 3")
         ):
             call = {"id": f"c{number}", "type": "function", "function": {"name": "check", "arguments": "{}"}}
             session.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            outputs.append(session.append({"role": "tool", "tool_call_id": f"c{number}", "content": said}))
+            outputs.append(session.append({"role": "tool", "tool_call_id": f"c{number}", "content": output}))
         idle = worked(session, "ALARM: the quarry pump is slow once more.", "today.log", "all quiet again")
         found = session.recall("Which first fault made the quarry pump slow?")
         assert {1, outputs[1].seq} <= {hit.seq for hit in found.hits}
         assert not {outputs[0].seq, outputs[2].seq, idle.seq} & {hit.seq for hit in found.hits}
 
 
-def test_an_output_that_nobody_found_stands_no_higher_than_its_call():
-    """Also where the call stands low: its score is below nothing, as half of all are."""
+def test_an_output_without_a_hit_ranks_no_higher_than_its_call():
+    """This also holds where the call ranks low: its score is below zero, as half of all scores are."""
     with opened(recall=WORDS) as session:
         outputs = [worked(session, "Have a look.", f"mill/{chr(97 + n) * 5}.py", f"{n} = {n}").seq for n in range(9)]
         session.append({"role": "user", "content": "The mill of the mill has a mill wheel, a mill pond, a mill race."})
@@ -485,19 +500,19 @@ def test_an_output_that_nobody_found_stands_no_higher_than_its_call():
         assert all(hits[seq].score == hits[seq - 1].score for seq in low)
 
 
-def test_an_output_that_stands_in_the_prompt_does_not_come_along():
+def test_an_output_in_the_prompt_is_not_recalled_with_its_call():
     with opened(recall=WORDS) as session:
-        told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")
+        output = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")
         recall = session.window._recall.recall
         recall.catch_up()
-        asked = Query(text="What stands in mill/quay/buffer.py?", now=0)
-        assert told.seq in {hit.seq for hit in recall.search(asked, limit=9).hits}
-        assert told.seq not in {hit.seq for hit in recall.search(asked, limit=9, hidden={told.seq}).hits}
-        before = replace(asked, before=told.seq - 1)  # as it was found when the output was not there yet
-        assert {told.seq - 1} <= {hit.seq for hit in recall.search(before, limit=9).hits} <= {1, told.seq - 1}
+        query = Query(text="What stands in mill/quay/buffer.py?", now=0)
+        assert output.seq in {hit.seq for hit in recall.search(query, limit=9).hits}
+        assert output.seq not in {hit.seq for hit in recall.search(query, limit=9, hidden={output.seq}).hits}
+        before = replace(query, before=output.seq - 1)  # the state before the output was stored
+        assert {output.seq - 1} <= {hit.seq for hit in recall.search(before, limit=9).hits} <= {1, output.seq - 1}
 
 
-def test_a_question_is_shown_with_the_answer_that_ends_its_exchange():
+def test_a_question_is_quoted_with_the_answer_that_ends_its_exchange():
     with opened(recall=WORDS) as session:
         worked(session, "What does the harbour master say?", "harbour.txt", "He says nothing.")
         assert next(hit for hit in session.recall("harbour master").hits if hit.seq == 1).context == (4,)
@@ -509,8 +524,8 @@ def test_a_question_is_shown_with_the_answer_that_ends_its_exchange():
         assert next(hit for hit in session.recall("lighthouse keeper").hits if hit.seq == 5).context == ()
 
 
-def test_what_is_asked_every_day_leaves_room_for_what_was_said_once():
-    """Thirty questions have the words of the question. The message that answers it has two of them."""
+def test_repeated_questions_do_not_crowd_out_a_single_answer():
+    """Thirty earlier questions contain the words of the question; the message with the answer contains two."""
     with opened(recall=WORDS) as session:
         session.append({"role": "user", "content": "On 3 May the grey dynamo had its first fault, number 77123."})
         for part in range(30):
@@ -525,7 +540,7 @@ def test_what_is_asked_every_day_leaves_room_for_what_was_said_once():
         assert all(hit.score == pytest.approx(sum(hit.parts.values())) for hit in found.hits)
 
 
-def test_of_copies_one_is_shown_and_the_others_are_not_read(monkeypatch):
+def test_duplicates_are_shown_once_and_not_read(monkeypatch):
     with opened(recall=WORDS) as session:
         for number in range(40):
             session.append({"role": "user", "content": f"The ferry Aurelia leaves from quay {number % 4}."})
@@ -542,7 +557,7 @@ def test_messages_with_the_same_terms_but_other_words_are_all_shown():
         assert {1, 2} == {hit.seq for hit in session.recall("harbour crane").hits}
 
 
-def test_a_long_text_that_differs_in_a_word_is_shown_once():
+def test_near_duplicates_of_a_long_text_are_shown_once():
     with opened(recall=WORDS) as session:
         words = " ".join(f"{chr(97 + n % 26) * 3}{n}" for n in range(60))
         for number in range(3):
@@ -550,7 +565,23 @@ def test_a_long_text_that_differs_in_a_word_is_shown_once():
         assert [hit.seq for hit in session.recall("barometer reading").hits] == [3]
 
 
-def test_where_nothing_is_relevant_no_message_is_read(monkeypatch):
+def test_the_same_excerpt_of_two_versions_of_a_file_is_quoted_once():
+    with opened() as session:
+        for version in range(2):
+            rest = "".join(f"step_{version}_{line} = {line + 100 * version}\n" for line in range(40))
+            worked(
+                session,
+                "Have a look.",
+                "mill.py",
+                f"# The mill\n{rest}\nThe staging rotation happens at Kilimanjaro hour 17.\n",
+            )
+        chatter(session, 40)
+        prompt = say(session, "When does the staging rotation happen at Kilimanjaro?")
+        assert quotation(prompt).count("Kilimanjaro hour 17") == 1
+        assert [hit.role for hit in prompt.recalled].count("tool") == 1
+
+
+def test_without_a_relevant_hit_no_message_is_read(monkeypatch):
     with opened(recall=WORDS) as session:
         say(session, "The ferry Aurelia leaves from quay 9.")
         chatter(session, 40)
@@ -564,26 +595,26 @@ def test_where_nothing_is_relevant_no_message_is_read(monkeypatch):
 
 
 def reads_of(session, monkeypatch):
-    """The entries whose texts recall reads from now on."""
+    """Returns a list that records the entries whose texts recall reads from now on."""
     store, read = session.window._recall.recall.searcher.store, []
     pick = store.pick
     monkeypatch.setattr(store, "pick", lambda key, seqs: read.extend(seqs) or pick(key, seqs))
     return read
 
 
-def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):
+def test_the_index_is_not_queried_for_each_hit(monkeypatch):
     with opened(recall={"embedder": {"use": "none"}}) as session:
         for number in range(12):
             session.append({"role": "user", "content": f"The harbour has {number} boats named {chr(97 + number) * 9}."})
         assert len(session.recall("harbour").hits) > 5
-        words, asked = session.window._recall.recall.indexer.words, []
+        words, lookups = session.window._recall.recall.indexer.words, []
         attributes = words.attributes
-        monkeypatch.setattr(words, "attributes", lambda key: asked.append(key) or attributes(key))
+        monkeypatch.setattr(words, "attributes", lambda key: lookups.append(key) or attributes(key))
         assert len(session.recall("harbour").hits) > 5
-        assert len(asked) < 5
+        assert len(lookups) < 5
 
 
-def test_recaps_that_a_client_wrote_are_not_found_as_history():
+def test_recaps_written_by_a_client_are_not_found_as_history():
     with opened() as session:
         session.append(
             {"role": "user", "content": "This session is being continued: zanzibar summary."},
@@ -593,7 +624,7 @@ def test_recaps_that_a_client_wrote_are_not_found_as_history():
         assert [hit.seq for hit in session.recall("zanzibar").hits] == [2]
 
 
-def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(tmp_path):
+def test_both_embedders_are_usable_until_the_new_vectors_are_complete(tmp_path):
     from tests.spelling import SpellingEmbedder
 
     from recto.recall.indexer import Indexer
@@ -622,7 +653,7 @@ def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(
         new.close()
 
 
-def test_answers_that_repeat_what_was_recalled_are_recorded():
+def test_answers_that_repeat_recalled_text_are_recorded():
     with opened() as session:
         say(session, "Hello.")
         say(session, "The maintenance window is Sunday 03:40, ticket OPS-5521.")
@@ -635,12 +666,12 @@ def test_answers_that_repeat_what_was_recalled_are_recorded():
         assert set(used[-1]["used"]) <= set(used[-1]["shown"])
 
 
-def test_without_their_words_nothing_leaves_and_the_overflow_is_typed(tmp_path, monkeypatch):
+def test_without_stored_words_nothing_is_evicted_and_the_overflow_is_typed(tmp_path, monkeypatch):
     def add_terms(self, session, entries):
         raise StoreUnavailable("here", "no room is left on the disk")
 
     with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
-        session._make_row = None  # as by a version that stored no words with a message
+        session._make_row = None  # as in a version that stored no words with a message
         monkeypatch.setattr(SqliteStore, "add_terms", add_terms)
         session.append({"role": "user", "content": "Hello."})
         with pytest.raises(WindowOverflow):
@@ -650,18 +681,18 @@ def test_without_their_words_nothing_leaves_and_the_overflow_is_typed(tmp_path, 
 
 
 @pytest.mark.requirement("recall.indexed-first")
-def test_without_a_words_index_nothing_leaves_and_the_overflow_is_typed(tmp_path):
+def test_without_a_words_index_nothing_is_evicted_and_the_overflow_is_typed(tmp_path):
     with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
         session.append({"role": "user", "content": "Hello."})
         index = session.window._recall.recall.indexer.index
-        index.close()  # as if it were gone: every call fails from here on
+        index.close()  # every call fails from here on
         with pytest.raises(WindowOverflow):
             chatter(session, 200)
         assert not events(session, "context_window_pruned")
         assert events(session, "index_failed")[0]["words"] is False
 
 
-def test_a_prompt_does_not_make_the_words_of_messages_from_before(tmp_path):
+def test_a_prompt_does_not_index_the_words_of_earlier_messages(tmp_path):
     with opened(tmp_path / "a.db", recall={"enabled": False}) as session:
         say(session, "Hello.")
         say(session, "The maintenance window is Sunday 03:40, ticket OPS-5521.")
@@ -674,8 +705,10 @@ def test_a_prompt_does_not_make_the_words_of_messages_from_before(tmp_path):
         assert events(session, "recall_miss")
         engine = session.window.recall_engine
         missing = engine.indexer.backlog(session.key)[0]
-        assert missing >= behind - 40, "at most what leaves is indexed in a turn"
+        assert missing >= behind - 40, "a turn indexes at most the messages it evicts"
         result = engine.search(Query(text="maintenance window OPS-5521", now=1), limit=3)
         assert result.behind == missing
-        assert "OPS-5521" in session.recall("maintenance window OPS-5521").hits[0].text, "asked for, it is worked off"
+        assert "OPS-5521" in session.recall("maintenance window OPS-5521").hits[0].text, (
+            "an explicit search works off the backlog"
+        )
         assert engine.indexer.backlog(session.key) == (0, 0)

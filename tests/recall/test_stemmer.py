@@ -1,4 +1,4 @@
-"""Terms are the same for every form of a word."""
+"""All forms of a word share the same term."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEXICON = PorterLexicon()
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("running", "runs"),
         ("connections", "connected"),
@@ -26,12 +26,12 @@ LEXICON = PorterLexicon()
         ("naïve", "NAIVE"),
     ],
 )
-def test_forms_of_one_word_are_one_term(one, other):
-    assert LEXICON.terms(one) == LEXICON.terms(other)
+def test_forms_of_one_word_are_one_term(first, second):
+    assert LEXICON.terms(first) == LEXICON.terms(second)
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "stem"),
+    ("text", "question", "stem"),
     [
         ("Die Rechnung ist bezahlt.", "Welche Rechnungen sind da?", "rechnung"),
         ("Le médicament est cher.", "Quels médicaments sont là ?", "medic"),
@@ -46,39 +46,39 @@ def test_forms_of_one_word_are_one_term(one, other):
         ("Счёт оплачен вчера.", "Какие счета были?", "счет"),
     ],
 )
-def test_forms_of_a_word_in_another_language_share_a_term(said, asked, stem):
-    assert crc32(stem.encode()) in LEXICON.terms(said).keys() & LEXICON.terms(asked).keys()
+def test_forms_of_a_word_in_another_language_share_a_term(text, question, stem):
+    assert crc32(stem.encode()) in LEXICON.terms(text).keys() & LEXICON.terms(question).keys()
 
 
 def test_function_words_of_another_language_are_left_out():
     assert LEXICON.terms("Die Rechnung ist nicht in der Mappe") == LEXICON.terms("und Rechnung Mappe")
-    assert len(LEXICON.terms("wer bin ich")) == 3, "a text of nothing else can still be found"
+    assert len(LEXICON.terms("wer bin ich")) == 3, "a text of only function words can still be found"
 
 
-def test_an_english_text_has_english_stems_alone():
+def test_an_english_text_has_only_english_stems():
     text = "The invoices of the carrier were paid twice, and the second payment is refunded in den Haag."
     assert LEXICON.terms(text) == dict(Counter(LEXICON.sequence(text)))
 
 
-def test_a_word_of_english_is_found_in_a_text_of_another_language_and_the_other_way_round():
+def test_an_english_word_matches_in_a_text_of_another_language_and_vice_versa():
     english, german = LEXICON.terms("the parser raised an error"), LEXICON.terms("Der Parser hat einen Fehler")
     assert crc32(b"parser") in english.keys() & german.keys()
 
 
-def test_names_and_paths_have_no_other_terms_in_another_language():
+def test_names_and_paths_have_the_same_terms_in_every_language():
     name = "src/parse_headers.py fetchUserNames v1.2.3"
-    beside = "Die Rechnung ist in der Mappe"
-    assert LEXICON.terms(f"{beside} {name}").keys() == LEXICON.terms(beside).keys() | LEXICON.terms(name).keys()
+    context = "Die Rechnung ist in der Mappe"
+    assert LEXICON.terms(f"{context} {name}").keys() == LEXICON.terms(context).keys() | LEXICON.terms(name).keys()
 
 
 @pytest.mark.parametrize(
-    ("question", "told_apart_by"), [("什么时候检查备份？", "备份"), ("バックアップはいつ確認しますか？", "確認")]
+    ("question", "term"), [("什么时候检查备份？", "备份"), ("バックアップはいつ確認しますか？", "確認")]
 )
-def test_particles_and_endings_without_spaces_are_left_out(question, told_apart_by):
+def test_particles_and_endings_without_spaces_are_left_out(question, term):
     terms = LEXICON.terms(question).keys()
-    assert crc32(told_apart_by.encode()) in terms
+    assert crc32(term.encode()) in terms
     assert not terms & {crc32(word.encode()) for word in ("什么", "时候", "ます", "すか")}
-    assert LEXICON.terms("什么时候？"), "a text of nothing else can still be found"
+    assert LEXICON.terms("什么时候？"), "a text of only function words can still be found"
 
 
 def test_a_word_of_one_character_is_found_inside_a_text_without_spaces():
@@ -98,17 +98,17 @@ def test_stop_words_are_left_out_unless_there_is_nothing_else():
     assert len(LEXICON.terms("who am I")) == 3
 
 
-def test_negations_that_tell_texts_apart_stay():
+def test_negations_that_distinguish_texts_stay():
     assert not {"never", "without", "nothing"} & STOP_WORDS
     assert 80 <= len(STOP_WORDS) <= 150
 
 
-def test_a_name_keeps_its_parts_and_itself():
+def test_an_identifier_yields_its_parts_and_itself():
     assert LEXICON.terms("user").keys() < LEXICON.terms("fetch_user_data").keys()
 
 
 @given(st.text())
-def test_no_text_is_refused_and_a_fresh_lexicon_agrees(text):
+def test_every_text_is_accepted_and_a_new_lexicon_agrees(text):
     assert LEXICON.terms(text) == PorterLexicon().terms(text)
 
 
@@ -121,7 +121,7 @@ def test_the_terms_of_several_texts_are_those_of_each(texts):
         assert lexicon.distinct(texts) == [frozenset(PorterLexicon().terms(text)) for text in texts]
 
 
-def test_the_terms_are_those_of_the_lane_they_are_kept_in():
+def test_the_terms_of_the_stored_lane_do_not_change():
     assert LEXICON.name == "porter/2"
     # CRC-32 of the stem: stored in indexes, so it must not change under this name.
     assert LEXICON.terms("databases") == {crc32(b"databas"): 1}
@@ -129,7 +129,7 @@ def test_the_terms_are_those_of_the_lane_they_are_kept_in():
     assert LEXICON.terms("резервные").keys() == {crc32("резервные".encode()), crc32("резервн".encode())}
 
 
-def test_threads_share_one(monkeypatch):
+def test_threads_share_a_lexicon(monkeypatch):
     monkeypatch.setattr(stemmer, "MAX_CACHED_WORDS", 50)
     shared = PorterLexicon()
     texts = [f"running word{number} tests{number % 7} alpha{'x' * (number % 5)}" for number in range(400)]

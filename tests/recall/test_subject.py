@@ -1,4 +1,4 @@
-"""The subject of a question is what it is about, without the form of answer that it asks for."""
+"""The subject of a question is its topic, without the requested form of the answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recto
-from recto.recall.search import subject_of
+from recto.recall.search import asks_for_fact, subject_of
 
 ORDER = (
     "Can you list the order in which I brought up different aspects of my herb garden throughout our conversations, "
@@ -28,7 +28,7 @@ ORDER = (
         ("Summarize what we've discussed about invoices", "invoices"),
     ],
 )
-def test_phrases_about_the_answer_and_the_conversation_are_no_part_of_the_subject(question, subject):
+def test_phrases_on_the_answer_and_the_conversation_are_not_part_of_the_subject(question, subject):
     assert subject_of(question) == subject
 
 
@@ -48,7 +48,7 @@ def test_a_question_without_such_a_phrase_is_its_own_subject(question):
     assert subject_of(question) == question
 
 
-def test_a_question_of_nothing_else_stays_whole():
+def test_a_question_of_only_such_phrases_stays_whole():
     assert subject_of("Can you walk me through it, in order?") == "Can you walk me through it, in order?"
 
 
@@ -58,20 +58,49 @@ def test_a_long_text_stays_whole():
 
 
 @given(st.text())
-def test_no_subject_is_longer_than_its_question_and_none_is_empty(question):
+def test_a_subject_is_never_empty_or_longer_than_its_question(question):
     assert len(subject_of(question)) <= len(question)
     assert bool(subject_of(question)) == bool(question)
 
 
-def test_an_order_of_events_is_searched_by_what_the_events_are_about():
+def test_a_question_on_the_order_of_events_is_searched_by_the_topic_of_the_events():
     with recto.open("memory:", model="gpt-4o", recall={"embedder": {"use": "none"}}) as session:
-        for said in (
+        for text in (
             "The herb patch needs basil first.",
             "Which aspects of our conversations do you list in order? Mention only the items brought up throughout.",
             "Mention the different aspects of the order list, item by item, throughout.",
             "Now the garden gets a fence.",
         ):
-            session.append({"role": "user", "content": said})
+            session.append({"role": "user", "content": text})
             session.append({"role": "assistant", "content": "Noted."})
         found = [hit.text for hit in session.recall(ORDER, most=2).hits]
         assert sorted(found) == ["Now the garden gets a fence.", "The herb patch needs basil first."]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How many times did I reset the router?", True),
+        ("When is the review?", True),
+        ("Have I used Flask before?", True),
+        (ORDER, True),
+        ("Could you show me how to implement a login?", False),
+        ("What libraries would you suggest?", False),
+        ("The tests were red when I left. Fix them.", False),
+        ("Here is the log. " * 100 + "When was that?", False),
+        ("", False),
+    ],
+)
+def test_a_factual_question_is_not_a_request(question, expected):
+    assert asks_for_fact(question) is expected
+
+
+def test_a_user_rule_ranks_higher_for_a_request_but_not_for_a_factual_question():
+    with recto.open("memory:", model="gpt-4o", recall={"embedder": {"use": "none"}}) as session:
+        session.append({"role": "user", "content": "Always add type hints to Python functions."})
+        session.append({"role": "user", "content": "I wrote four Python functions for the parser."})
+        rule, _ = sorted(session.recall("Can you write two Python functions?").hits, key=lambda hit: hit.seq)
+        assert rule.parts["standing"] > 0
+        hits = session.recall("How many Python functions did I write?").hits
+        assert all("standing" not in hit.parts for hit in hits)
+        assert [hit.seq for hit in hits] == [2, 1]

@@ -1,4 +1,4 @@
-"""The terminal screens, driven by keys in front of a real gateway with a session that has something of everything."""
+"""Drives the terminal screens by keys, in front of a real gateway whose session has every kind of entry."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ MAIN = "agent:default:main"
 SMALL = {"gpt-4o": {"window": 12_000, "max_output": 1_000}}
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SCREENS = Path(__file__).parents[2] / "build" / "screens" / "tui"
-ANEW = bool(os.environ.get("RECTO_SNAPSHOTS"))
+UPDATE_SNAPSHOTS = bool(os.environ.get("RECTO_SNAPSHOTS"))
 """Set to write the snapshots instead of comparing them."""
 _SECONDS = 60.0
 
 
-def says_hello(asked: Asked) -> Says:
+def reply_hello(request: Asked) -> Says:
     return Says(text="Hello. The ledger is in store/ledger.py, and amounts are in cents.")
 
 
 @contextmanager
-def talking(folder: Path, answer: Callable[[Asked], Says] = says_hello, **more: Any) -> Iterator[Running]:
-    """A gateway in front of a scripted model, whose window is small."""
+def running_gateway(folder: Path, answer: Callable[[Asked], Says] = reply_hello, **more: Any) -> Iterator[Running]:
+    """Runs a gateway in front of a scripted model with a small window."""
     recall = {"background": False, "embedder": {"use": "none"}}
-    # Whole messages leave: that is what the screens show.
+    # Evict whole messages instead of trimming them: the screens show evictions.
     window = {"shorten_outputs": False, "record_percent": 0, "ceiling_percent": 92}
-    given = {"model": "gpt-4o", "models": SMALL, "recall": recall, "window": window}
-    given |= {"memory": {"folder": str(folder / "memory")}, **more}
-    with running(ScriptedUpstream(answer)) as upstream, gateway(folder, upstream.url, **given) as made:
+    overrides = {"model": "gpt-4o", "models": SMALL, "recall": recall, "window": window}
+    overrides |= {"memory": {"folder": str(folder / "memory")}, **more}
+    with running(ScriptedUpstream(answer)) as upstream, gateway(folder, upstream.url, **overrides) as made:
         yield made
 
 
 def fill(made: Running, name: str = MAIN, exchanges: int = 12, proposals: int = 1) -> None:
-    """A coding agent at work, long enough that things leave; with a pin, notes, a checkpoint and proposals."""
+    """Fills a session until messages are evicted; adds a pin, notes, a checkpoint and memory proposals."""
     with made.gateway.sessions.use(Key(name="test"), name) as session:
         for message in scripted_session(seed=7, exchanges=exchanges):
             session.append(message)
@@ -61,8 +61,8 @@ def fill(made: Running, name: str = MAIN, exchanges: int = 12, proposals: int = 
         session.prompt()
     settings = made.gateway.settings
     known = open_memory(settings, made.store)
-    said = (("preference", "Answers come in British English."), ("fact", "Amounts are stored in cents."))
-    for kind, text in said[:proposals]:
+    proposed = (("preference", "Answers come in British English."), ("fact", "Amounts are stored in cents."))
+    for kind, text in proposed[:proposals]:
         known.propose(kind, text, sources=[f"recto://{name}/2"], why="said so twice")
 
 
@@ -70,19 +70,19 @@ def fill(made: Running, name: str = MAIN, exchanges: int = 12, proposals: int = 
 async def driven(
     made: Running, session: str = MAIN, size: tuple[int, int] = (80, 24), key: str = ""
 ) -> AsyncIterator[Pilot[None]]:
-    """The screens in a terminal of this size, after they have come to rest."""
+    """Runs the screens in a terminal of this size; yields once they are idle."""
     client = GatewayClient(made.url, key or made.secret)
     app = RectoApp(client, session)
     try:
         async with app.run_test(size=size) as pilot:
-            await settled(pilot)
+            await wait_until_idle(pilot)
             yield pilot
     finally:
         await client.close()
 
 
-async def settled(pilot: Pilot[None], until: Callable[[], bool] = lambda: True) -> None:
-    """Waits until nothing is asked any more, something is so, and the screen no longer changes."""
+async def wait_until_idle(pilot: Pilot[None], until: Callable[[], bool] = lambda: True) -> None:
+    """Waits until no request is running, `until` holds, and the screen no longer changes."""
     before = ""
     async with asyncio.timeout(_SECONDS):
         while True:
@@ -99,9 +99,9 @@ async def settled(pilot: Pilot[None], until: Callable[[], bool] = lambda: True) 
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
-    """Presses keys, and waits until what they ask for is there."""
+    """Presses keys, and waits until the screen is idle again."""
     await pilot.press(*keys)
-    await settled(pilot)
+    await wait_until_idle(pilot)
 
 
 def strips(pilot: Pilot[None]) -> list[Strip]:
@@ -110,39 +110,39 @@ def strips(pilot: Pilot[None]) -> list[Strip]:
 
 
 def drawn(pilot: Pilot[None]) -> str:
-    """What stands on the screen, as text."""
+    """The text on the screen."""
     return "\n".join(strip.text.rstrip() for strip in strips(pilot))
 
 
-def photographed(pilot: Pilot[None], name: str) -> None:
-    """A picture of the screen, for people."""
+def save_screenshot(pilot: Pilot[None], name: str) -> None:
+    """Saves a screenshot for reviewers."""
     SCREENS.mkdir(parents=True, exist_ok=True)
     (SCREENS / f"{name}.svg").write_text(pilot.app.export_screenshot())
 
 
-_SAME: tuple[tuple[re.Pattern[str], str], ...] = (
+_VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d"), r"2026-01-01\g<1>00:00:00"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "2026-01-01 00:00"),
     (re.compile(r"\b\d\d-\d\d \d\d:\d\d\b"), "01-01 00:00"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
     (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{10,64}\b"), "0123456789abcdef"),
 )
-"""What differs from run to run: times, ids and hashes."""
+"""Values that differ from run to run: times, ids and hashes."""
 
 
-def compared(pilot: Pilot[None], name: str) -> list[str]:
-    """How a screen differs from what was kept of it; with RECTO_SNAPSHOTS set, it is kept as it is now."""
-    photographed(pilot, name)
-    found, kept = plain(drawn(pilot)), SNAPSHOTS / f"{name}.txt"
-    if ANEW:
+def snapshot_diff(pilot: Pilot[None], name: str) -> list[str]:
+    """Diff of a screen against its stored snapshot; with RECTO_SNAPSHOTS set, rewrites the snapshot first."""
+    save_screenshot(pilot, name)
+    found, snapshot = plain(drawn(pilot)), SNAPSHOTS / f"{name}.txt"
+    if UPDATE_SNAPSHOTS:
         SNAPSHOTS.mkdir(exist_ok=True)
-        kept.write_text(found)
-    known = kept.read_text() if kept.exists() else ""
+        snapshot.write_text(found)
+    known = snapshot.read_text() if snapshot.exists() else ""
     return list(unified_diff(known.splitlines(), found.splitlines(), f"{name} as it was", f"{name} now", lineterm=""))
 
 
 def plain(text: str) -> str:
-    """A screen without what differs from run to run."""
-    for pattern, same in _SAME:
+    """The screen text with volatile values replaced by fixed ones."""
+    for pattern, same in _VOLATILE:
         text = pattern.sub(same, text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"

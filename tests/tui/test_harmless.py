@@ -1,4 +1,4 @@
-"""Texts of a transcript are drawn as texts: nothing of them acts on a terminal, and nothing of them is markup."""
+"""Transcript text is drawn literally: it neither controls the terminal nor acts as markup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from tests.gateway.upstream import Says
 from tests.hostile_texts import TERMINAL, TURNED, UNSEEN, acts, storable
-from tests.tui.driving import drawn, driven, press, settled, strips, talking
+from tests.tui.driving import drawn, driven, press, running_gateway, strips, wait_until_idle
 
 from recto.config.factory import open_memory
 from recto.gateway.api_keys import Key
@@ -14,33 +14,33 @@ from recto.text.unicode import safe
 from recto.transcript.session_keys import pointer_to
 from recto.tui.widgets.header import PLACES
 
-EVIL = (
+HOSTILE = (
     "[bold red]alarm[/] [@click=app.quit]quit[/] \x1b]52;c;cm0gLXJmIH4K\x07\x9d52;c;eA==\x9c\x9b2J\u202egnp.exe\u2066"
 )
-CALM = "[bold red]alarm[/] [@click=app.quit]quit[/] ␛]52;c;cm0gLXJmIH4K␇"
+INERT = "[bold red]alarm[/] [@click=app.quit]quit[/] ␛]52;c;cm0gLXJmIH4K␇"
 EVERYTHING = "\n".join(storable())
 NAME = "agent:default:[link=http://evil.invalid/]main[/link]"
 
 
 def poison(made) -> None:
-    """Hostile texts wherever a text can stand."""
+    """Stores hostile text in every field that holds text."""
     with made.gateway.sessions.use(Key(name="test"), NAME) as session:
-        for text in (EVIL, EVERYTHING):
+        for text in (HOSTILE, EVERYTHING):
             call = {"id": "c1", "type": "function", "function": {"name": "[red]run[/]", "arguments": "{}"}}
             session.append({"role": "user", "content": text})
             session.append({"role": "assistant", "content": text, "tool_calls": [call]})
             session.append({"role": "tool", "tool_call_id": "c1", "content": text})
             session.prompt()
             session.append({"role": "assistant", "content": text})
-        session.note("misc", EVIL)
-        session.checkpoint(goal=EVIL)
-        session.compact(EVIL)
+        session.note("misc", HOSTILE)
+        session.checkpoint(goal=HOSTILE)
+        session.compact(HOSTILE)
     known = open_memory(made.gateway.settings, made.store)
-    known.propose("fact", "Plain [bold]words[/] of a page.", sources=[pointer_to(NAME, 1)], why=EVIL)
+    known.propose("fact", "Plain [bold]words[/] of a page.", sources=[pointer_to(NAME, 1)], why=HOSTILE)
 
 
 def problems(pilot) -> list[str]:
-    """What on the screen would act: commands, turned letters, links and clicks that only markup makes."""
+    """Active content on the screen: control codes, bidirectional overrides, and links and clicks made by markup."""
     lines = strips(pilot)
     found = [code for line in lines for code in acts(line.text)]
     styles = [segment.style for line in lines for segment in line if segment.style is not None]
@@ -48,7 +48,7 @@ def problems(pilot) -> list[str]:
     return found + [f"a click {style.meta}" for style in styles if "@click" in style.meta]
 
 
-def test_hostile_texts_act_on_no_screen_and_are_readable(tmp_path):
+def test_hostile_texts_stay_inert_and_readable_on_every_screen(tmp_path):
     async def tour() -> None:
         async with driven(made, NAME, size=(110, 30)) as pilot:
             assert problems(pilot) == []
@@ -56,7 +56,7 @@ def test_hostile_texts_act_on_no_screen_and_are_readable(tmp_path):
                 await press(pilot, "escape", place.key)
                 assert problems(pilot) == [], place.name
             await press(pilot, "5", "home", "enter")
-            assert CALM in drawn(pilot)
+            assert INERT in drawn(pilot)
             assert problems(pilot) == []
             await press(pilot, "c")
             assert problems(pilot) == []
@@ -66,17 +66,17 @@ def test_hostile_texts_act_on_no_screen_and_are_readable(tmp_path):
             assert "[bold red]alarm[/]" in drawn(pilot)
             assert problems(pilot) == []
             await press(pilot, "1", "i", *"[bold]hello[/]", "enter")
-            await settled(pilot, lambda: not pilot.app.screen.query(".live"))
+            await wait_until_idle(pilot, lambda: not pilot.app.screen.query(".live"))
             assert "[bold]hello[/]" in drawn(pilot)
             assert problems(pilot) == []
 
-    with talking(tmp_path, lambda asked: Says(text=EVIL)) as made:
+    with running_gateway(tmp_path, lambda request: Says(text=HOSTILE)) as made:
         poison(made)
         asyncio.run(tour())
 
 
-def test_a_text_made_harmless_keeps_the_place_of_every_letter():
+def test_sanitised_text_keeps_its_length_and_has_no_control_codes():
     for text in (*TERMINAL, *TURNED, *UNSEEN, EVERYTHING):
         assert len(safe(text)) == len(text)
         assert acts(safe(text)) == []
-    assert acts(EVIL) != []
+    assert acts(HOSTILE) != []

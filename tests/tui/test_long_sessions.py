@@ -1,4 +1,4 @@
-"""A very long session opens on every screen: what is not in sight is not asked for."""
+"""A very long session opens on every screen: entries outside the view are not fetched."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.tui.driving import MAIN, drawn, driven, press, settled, talking
+from tests.tui.driving import MAIN, drawn, driven, press, running_gateway, wait_until_idle
 
 from recto.transcript.entries import Draft
 from recto.tui.widgets.entry_list import EntryList
@@ -16,7 +16,7 @@ _BATCH = 5_000
 
 
 def make_long(store, entries: int) -> None:
-    """A session of so many messages, straight into the store."""
+    """Writes a session of this many messages straight into the store."""
     for first in range(0, entries, _BATCH):
         store.append(MAIN, [_draft(number) for number in range(first, min(first + _BATCH, entries))])
 
@@ -44,18 +44,18 @@ def test_a_session_of_a_hundred_thousand_entries_opens_on_every_screen(tmp_path,
             listed = pilot.app.screen.query_one(EntryList)
             assert f"message {listed.count}" in drawn(pilot) or "event" in drawn(pilot)
             await press(pilot, "home")
-            await settled(pilot, lambda: "message 1 about" in drawn(pilot))
+            await wait_until_idle(pilot, lambda: "message 1 about" in drawn(pilot))
             await press(pilot, "g", *str(entries // 2), "enter")
-            await settled(pilot, lambda: f"message {entries // 2} about" in drawn(pilot))
+            await wait_until_idle(pilot, lambda: f"message {entries // 2} about" in drawn(pilot))
             assert len(listed._pages) < 10
             await press(pilot, "slash", *"shelf 13", "enter")
             found = listed.count
             assert found >= 20
             await press(pilot, "end")
-            await settled(pilot, lambda: listed.count > found)
+            await wait_until_idle(pilot, lambda: listed.count > found)
             widgets = sum(1 for _ in pilot.app.screen.walk_children())
             assert widgets < 200
 
-    with talking(tmp_path) as made:
+    with running_gateway(tmp_path) as made:
         make_long(made.store, entries)
         asyncio.run(tour())

@@ -1,11 +1,11 @@
-"""What the terminal screens look like, at every size and in both lights, and how the keys lead through them."""
+"""Appearance of the terminal screens at every size and in both themes, and navigation by keys."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from tests.tui.driving import MAIN, compared, drawn, driven, photographed, press, settled, strips
+from tests.tui.driving import MAIN, drawn, driven, press, save_screenshot, snapshot_diff, strips, wait_until_idle
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -14,51 +14,51 @@ from recto.tui.widgets.entry_list import EntryList
 from recto.tui.widgets.header import PLACES, MenuItem, WindowGauge
 
 
-def test_every_screen_looks_as_it_did(shown):
+def test_every_screen_matches_its_snapshot(seeded_gateway):
     async def tour() -> list[str]:
         found: list[str] = []
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             for place in PLACES:
                 await press(pilot, "escape", place.key)
-                found += compared(pilot, place.name)
+                found += snapshot_diff(pilot, place.name)
             await press(pilot, "5", "slash", *"webhook", "enter")
-            found += compared(pilot, "transcript-search")
+            found += snapshot_diff(pilot, "transcript-search")
             await press(pilot, "enter")
-            found += compared(pilot, "entry")
+            found += snapshot_diff(pilot, "entry")
             await press(pilot, "escape", "escape", "6", "slash", *"which currency", "enter")
-            found += compared(pilot, "recall-found")
+            found += snapshot_diff(pilot, "recall-found")
             await press(pilot, "question_mark")
-            found += compared(pilot, "help")
+            found += snapshot_diff(pilot, "help")
             await press(pilot, "escape", "4", "left", "left", "left")
-            found += compared(pilot, "window-past")
+            found += snapshot_diff(pilot, "window-past")
             await press(pilot, "end", "t")
-            found += compared(pilot, "window-budget")
+            found += snapshot_diff(pilot, "window-budget")
             await press(pilot, "8", "t")
-            found += compared(pilot, "health-turns")
+            found += snapshot_diff(pilot, "health-turns")
             await press(pilot, "9", "a")
-            found += compared(pilot, "memory-sure")
+            found += snapshot_diff(pilot, "memory-sure")
         return found
 
     found = asyncio.run(tour())
     assert not found, "\n".join(found)
 
 
-def test_every_screen_survives_a_resize_and_another_light_and_comes_back_as_it_was(shown):
-    some = tuple(one for one in PLACES if one.name in ("timeline", "window", "health"))
+def test_every_screen_is_unchanged_after_resizes_and_a_theme_change(seeded_gateway):
+    sampled = tuple(place for place in PLACES if place.name in ("timeline", "window", "health"))
 
     async def tour() -> None:
-        async with driven(shown) as pilot:
-            said = await visited(pilot, some, 80, 24)
+        async with driven(seeded_gateway) as pilot:
+            before = await visited(pilot, sampled, 80, 24)
             await visited(pilot, PLACES, 40, 12)
-            await visited(pilot, [one for one in PLACES if one.key in "15"] + list(some), 200, 60)
+            await visited(pilot, [place for place in PLACES if place.key in "15"] + list(sampled), 200, 60)
             assert pilot.app.current_theme.dark
             await press(pilot, "d")
             assert not pilot.app.current_theme.dark
-            assert await visited(pilot, some, 80, 24) == said
-            photographed(pilot, "light")
+            assert await visited(pilot, sampled, 80, 24) == before
+            save_screenshot(pilot, "light")
 
     async def visited(pilot: Pilot[None], places: Sequence[MenuItem], width: int, height: int) -> dict[str, str]:
-        """What screens say at a size; none of their lines is too long or too short."""
+        """The text of each screen at this size; asserts that every line has exactly the width."""
         await pilot.resize_terminal(width, height)
         found = {}
         for place in places:
@@ -72,29 +72,29 @@ def test_every_screen_survives_a_resize_and_another_light_and_comes_back_as_it_w
     asyncio.run(tour())
 
 
-def test_keys_and_the_palette_lead_everywhere_and_what_is_written_stays(shown):
+def test_keys_and_the_palette_switch_screens_and_keep_the_draft(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             await press(pilot, *"12 apples")
             assert "12 apples" in drawn(pilot)
             await press(pilot, "f3")
             assert pilot.app.screen.PLACE == "timeline"
             await press(pilot, "ctrl+p", *"older")
-            await settled(pilot, lambda: "Key: [" in drawn(pilot))
+            await wait_until_idle(pilot, lambda: "Key: [" in drawn(pilot))
             await press(pilot, "enter")
-            await settled(pilot, lambda: "beginning of the session" in drawn(pilot))
+            await wait_until_idle(pilot, lambda: "beginning of the session" in drawn(pilot))
             await press(pilot, "ctrl+p", *"chat")
-            await settled(pilot, lambda: "Talk with the model" in drawn(pilot))
+            await wait_until_idle(pilot, lambda: "Talk with the model" in drawn(pilot))
             await press(pilot, "enter")
-            await settled(pilot, lambda: getattr(pilot.app.screen, "PLACE", "") == "chat")
+            await wait_until_idle(pilot, lambda: getattr(pilot.app.screen, "PLACE", "") == "chat")
             assert "12 apples" in drawn(pilot)
 
     asyncio.run(tour())
 
 
-def test_a_screen_says_what_the_gateway_answers_in_words_and_not_in_colours_alone(shown):
+def test_screens_show_gateway_data_as_text_and_not_by_colour_alone(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             client = pilot.app.state.client
             now = await client.get("/session", session=MAIN)
             assert f"{now['reading']['utilization'] * 100:.0f} % {now['reading']['zone']}" in drawn(pilot)
@@ -103,12 +103,12 @@ def test_a_screen_says_what_the_gateway_answers_in_words_and_not_in_colours_alon
             await press(pilot, "t")
             assert "over its limit" in drawn(pilot)
             assert f"{report['tokens']:,} of {report['room']:,} tokens" in drawn(pilot)
-            for one in report["components"]:
-                assert f"{COMPONENTS[one['component']]:<15}{one['used']:>9,}" in drawn(pilot)
-            told = (await client.get("/session/timeline", session=MAIN))["points"][-1]
+            for usage in report["components"]:
+                assert f"{COMPONENTS[usage['component']]:<15}{usage['used']:>9,}" in drawn(pilot)
+            turn = (await client.get("/session/timeline", session=MAIN))["points"][-1]
             await press(pilot, "3")
             assert all(f" {zone}" in drawn(pilot) for zone in ("green", "yellow", "orange", "red"))
-            assert f"turn {told['turn']}  entries {told['first']:,}–{told['last']:,}" in drawn(pilot)
+            assert f"turn {turn['turn']}  entries {turn['first']:,}–{turn['last']:,}" in drawn(pilot)
             await press(pilot, "comma")
             assert "context window pruned by prune" in drawn(pilot)
             first = drawn(pilot)
@@ -120,9 +120,9 @@ def test_a_screen_says_what_the_gateway_answers_in_words_and_not_in_colours_alon
     asyncio.run(tour())
 
 
-def test_the_transcript_is_searched_and_jumped_in_and_shows_all_of_an_entry(shown):
+def test_the_transcript_supports_search_and_jump_and_shows_whole_entries(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             await press(pilot, "escape", "5", "g", "4", "enter")
             entries = pilot.app.screen.query_one(EntryList)
             assert entries.chosen is not None
@@ -143,9 +143,9 @@ def test_the_transcript_is_searched_and_jumped_in_and_shows_all_of_an_entry(show
     asyncio.run(tour())
 
 
-def test_a_session_with_nothing_in_it_says_so_on_every_screen_and_another_can_be_opened(shown):
+def test_an_empty_session_is_reported_on_every_screen_and_another_can_be_opened(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown, session="agent:default:empty") as pilot:
+        async with driven(seeded_gateway, session="agent:default:empty") as pilot:
             for place in PLACES:
                 if place.name in ("sessions", "window", "recall", "health", "memory"):
                     continue
@@ -161,23 +161,23 @@ def test_a_session_with_nothing_in_it_says_so_on_every_screen_and_another_can_be
     asyncio.run(tour())
 
 
-def test_a_gateway_that_does_not_answer_is_told_and_not_traced(shown):
+def test_an_unreachable_gateway_is_reported_without_a_traceback(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             pilot.app.state.client._http.base_url = "http://127.0.0.1:9/"
             await press(pilot, "escape", "7")
             assert "does not answer" in drawn(pilot)
             assert "Traceback" not in drawn(pilot)
-            pilot.app.state.client._http.base_url = shown.url
+            pilot.app.state.client._http.base_url = seeded_gateway.url
             await press(pilot, "r")
             assert "does not answer" not in drawn(pilot)
 
     asyncio.run(tour())
 
 
-def test_a_wrong_key_is_refused_in_words(shown):
+def test_a_wrong_key_is_explained_without_a_traceback(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown, key="rk-wrong") as pilot:
+        async with driven(seeded_gateway, key="rk-wrong") as pilot:
             assert "This key is not valid here." in drawn(pilot)
             assert "'recto keys add'" in drawn(pilot)
             assert "Traceback" not in drawn(pilot)
@@ -185,9 +185,9 @@ def test_a_wrong_key_is_refused_in_words(shown):
     asyncio.run(tour())
 
 
-def test_the_gauge_fits_every_width(shown):
+def test_the_gauge_fits_every_width(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown, size=(20, 12)) as pilot:
+        async with driven(seeded_gateway, size=(20, 12)) as pilot:
             for width in (24, 33, 40, 60, 80, 140):
                 await pilot.resize_terminal(width, 12)
                 gauge = pilot.app.screen.query_one(WindowGauge)

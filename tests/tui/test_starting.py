@@ -1,4 +1,4 @@
-"""`recto tui` in a real terminal: it comes up over a store of its own, and leaves the terminal as it was."""
+"""`recto tui` in a real terminal: it starts over a new store, and restores the terminal on exit."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import sys
 from recto.config import load
 from recto.tui.app import run
 upstream = {"main": {"url": "http://127.0.0.1:9/v1", "speaks": ["chat"], "key": "sk-none"}}
-given = {"store": sys.argv[1], "gateway": {"upstreams": upstream}, "recall": {"embedder": {"use": "none"}}}
-run(load(environ={}, arguments=given | {"model": "gpt-4o"}))
+settings = {"store": sys.argv[1], "gateway": {"upstreams": upstream}, "recall": {"embedder": {"use": "none"}}}
+run(load(environ={}, arguments=settings | {"model": "gpt-4o"}))
 """
 
 
-def test_it_comes_up_in_a_terminal_and_leaves_it_as_it_was(tmp_path):
+def test_the_tui_starts_in_a_terminal_and_restores_it_on_exit(tmp_path):
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     command = [sys.executable, "-c", _PROGRAM, str(tmp_path / "a.db")]
     program = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
     try:
-        said = _read_until(ours, b"nothing was said") + _read_until(
+        received = _read_until(ours, b"nothing was said") + _read_until(
             ours, b"rite to the model"
-        )  # one letter: the cursor
+        )  # the cursor covers the first letter
         os.write(ours, b"\x11")  # Ctrl+Q
-        said += _read_until(ours, b"\x1b[?1049l")
+        received += _read_until(ours, b"\x1b[?1049l")
         assert program.wait(60) == 0
-        assert b"Traceback" not in said
+        assert b"Traceback" not in received
     finally:
         program.kill()
         program.wait(60)
@@ -40,13 +40,13 @@ def test_it_comes_up_in_a_terminal_and_leaves_it_as_it_was(tmp_path):
 
 
 def _read_until(terminal: int, words: bytes) -> bytes:
-    said, deadline = b"", time.monotonic() + 90
-    while words not in said:
-        assert time.monotonic() < deadline, said[-2000:]
+    received, deadline = b"", time.monotonic() + 90
+    while words not in received:
+        assert time.monotonic() < deadline, received[-2000:]
         if select.select([terminal], [], [], 1.0)[0]:
             try:
-                said += os.read(terminal, 65_536)
+                received += os.read(terminal, 65_536)
             except OSError:  # the other side is gone
                 break
-    assert words in said, said[-2000:]
-    return said
+    assert words in received, received[-2000:]
+    return received

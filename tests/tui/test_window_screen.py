@@ -1,11 +1,11 @@
-"""The window screen: the prompt as it was sent at any turn, block by block, and what became of each entry."""
+"""The window screen: the prompt as it was sent at any turn, block by block, and the state of each entry."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from tests.tui.driving import MAIN, drawn, driven, press, settled
+from tests.tui.driving import MAIN, drawn, driven, press, wait_until_idle
 from tests.tui.test_changing import events_of
 
 from recto.tui.widgets.prompt_blocks import block_row
@@ -21,9 +21,9 @@ def listed(pilot) -> list[list[str]]:
 
 
 @SIZES
-def test_the_blocks_of_the_prompt_are_listed_in_order_with_tokens_reason_and_text(shown, size):
+def test_the_blocks_of_the_prompt_are_listed_in_order_with_tokens_reason_and_text(seeded_gateway, size):
     async def tour() -> None:
-        async with driven(shown, size=size) as pilot:
+        async with driven(seeded_gateway, size=size) as pilot:
             await press(pilot, "escape", "4")
             view = await pilot.app.state.client.get("/session/window", session=MAIN)
             rows = listed(pilot)
@@ -45,9 +45,9 @@ def test_the_blocks_of_the_prompt_are_listed_in_order_with_tokens_reason_and_tex
 
 
 @SIZES
-def test_the_scrubber_shows_the_prompt_at_the_end_of_each_turn_and_is_live_at_the_end(shown, size):
+def test_the_scrubber_shows_the_prompt_at_the_end_of_each_turn_and_is_live_at_the_end(seeded_gateway, size):
     async def tour() -> None:
-        async with driven(shown, size=size) as pilot:
+        async with driven(seeded_gateway, size=size) as pilot:
             client = pilot.app.state.client
             turns = (await client.get("/session/timeline", session=MAIN, from_=1))["points"]
             await press(pilot, "escape", "4")
@@ -58,7 +58,9 @@ def test_the_scrubber_shows_the_prompt_at_the_end_of_each_turn_and_is_live_at_th
             view = await client.get("/session/window", session=MAIN, at=ended)
             assert f"Turn {view['turn']} of 12, after entry {ended}" in drawn(pilot)
             assert [row[4] for row in listed(pilot)] != [row[4] for row in live]
-            assert [int(row[2].replace(",", "")) for row in listed(pilot)] == [one["tokens"] for one in view["blocks"]]
+            assert [int(row[2].replace(",", "")) for row in listed(pilot)] == [
+                block["tokens"] for block in view["blocks"]
+            ]
             await press(pilot, "right")
             assert f"after entry {turns[-3]['last']}" in drawn(pilot)
             await press(pilot, "home")
@@ -75,36 +77,36 @@ def test_the_scrubber_shows_the_prompt_at_the_end_of_each_turn_and_is_live_at_th
     asyncio.run(tour())
 
 
-def test_a_live_window_follows_the_session_and_a_past_one_does_not(fresh):
+def test_a_live_window_follows_the_session_and_a_past_window_does_not(fresh_gateway):
     async def tour() -> None:
-        async with driven(fresh) as pilot:
+        async with driven(fresh_gateway) as pilot:
             await press(pilot, "escape", "4", "left", "end")
-            last = fresh.store.head(MAIN).seq
+            last = fresh_gateway.store.head(MAIN).seq
             await press(pilot, "1", "i", *"hello", "enter")
-            await settled(pilot, lambda: fresh.store.head(MAIN).seq > last)
+            await wait_until_idle(pilot, lambda: fresh_gateway.store.head(MAIN).seq > last)
             await press(pilot, "escape", "4")
-            await settled(pilot, lambda: any(row[4] == "hello" for row in listed(pilot)))
+            await wait_until_idle(pilot, lambda: any(row[4] == "hello" for row in listed(pilot)))
             await press(pilot, "left")
             past = listed(pilot)
             assert not any(row[4] == "hello" for row in past)
             pilot.app._reload()
-            await settled(pilot)
+            await wait_until_idle(pilot)
             assert listed(pilot) == past
 
     asyncio.run(tour())
 
 
 @SIZES
-def test_an_entry_tells_which_decision_evicted_it_and_is_restored_from_there(fresh, size):
+def test_an_entry_shows_the_decision_that_evicted_it_and_can_be_restored_from_there(fresh_gateway, size):
     async def tour() -> None:
-        async with driven(fresh, size=size) as pilot:
+        async with driven(fresh_gateway, size=size) as pilot:
             await press(pilot, "escape", "5", "g", "4", "enter", "enter")
             assert "○ evicted by prune, decision" in drawn(pilot)
             assert "u restores" in drawn(pilot)
             await press(pilot, "u")
-            await settled(pilot, lambda: "● in" in drawn(pilot))
+            await wait_until_idle(pilot, lambda: "● in" in drawn(pilot))
             assert "↺ undone: evicted by prune" in drawn(pilot)
-            assert len(events_of(fresh, "restored")) == 1
+            assert len(events_of(fresh_gateway, "restored")) == 1
             await press(pilot, "escape", "g", "1", "enter", "enter")
             assert "Entry 1: system, ● in" in drawn(pilot)
             assert not pilot.app.screen.query_one("#became").display
@@ -112,9 +114,9 @@ def test_an_entry_tells_which_decision_evicted_it_and_is_restored_from_there(fre
     asyncio.run(tour())
 
 
-def test_a_screen_says_that_it_is_loading_until_its_data_has_arrived(shown):
+def test_a_screen_says_that_it_is_loading_until_its_data_has_arrived(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             arrived = asyncio.Event()
 
             async def hold(_request: object) -> None:
@@ -136,15 +138,15 @@ def test_a_screen_says_that_it_is_loading_until_its_data_has_arrived(shown):
             await pilot.pause()
             assert "Loading the window at entry" in drawn(pilot)
             arrived.set()
-            await settled(pilot)
+            await wait_until_idle(pilot)
             assert "Loading" not in drawn(pilot)
 
     asyncio.run(tour())
 
 
-def test_the_strip_shows_every_place_of_the_transcript_once_in_order(shown):
+def test_the_strip_shows_every_place_of_the_transcript_once_in_order(seeded_gateway):
     async def tour() -> None:
-        async with driven(shown) as pilot:
+        async with driven(seeded_gateway) as pilot:
             await press(pilot, "escape", "4")
             view = pilot.app.screen._view
             whole = cells(view, view.last)

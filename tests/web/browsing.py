@@ -1,7 +1,7 @@
-"""A real Chromium that is watched: what it asks, what it complains of, what opens, and whether anything ran.
+"""A real Chromium under observation: its requests, console errors and dialogs, and whether injected code ran.
 
-Whatever would be asked of another machine goes to a proxy of ours that answers nothing and writes it down. What the
-browser asks its maker by itself gets nowhere there either, and is left out of what is told.
+Every request to another machine goes to a local proxy that records it and closes the connection. Requests that
+Chromium sends to Google on its own end there too, and are filtered out of the record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCREENS = ROOT / "build" / "screens" / "web"
 BUILT = ROOT / "src" / "recto" / "web" / "index.html"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), "")
 DEADLINE = 20_000
-"""Milliseconds that anything may take to be seen."""
+"""Milliseconds until an expected element must be visible."""
 WIDE = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
 QUIET = (
@@ -39,53 +39,53 @@ QUIET = (
     "--no-first-run",
     "--no-pings",
 )
-"""A browser that asks for nothing by itself."""
-_OF_THE_BROWSER = re.compile(r"^\w+ (?:https?://)?(?:[\w-]+\.)*(?:google|googleapis|gvt1)\.com[:/]")
-LISTENING = """
-addEventListener('securitypolicyviolation', told =>
-  console.error('policy: ' + told.effectiveDirective + ' ' + told.blockedURI + ' ' + told.sample));
+"""Switches that stop the browser from sending requests of its own."""
+_CHROMIUM_OWN_REQUEST = re.compile(r"^\w+ (?:https?://)?(?:[\w-]+\.)*(?:google|googleapis|gvt1)\.com[:/]")
+REPORT_POLICY_VIOLATIONS = """
+addEventListener('securitypolicyviolation', violation =>
+  console.error('policy: ' + violation.effectiveDirective + ' ' + violation.blockedURI + ' ' + violation.sample));
 """
 
 expect.set_options(timeout=DEADLINE)
 
 
-class Outside(socketserver.ThreadingTCPServer):
-    """Stands for everything that is not this machine: a proxy that writes down what it is asked for, and hangs up."""
+class OutboundProxy(socketserver.ThreadingTCPServer):
+    """A proxy in place of every other machine: records each request line and closes the connection."""
 
     allow_reuse_address = True
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Asked)
-        self._asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), _ProxyHandler)
+        self._requests: list[str] = []
 
     @property
-    def asked(self) -> list[str]:
-        """What was asked for, without what Chromium asks by itself."""
-        return [one for one in self._asked if not _OF_THE_BROWSER.search(one)]
+    def requests(self) -> list[str]:
+        """The recorded request lines, without those that Chromium sends on its own."""
+        return [line for line in self._requests if not _CHROMIUM_OWN_REQUEST.search(line)]
 
-    def forget(self) -> None:
-        self._asked.clear()
+    def clear(self) -> None:
+        self._requests.clear()
 
-    def note(self, line: bytes) -> None:
-        self._asked.append(line.decode(errors="replace").strip())
+    def record(self, line: bytes) -> None:
+        self._requests.append(line.decode(errors="replace").strip())
 
     @property
-    def proxy(self) -> ProxySettings:
+    def settings(self) -> ProxySettings:
         return {"server": f"http://127.0.0.1:{self.server_address[1]}", "bypass": "127.0.0.1"}
 
 
-class _Asked(socketserver.StreamRequestHandler):
+class _ProxyHandler(socketserver.StreamRequestHandler):
     timeout = 5
-    server: Outside
+    server: OutboundProxy
 
     def handle(self) -> None:
-        self.server.note(self.rfile.readline(4_096))
+        self.server.record(self.rfile.readline(4_096))
 
 
 @contextmanager
-def outside() -> Iterator[Outside]:
-    with Outside() as made:
+def outbound_proxy() -> Iterator[OutboundProxy]:
+    with OutboundProxy() as made:
         thread = threading.Thread(target=made.serve_forever, daemon=True)
         thread.start()
         try:
@@ -97,13 +97,13 @@ def outside() -> Iterator[Outside]:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """One browser, with a folder of its own."""
-    with outside() as nowhere, tempfile.TemporaryDirectory(prefix="recto-chromium-") as folder:
+    """Starts one browser with a home folder of its own."""
+    with outbound_proxy() as outbound, tempfile.TemporaryDirectory(prefix="recto-chromium-") as folder:
         arguments = [*QUIET, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         around = {**os.environ, "HOME": folder, "XDG_CONFIG_HOME": folder, "XDG_CACHE_HOME": folder}
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
-                executable_path=CHROMIUM, args=arguments, env=around, proxy=nowhere.proxy, headless=True
+                executable_path=CHROMIUM, args=arguments, env=around, proxy=outbound.settings, headless=True
             )
             yield browser
             browser.close()
@@ -111,53 +111,53 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """One visit to one gateway, and everything that was seen on it."""
+    """One visit to one gateway, and everything the browser reported during it."""
 
     url: str
     context: BrowserContext
     page: Page
-    elsewhere: Outside
+    outbound: OutboundProxy
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
     name: str = ""
-    """What pictures of it are named after."""
+    """Part of the file names of its screenshots."""
     expected: tuple[str, ...] = ()
-    """Complaints of the browser that belong to what a test does: a refused key is one."""
+    """Parts of console messages that the test provokes, such as the 401 for a wrong key."""
 
     def listen(self) -> None:
-        self.context.add_init_script(LISTENING)
+        self.context.add_init_script(REPORT_POLICY_VIOLATIONS)
         self.context.on("request", lambda request: self.requests.append(request.url))
-        self.context.on("console", self._told)
+        self.context.on("console", self._record_console)
         self.context.on("weberror", lambda error: self.complaints.append(f"error: {error.error}"))
         self.context.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
 
-    def _told(self, message: ConsoleMessage) -> None:
+    def _record_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"{message.type}: {message.text}")
 
-    def enter(self, key: str, view: str = "chat", session: str = "", **given: object) -> Page:
-        """Logs in by the address, at a view."""
+    def enter(self, key: str, view: str = "chat", session: str = "", **parameters: object) -> Page:
+        """Logs in with the key in the URL, and opens a view."""
         query = "&".join(
-            f"{name}={value}" for name, value in {"session": session, **given, "key": key}.items() if value
+            f"{name}={value}" for name, value in {"session": session, **parameters, "key": key}.items() if value
         )
         self.page.goto(f"{self.url}/#/{view}?{query}")
         expect(self.page.get_by_role("banner")).to_be_visible()
         return self.page
 
     def view(self, title: str) -> Page:
-        """Goes to a view by the menu."""
+        """Opens a view from the menu."""
         self.page.get_by_role("navigation", name="Views").get_by_role("link", name=title, exact=True).click()
         expect(self.page.get_by_role("heading", level=1, name=title, exact=True)).to_be_visible()
         return self.page
 
     def shot(self, name: str) -> None:
-        """A picture for people."""
+        """Saves a screenshot for reviewers."""
         SCREENS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SCREENS / f"{name}.png")
 
-    def asked_elsewhere(self) -> list[str]:
-        """Requests of the page to anybody but its gateway."""
+    def external_requests(self) -> list[str]:
+        """Requests of the page to any host but its gateway."""
         own = urlsplit(self.url).netloc
         return [
             url
@@ -165,37 +165,37 @@ class Visit:
             if urlsplit(url).scheme in ("http", "https", "ws") and urlsplit(url).netloc != own
         ]
 
-    def end(self) -> None:
-        """Nothing may have left, complained or opened; and nothing is expected any more."""
-        told = (self.asked_elsewhere(), self.elsewhere.asked, self.unexpected(), self.dialogs)
-        self.forget()
+    def assert_clean(self) -> None:
+        """Asserts that there was no external request, unexpected complaint or dialog; then resets the record."""
+        findings = (self.external_requests(), self.outbound.requests, self.unexpected_complaints(), self.dialogs)
+        self.clear()
         self.expected = ()
-        assert not any(told), told
+        assert not any(findings), findings
 
-    def forget(self) -> None:
-        """For a control that is meant to do all of this: what was seen so far is as if it had not been."""
+    def clear(self) -> None:
+        """Discards the record, for a control test that provokes violations on purpose."""
         self.requests.clear()
         self.complaints.clear()
         self.dialogs.clear()
-        self.elsewhere.forget()
+        self.outbound.clear()
 
-    def unexpected(self) -> list[str]:
-        """What the browser complained of, and nobody expected."""
-        return [one for one in self.complaints if not any(words in one for words in self.expected)]
+    def unexpected_complaints(self) -> list[str]:
+        """Console errors and warnings that the test did not expect."""
+        return [line for line in self.complaints if not any(words in line for words in self.expected)]
 
 
 @contextmanager
 def visit(browser: Browser, url: str, **more: Any) -> Iterator[Visit]:
-    """A visit without cookies or storage of others. At its end nothing may have left, complained, opened or run."""
-    with outside() as elsewhere:
-        usual = {"viewport": WIDE, "reduced_motion": "reduce", "proxy": elsewhere.proxy}
-        context = browser.new_context(**{**usual, **more})
+    """Opens a visit with its own cookies and storage; at its end, asserts that it stayed clean and nothing ran."""
+    with outbound_proxy() as outbound:
+        defaults = {"viewport": WIDE, "reduced_motion": "reduce", "proxy": outbound.settings}
+        context = browser.new_context(**{**defaults, **more})
         context.set_default_timeout(DEADLINE)
-        made = Visit(url, context, context.new_page(), elsewhere)
+        made = Visit(url, context, context.new_page(), outbound)
         made.listen()
         try:
             yield made
             assert made.page.evaluate("window.ran") is None
         finally:
             context.close()
-        made.end()
+        made.assert_clean()

@@ -1,4 +1,4 @@
-"""What every view is held to: each control has a name, text can be read, nothing is wider than the screen."""
+"""Checks for every view: each control has a name, text has enough contrast, nothing is wider than the screen."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ CONTROLS = (
     "button", "link", "textbox", "searchbox", "combobox", "spinbutton", "checkbox", "radio", "tab", "slider", "switch",
     "menuitem", "option", "meter", "img", "image", "dialog", "table", "region", "navigation", "log",
 )  # fmt: skip
-LEAST = 4.5
-LEAST_LARGE = 3.0
+MIN_CONTRAST = 4.5
+MIN_CONTRAST_LARGE = 3.0
 CONTRASTS = """() => {
   const pen = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-  const known = new Map(), kept = (key, make) => known.get(key) ?? known.set(key, make()).get(key);
-  const rgba = colour => kept(colour, () => {
+  const known = new Map(), memoised = (key, make) => known.get(key) ?? known.set(key, make()).get(key);
+  const rgba = colour => memoised(colour, () => {
     pen.clearRect(0, 0, 1, 1); pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1);
     const [red, green, blue, alpha] = pen.getImageData(0, 0, 1, 1).data;
     return [red, green, blue, alpha / 255];
   });
   const over = ([r, g, b, a], [R, G, B]) => [r * a + R * (1 - a), g * a + G * (1 - a), b * a + B * (1 - a)];
-  const behind = node => !node ? [255, 255, 255] : kept(node, () =>
+  const behind = node => !node ? [255, 255, 255] : memoised(node, () =>
     over(rgba(getComputedStyle(node).backgroundColor), behind(node.parentElement)));
   const opaque = new Map(), seen = node => {
     if (!node) return 1;
@@ -33,8 +33,8 @@ CONTRASTS = """() => {
     const [r, g, b] = colour.map(part => straight(part / 255));
     return .2126 * r + .7152 * g + .0722 * b;
   };
-  const ratio = (one, two) => {
-    const [high, low] = [light(one), light(two)].sort((a, b) => b - a);
+  const ratio = (first, second) => {
+    const [high, low] = [light(first), light(second)].sort((a, b) => b - a);
     return (high + .05) / (low + .05);
   };
   const found = [];
@@ -50,11 +50,11 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
-"""Each text that is seen, with the contrast between it and what is painted behind it."""
+"""Every visible text, with the contrast between it and its background."""
 
 
-def unnamed(page: Page) -> list[str]:
-    """Controls, pictures and landmarks that somebody who hears the page cannot tell apart."""
+def unnamed_controls(page: Page) -> list[str]:
+    """Controls, images and landmarks without an accessible name for screen reader users."""
     cdp = page.context.new_cdp_session(page)
     nodes: list[dict[str, Any]] = cdp.send("Accessibility.getFullAXTree")["nodes"]
     cdp.detach()
@@ -68,16 +68,16 @@ def unnamed(page: Page) -> list[str]:
     return found
 
 
-def faint(page: Page) -> list[str]:
-    """Texts that are too close in brightness to what is behind them."""
-    told = page.evaluate(CONTRASTS)
-    assert len(told) > 5, "there is text to look at"
-    least = {True: LEAST_LARGE, False: LEAST}
-    return [f"{one['ratio']:.2f} {one['text']}" for one in told if one["ratio"] < least[one["large"]]]
+def low_contrast_texts(page: Page) -> list[str]:
+    """Texts with too little contrast to their background."""
+    texts = page.evaluate(CONTRASTS)
+    assert len(texts) > 5, "the view shows text to measure"
+    minimum = {True: MIN_CONTRAST_LARGE, False: MIN_CONTRAST}
+    return [f"{text['ratio']:.2f} {text['text']}" for text in texts if text["ratio"] < minimum[text["large"]]]
 
 
-def too_wide(page: Page) -> list[str]:
-    """What makes the page scroll sideways."""
+def overflowing_elements(page: Page) -> list[str]:
+    """Elements that make the page scroll sideways."""
     return page.evaluate(
         """() => document.scrollingElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('body *')]
            .filter(node => node.getBoundingClientRect().right > innerWidth + 1)

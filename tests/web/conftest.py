@@ -1,6 +1,6 @@
-"""A browser for each file of tests, a fresh visit for each test, and a gateway that each may change.
+"""Fixtures: a browser for each test file, visits, and gateways over a seeded store.
 
-The browser is not shared by the whole run: while Playwright is at work in a thread, no other event loop can run there.
+The browser is not shared by the whole run: while Playwright runs in a thread, no other event loop can run there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pytest
 from tests.web.browsing import BUILT, CHROMIUM, Visit, chromium, visit
 from tests.web.worlds import World, fill, world
 
-Visiting = Callable[..., AbstractContextManager[Visit]]
+VisitFactory = Callable[..., AbstractContextManager[Visit]]
 
 
 @pytest.fixture(scope="module")
-def visiting() -> Iterator[Visiting]:
-    """Opens visits: `with visiting(url) as visit`."""
+def open_visit() -> Iterator[VisitFactory]:
+    """Opens visits: `with open_visit(url) as visit`."""
     if not CHROMIUM:
-        pytest.skip("there is no Chromium here: make chromium")
+        pytest.skip("Chromium is not installed: make chromium")
     if not BUILT.exists():
         pytest.skip("the page is not built: make web")
     with chromium() as browser:
@@ -29,50 +29,50 @@ def visiting() -> Iterator[Visiting]:
 
 
 @pytest.fixture(scope="session")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store that nobody changes."""
-    folder = tmp_path_factory.mktemp("filled")
+def seeded_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a seeded store that no test changes."""
+    folder = tmp_path_factory.mktemp("seeded-store")
     fill(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def told(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A gateway for tests that only look."""
-    with world(tmp_path_factory.mktemp("told"), filled) as made:
+def seeded_world(seeded_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A gateway over the seeded store, shared by the tests of a file that only read."""
+    with world(tmp_path_factory.mktemp("seeded-world"), seeded_store) as made:
         yield made
 
 
 @pytest.fixture
-def fresh(filled: Path, tmp_path: Path) -> Iterator[World]:
-    """A gateway of one's own, for tests that change something."""
-    with world(tmp_path, filled) as made:
+def fresh_world(seeded_store: Path, tmp_path: Path) -> Iterator[World]:
+    """A gateway over a copy of the seeded store, for one test that changes it."""
+    with world(tmp_path, seeded_store) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def one_visit(visiting: Visiting, told: World) -> Iterator[Visit]:
-    """A visit for all tests of a file that only look: loading the page anew for each would cost seconds."""
-    with visiting(told.url) as made:
+def shared_visit(open_visit: VisitFactory, seeded_world: World) -> Iterator[Visit]:
+    """A visit shared by the read-only tests of a file: loading the page again for each would take seconds."""
+    with open_visit(seeded_world.url) as made:
         yield made
 
 
 @pytest.fixture
-def looking(one_visit: Visit) -> Iterator[Visit]:
-    """The visit to the gateway that nobody changes; what is wrong after a test is told there."""
-    yield one_visit
-    one_visit.end()
+def read_only_visit(shared_visit: Visit) -> Iterator[Visit]:
+    """The shared visit to the read-only gateway; asserts after each test that the visit stayed clean."""
+    yield shared_visit
+    shared_visit.assert_clean()
 
 
 @pytest.fixture
-def arriving(visiting: Visiting, told: World) -> Iterator[Visit]:
-    """A first visit to the gateway that nobody changes, with nothing kept from before."""
-    with visiting(told.url) as made:
+def new_visit(open_visit: VisitFactory, seeded_world: World) -> Iterator[Visit]:
+    """A first visit to the read-only gateway, with empty browser storage."""
+    with open_visit(seeded_world.url) as made:
         yield made
 
 
 @pytest.fixture
-def changing(visiting: Visiting, fresh: World) -> Iterator[Visit]:
-    """A visit to the gateway of one's own."""
-    with visiting(fresh.url) as made:
+def editing_visit(open_visit: VisitFactory, fresh_world: World) -> Iterator[Visit]:
+    """A visit to the gateway of this test alone."""
+    with open_visit(fresh_world.url) as made:
         yield made

@@ -1,4 +1,4 @@
-"""What charts write: no axis repeats a label, and on a phone no two labels overlap."""
+"""Chart labels: no axis repeats a label, and no two labels overlap on a phone or a wide screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.web.browsing import Visit
 from tests.web.worlds import MAIN, World
 
-RECORDING = """
+RECORD_LABELS = """
 window.written = new Map();
 const write = CanvasRenderingContext2D.prototype.fillText;
 const wipe = CanvasRenderingContext2D.prototype.clearRect;
@@ -29,7 +29,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
   return write.call(this, text, x, y, ...rest);
 };
 """
-READING = """() => [...window.written].filter(([canvas]) => canvas.isConnected).map(([canvas, labels]) =>
+READ_LABELS = """() => [...window.written].filter(([canvas]) => canvas.isConnected).map(([canvas, labels]) =>
   ({ chart: canvas.closest('[role=img]')?.getAttribute('aria-label') ?? '', labels }))"""
 
 
@@ -53,22 +53,22 @@ def charts(visit: Visit, key: str, view: str) -> dict[str, list[Label]]:
     expect(page.locator("canvas").first).to_be_visible()
     expect(page.locator(".waiting")).to_have_count(0)
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
-    found = page.evaluate(READING)
-    return {one["chart"]: [Label(**label) for label in one["labels"] if label["text"].strip()] for one in found}
+    found = page.evaluate(READ_LABELS)
+    return {chart["chart"]: [Label(**label) for label in chart["labels"] if label["text"].strip()] for chart in found}
 
 
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("view", ["health", "budget"])
-def test_no_axis_repeats_a_label_and_no_labels_overlap(arriving: Visit, told: World, view: str, width: int):
-    arriving.context.add_init_script(RECORDING)
-    arriving.page.set_viewport_size({"width": width, "height": 900})
-    found = charts(arriving, told.key, view)
+def test_no_axis_repeats_a_label_and_no_labels_overlap(new_visit: Visit, seeded_world: World, view: str, width: int):
+    new_visit.context.add_init_script(RECORD_LABELS)
+    new_visit.page.set_viewport_size({"width": width, "height": 900})
+    found = charts(new_visit, seeded_world.key, view)
     assert sum(map(len, found.values())) > 20
-    arriving.shot(f"labels-{view}-{width}")
+    new_visit.shot(f"labels-{view}-{width}")
     for chart, labels in found.items():
         shares = [label for label in labels if label.text.endswith(" %")]
         assert len({label.text for label in shares}) == len(shares), (chart, [label.text for label in shares])
         assert "-0 %" not in {label.text for label in labels}
         drawn = {(label.text, label.left, label.top): label for label in labels}.values()
         pairs = itertools.combinations(drawn, 2)
-        assert [(one.text, other.text) for one, other in pairs if one.overlaps(other)] == [], chart
+        assert [(label.text, other.text) for label, other in pairs if label.overlaps(other)] == [], chart

@@ -1,4 +1,4 @@
-"""The page of a replay in a real browser: nothing runs or is asked for; it can be read on a phone and in the dark."""
+"""The replay report in a real browser: nothing runs or loads, and it is readable on a phone and in the dark."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ RESULT = Backtest(turns=90, tokens=900_000, unchanged=700_000, cache_read=700_00
 
 
 @pytest.fixture
-def written(tmp_path):
+def report_url(tmp_path):
     curve = Curve(turns=90, input_budget=28_000, tokens=tuple(range(1_000, 46_000, 500)))
     ways = [Way(name="none", is_baseline=True), *(Way(name=name, mode="zones") for name in MARKUP)]
-    made = [
+    outcomes = [
         VariantOutcome(place=place, file=MARKUP[place], way=way, result=RESULT, curve=None if place else curve)
         for place in range(2)
         for way in ways
     ]
     file = tmp_path / "replay.html"
-    file.write_text(page(made, files=2, subtitle={"model": "m" * 300}), encoding="utf-8")
+    file.write_text(page(outcomes, files=2, subtitle={"model": "m" * 300}), encoding="utf-8")
     return file.as_uri()
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), [(PHONE, "light"), (WIDE, "dark")])
-def test_names_that_would_run_are_only_read_and_nothing_is_wider_than_the_screen(visiting, written, viewport, scheme):
-    with visiting(written, viewport=viewport, color_scheme=scheme) as visit:
-        visit.page.goto(written)
-        visit.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+def test_hostile_names_stay_text_and_nothing_overflows_the_screen(open_visit, report_url, viewport, scheme):
+    with open_visit(report_url, viewport=viewport, color_scheme=scheme) as visit:
+        visit.page.goto(report_url)
+        visit.page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
         assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert visit.page.get_by_role("img").count() > 4
         drawn = "getComputedStyle(document.querySelector('rect.cached')).fill"

@@ -1,4 +1,4 @@
-"""A store with something in it to look at, and a gateway in front of it that the page is served by."""
+"""A seeded store, and a gateway in front of it that serves the page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECRET_PORT = "The staging server listens on port 8471, and nobody else knows."
 
 
 def fill(folder: Path) -> None:
-    """A session of an agent at work: it has outgrown its window, something came back, memory waits for a decision."""
+    """Fills a store: a session that has outgrown its window, with a recalled message and pending memory proposals."""
     store = str(folder / "transcript.db")
     with recto.open(store, session=MAIN, **SETTINGS) as session:
         session.append({"role": "user", "content": f"{SECRET_PORT} Invoices go out on the 5th, never on the 1st."})
@@ -64,7 +64,7 @@ def fill(folder: Path) -> None:
 
 @dataclass
 class World:
-    """The gateway, and the provider behind it."""
+    """The gateway, and the scripted provider behind it."""
 
     gateway: Running
     upstream: ScriptedUpstream
@@ -77,39 +77,39 @@ class World:
     def key(self) -> str:
         return self.gateway.secret
 
-    def happened(self, kind: str, session: str = MAIN) -> int:
-        """How often something happened."""
+    def count_events(self, kind: str, session: str = MAIN) -> int:
+        """Number of events of this kind in a session."""
         return self.events(session).count(kind)
 
     def events(self, session: str = MAIN) -> list[str]:
-        """The kinds of what happened in a session, in order."""
+        """The kinds of the events of a session, in order."""
         return [entry.kind for entry in self.gateway.store.read(session) if entry.role == "event"]
 
 
 @contextmanager
-def world(folder: Path, filled: Path | None = None, answer: str = ANSWER, **more: Any) -> Iterator[World]:
-    """A gateway over a copy of a store that was filled before."""
-    if filled is not None:
-        shutil.copytree(filled, folder, dirs_exist_ok=True)
+def world(folder: Path, seeded_store: Path | None = None, answer: str = ANSWER, **more: Any) -> Iterator[World]:
+    """Runs a gateway over a copy of a seeded store, or over a new store."""
+    if seeded_store is not None:
+        shutil.copytree(seeded_store, folder, dirs_exist_ok=True)
 
-    def says(asked: Asked) -> Says:
+    def reply(request: Asked) -> Says:
         return Says(answer)
 
     with ExitStack() as stack:
-        upstream = stack.enter_context(running(ScriptedUpstream(says)))
+        upstream = stack.enter_context(running(ScriptedUpstream(reply)))
         made = stack.enter_context(gateway(folder, upstream.url, **{**SETTINGS, **more}))
         yield World(made, upstream)
 
 
-class Held:
-    """An answer that stops in its middle until it is let go."""
+class PausedAnswer:
+    """A streamed answer that pauses in its middle until `go_on` is set."""
 
     def __init__(self, world: World, first: str = "The first half", second: str = ", and the second.") -> None:
         self.go_on = threading.Event()
         self._pieces = first, second
         world.upstream.fail = self.answer
 
-    def answer(self, asked: Asked) -> StreamingResponse:
+    def answer(self, request: Asked) -> StreamingResponse:
         async def pieces() -> AsyncIterator[str]:
             yield _chunk({"content": self._pieces[0]})
             await anyio.to_thread.run_sync(self.go_on.wait, DEADLINE, abandon_on_cancel=True)

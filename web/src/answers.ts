@@ -69,6 +69,7 @@ export interface Caller {
   tenant: string;
   agent: string;
   main: string;
+  newest: string;
   model: string;
   version: string;
 }
@@ -878,6 +879,8 @@ export interface Timeline {
   yellow: number;
   orange: number;
   red: number;
+  utilization: number;
+  zone: "green" | "orange" | "red" | "yellow";
   points: Array<TurnPoint>;
   next: number | null;
 }

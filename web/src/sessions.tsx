@@ -114,7 +114,6 @@ function Unbegun({ session }: { session: string }) {
 function Line({ line }: { line: SessionListItem }) {
   const on = useOn();
   const { box, curve } = useCurve(line);
-  const last = curve?.points.at(-1);
   return (
     <li>
       <a
@@ -143,7 +142,7 @@ function Line({ line }: { line: SessionListItem }) {
         </span>
         <span class="session-line-curve">{curve && curve.points.length > 1 && <Curve curve={curve} />}</span>
         <time class="session-line-when">{when(line.last_ts).slice(0, 16)}</time>
-        <span class="session-line-zone">{last && <ZoneBadge zone={last.zone} />}</span>
+        <span class="session-line-zone">{curve && curve.points.length > 0 && <ZoneBadge zone={curve.zone} />}</span>
       </a>
     </li>
   );
@@ -182,8 +181,8 @@ function Curve({ curve }: { curve: Timeline }) {
       ],
     };
   }, [curve, look]);
-  const last = curve.points.at(-1)!;
-  const says = `Use of the room over the last ${whole(curve.points.length)} turns; now ${percent(last.utilization)}`;
+  const turns = whole(curve.points.length);
+  const says = `Input budget used over the last ${turns} turns; now ${percent(curve.utilization)}`;
   return <Chart kind="spark" option={option} label={says} />;
 }
 

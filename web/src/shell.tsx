@@ -30,7 +30,9 @@ export interface ShellProps {
 
 export function Shell({ api, asker, onLeave }: ShellProps) {
   const here = useRoute();
-  const session = here.given.get("session") || asker.main;
+  // After an import there is nothing in the main session: its reader wants the newest. Chat never adds to one on a guess.
+  const unnamed = here.view === "chat" ? asker.main : asker.newest || asker.main;
+  const session = here.given.get("session") || unnamed;
   const watched = useWatched(api, session);
   const view = viewNamed(here.view) ?? viewNamed(watched.missing ? "chat" : "window")!;
   const unknown = here.view !== "" && here.view !== view.name;

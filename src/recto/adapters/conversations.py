@@ -156,6 +156,8 @@ class ClosingAdapter(ClosingBlock):
 
 def named_session(session_id: str, usual: str) -> str:
     """The session of an id: as it is where it is a session's name, else one of the usual session's agent."""
+    if session_id is not None and not isinstance(session_id, str):
+        raise InputError(f"the id of a conversation is a text, not {session_id!r:.60}; pass str(id)")
     if not session_id:
         return usual
     if session_id.startswith("agent:"):

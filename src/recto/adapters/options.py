@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, TypeAlias
 
 from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
@@ -45,7 +46,7 @@ class ConversationOptions:
             window_settings["ceiling_percent"] = _percent("trigger", self.trigger, input_budget)
             window_settings["floor_percent"] = window_settings["ceiling_percent"] * _DEFAULT_FLOOR_RATIO
         target = ("tokens", self.keep_tokens) if self.keep_tokens is not None else self.keep
-        if target is not None and target[0] == "messages":
+        if target is not None and _checked("keep", target)[0] == "messages":
             window_settings["min_recent_messages"] = int(target[1])
         elif target is not None:
             window_settings["floor_percent"] = _percent("keep", target, input_budget)
@@ -68,12 +69,19 @@ class ConversationOptions:
 
 
 def _percent(name: str, size: tuple[str, float], input_budget: int) -> float:
-    kind, amount = size
+    kind, amount = _checked(name, size)
     if kind == "messages":
         raise SettingsError(name, "is in tokens or a fraction of the input budget, because messages differ in size")
-    if kind not in ("tokens", "fraction") or amount <= 0:
-        raise SettingsError(name, 'is ("tokens", 4000) or ("fraction", 0.8)')
     return min(_HUNDRED * (amount if kind == "fraction" else amount / input_budget), _HUNDRED)
+
+
+def _checked(name: str, size: object) -> tuple[str, float]:
+    match size:
+        case ("tokens" | "messages" | "fraction" as kind, int() | float() as amount) if 0 < amount < inf and not (
+            kind == "fraction" and amount > 1
+        ):
+            return kind, amount
+    raise SettingsError(name, f'is ("tokens", 4000) or ("fraction", 0.8), the fraction at most 1, not {size!r:.60}')
 
 
 def joined(ours: Mapping[str, Any], explicit: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,19 @@ class ReaderGone(Exception):  # named for what happened
     """Standard output was closed by its reader, as after `recto session ls | head -1`."""
 
 
+_OTHER_SPELLINGS = {"ls": "list", "list": "ls", "rm": "remove", "remove": "rm"}
+"""Commands that go by another name elsewhere: every group takes both, and its help lists one."""
+
+
+class SpellingGroup(click.Group):
+    """Commands under both of their usual names: `ls` and `list`, `rm` and `remove`."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns a command by its name or by the other spelling of it."""
+        named = super().get_command(ctx, cmd_name)
+        return named or super().get_command(ctx, _OTHER_SPELLINGS.get(cmd_name, cmd_name))
+
+
 class LazyGroup(click.Group):
     """Commands by the module that defines them, listed in sections, with a suggestion for a wrong name."""
 
@@ -37,7 +50,9 @@ class LazyGroup(click.Group):
         return sorted(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports and returns a command."""
+        """Imports and returns a command, by its name or by the other spelling of it."""
+        if cmd_name not in self._modules:
+            cmd_name = _OTHER_SPELLINGS.get(cmd_name, "")
         if cmd_name not in self._modules:
             return None
         module = import_module(self._modules[cmd_name][0])

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recto.cli._conversation import ChatClient
-from recto.cli.compact import print_compression
+from recto.cli.compact import NOTHING_TO_COMPACT, print_compression
 from recto.cli.console import one_line, out, safe
 from recto.cli.context import print_detail, print_list
 from recto.cli.health import print_health
@@ -208,7 +208,7 @@ async def _compact(chat: ChatClient, argument: str) -> None:
     for decision in result.decisions:
         out.print(f"'/restore {decision.seq}' undoes it", markup=False)
     if not result.decisions:
-        out.print("Nothing to compact: what is older than the newest messages is not worth a summary.")
+        out.print(NOTHING_TO_COMPACT, soft_wrap=True)
 
 
 async def _restore(chat: ChatClient, argument: str) -> None:

@@ -210,9 +210,10 @@ def _show(store: TranscriptStore, keys: Sequence[str], filters: AuditFilter) -> 
         if lines:
             out.print(table)
         elif len(keys) == 1:
-            out.print("Nothing of that kind was done to this session.")
+            out.print("No erasure found." if key == ERASURES else "Nothing of that kind was done to this session.")
         if filters.limit is not None and len(lines) == filters.limit:
-            out.print(Text(f"There may be more: recto audit --session '{safe(key)}' --past {lines[-1].seq}"))
+            option = "--erased" if key == ERASURES else f"--session '{safe(key)}'"
+            out.print(Text(f"There may be more: recto audit {option} --past {lines[-1].seq}"))
 
 
 def _cells(line: AuditLine) -> tuple[str | Text, ...]:

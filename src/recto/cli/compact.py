@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli._common import session_option
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.completion import complete_models
 from recto.cli.console import err, one_line, out, print_json, safe
 from recto.cli.sessions import session_to_change, session_to_read
@@ -29,6 +30,10 @@ from recto.transcript.session_keys import session_in, tenant_of
 
 _model_option = click.option(
     "--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it."
+)
+NOTHING_TO_COMPACT = (
+    "Nothing to compact: the older messages that may be evicted are not worth a summary. "
+    "Pinned and restored messages stay."
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
@@ -81,7 +86,7 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
             for compression in results:
                 print_json(compression)
         elif not results:
-            out.print("Nothing to compact: what is older than the newest messages is not worth a summary.")
+            out.print(NOTHING_TO_COMPACT, soft_wrap=True)
         else:
             for compression in results:
                 print_compression(compression)
@@ -117,7 +122,7 @@ def facts_command(settings: Settings, session: str | None, include_closed: bool,
         out.print(table if table.row_count else "Nothing was found that must not be lost.")
 
 
-@click.group("note")
+@click.group("note", cls=SpellingGroup)
 def note_command() -> None:
     """Writes down and shows what an agent should not have to work out again.
 

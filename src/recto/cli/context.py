@@ -9,6 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli._common import session_option
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.compact import open_existing_session, print_compression
 from recto.cli.completion import complete_models
 from recto.cli.console import err, format_time, one_line, out, print_json, safe
@@ -27,7 +28,7 @@ _run_option = click.option(
 )
 
 
-@click.group("context")
+@click.group("context", cls=SpellingGroup)
 def context_command() -> None:
     """Shows what the model sees of a session, and what it does not.
 

@@ -28,6 +28,7 @@ from recto.adapters.coding_agents import (
     install,
     remove,
 )
+from recto.cli._lazy_group import SpellingGroup
 from recto.config import Settings
 from recto.errors import RectoError
 from recto.text.unicode import safe
@@ -42,7 +43,7 @@ RECALL = click.option(
 _user = click.option("--user", is_flag=True, help="The settings of its user. [default]")
 
 
-@click.group("hook")
+@click.group("hook", cls=SpellingGroup)
 def hook_command() -> None:
     """Lets Claude Code and Codex keep what they would lose when they compact their history.
 

@@ -7,9 +7,10 @@ from functools import partial
 from typing import cast
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.console import err, format_time, out, print_json, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
@@ -21,7 +22,7 @@ from recto.transcript.tenancy import TenantStore
 _DAY = 24 * 60 * 60 * 1_000_000
 
 
-@click.group("keys")
+@click.group("keys", cls=SpellingGroup)
 def keys_command() -> None:
     """Makes, shows and revokes keys of the gateway.
 
@@ -127,7 +128,12 @@ def list_command(settings: Settings, as_json: bool) -> None:
         keys = Keys(store, clock).list()
         budgets = Budgets(lambda key: TenantStore(store, key.tenant), clock, card)
         used = {key.id: budgets.today(key) for key in keys if key.has_budget}
-    table = Table("id", "name", "rights", "tenant", "agent", "limits", "used today", "state")
+    names = ("name", "rights", "tenant", "agent", "limits", "used today")
+    table = Table(
+        Column("id", no_wrap=True, min_width=12),  # 'recto keys revoke' takes it whole
+        *(Column(name, overflow="fold") for name in names),
+        Column("state", min_width=7),
+    )
     for key in keys:
         if as_json:
             print_json(key, rights=_rights(key), **_used_fields(used.get(key.id)))

@@ -6,6 +6,7 @@ input was refused; 4 the store or the gateway refused or failed.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -159,7 +160,8 @@ def _run() -> int:
     """Runs a command and returns the exit code of the program."""
     try:
         ended = recto.main(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a program may be started with its output closed
+            sys.stdout.flush()
         code = ended if isinstance(ended, int) else 0
     except click.exceptions.Abort:
         click.echo("stopped", err=True)
@@ -171,12 +173,22 @@ def _run() -> int:
         error.show()
         code = error.exit_code
     except (BrokenPipeError, ReaderGone):
-        # The reader of the pipe is gone; without this Python reports it again at shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader of the pipe is gone
         code = 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _drop_output()
+        click.echo(f"recto: the output is not complete: {error.strerror}", err=True)
+        code = EXIT_STORE
     except RectoError as error:
         code = _report(error)
     return code
+
+
+def _drop_output() -> None:
+    """Drops what is still to be printed; otherwise Python reports it again at shutdown."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(

@@ -12,6 +12,7 @@ from typing import Literal
 import click
 
 from recto.cli._common import MCP_PACKAGES, program_command, require_packages, session_option
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.completion import complete_models
 from recto.cli.console import out, safe
 from recto.config import Settings
@@ -38,7 +39,7 @@ _file = click.option(
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-@click.group("mcp", invoke_without_command=True)
+@click.group("mcp", cls=SpellingGroup, invoke_without_command=True)
 @session_option("The session that is meant without a name.")
 @click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")

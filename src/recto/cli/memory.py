@@ -18,6 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli._common import session_option
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.console import err, format_time, one_line, out, print_json, progress, safe
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
@@ -63,7 +64,7 @@ def _session_settings(settings: Settings, store: TranscriptStore, session: str |
     return replace(settings, session=name)
 
 
-@click.group("memory")
+@click.group("memory", cls=SpellingGroup)
 def memory_command() -> None:
     """Shows what is remembered for good, and decides what shall be.
 

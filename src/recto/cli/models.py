@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 from rich.table import Column, Table
 
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.console import out, progress, safe
 from recto.config import Settings
 from recto.config.published_models import registry, store_list, stored_list
@@ -36,7 +37,7 @@ _FIGURES: Final = (
 )
 
 
-@click.group("models")
+@click.group("models", cls=SpellingGroup)
 def models_command() -> None:
     """Shows what is known about models, and fetches the weights of those that run on this machine.
 

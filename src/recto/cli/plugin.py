@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from recto.cli._common import program_command
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.console import out, safe
 from recto.cli.hook import RECALL
 from recto.config import Settings
@@ -23,7 +24,7 @@ _seat = click.argument("agent", type=click.Choice(_SEATS))
 _MAX_INPUT = 256 << 20
 
 
-@click.group("plugin")
+@click.group("plugin", cls=SpellingGroup)
 def plugin_command() -> None:
     """Puts Recto into claude-code, codex, hermes, openclaw, opencode or pi, and takes it out again.
 

@@ -198,6 +198,8 @@ def recall_command(  # noqa: PLR0913, PLR0917  # an argument for each option
         else:
             print_work(history)
         return
+    if query is not None and not query.strip():
+        raise click.UsageError("the question is empty; say what to look for")
     if before is not None:
         raise click.UsageError("--before is for --file, --command, --error and --number")
     if scope and (project or agent):
@@ -278,7 +280,7 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
         if operator_sees(key, settings.tenant):
             entries = list(store.read(key, max(seq - around, 1), seq + around))
     if not any(entry.seq == seq for entry in entries):
-        raise InputError(f"there is nothing at '{pointer:.300}'")
+        raise InputError(f"there is nothing at '{pointer:.300}'; 'recto recall' shows pointers to what there is")
     for entry in entries:
         if as_json:
             print_json(full_entry(entry, str))

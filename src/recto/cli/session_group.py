@@ -22,7 +22,7 @@ SESSION_COMMANDS: dict[str, tuple[str, str]] = {
     cls=LazyGroup,
     modules=SESSION_COMMANDS,
     sections={"Commands": tuple(SESSION_COMMANDS)},
-    elsewhere={"list": "ls", "erase": "rm", "delete": "rm", "remove": "rm", "copy": "fork", "title": "rename"},
+    elsewhere={"erase": "rm", "delete": "rm", "copy": "fork", "title": "rename"},
 )
 def session_command() -> None:
     """Lists, shows, exports, forks, renames and erases sessions.

@@ -35,7 +35,7 @@ _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool
 
 @click.command("ls")
 @click.option("--after", default="", metavar="KEY", help="Start after this session.")
-@click.option("--limit", default=1000, show_default=True, help="How many at most.")
+@click.option("--limit", default=1000, type=click.IntRange(1), show_default=True, metavar="N", help="How many at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_obj
 def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> None:
@@ -59,7 +59,8 @@ def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> Non
             print_json(item)
         return
     if not items:
-        out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
+        nothing = "Nothing is stored here yet. 'recto import FILE' takes a session in."
+        out.print(f"No session comes after '{safe(after)}'." if after else nothing, markup=False)
         return
     print_sessions(items)
     if len(summaries) > limit:
@@ -68,9 +69,9 @@ def ls_command(settings: Settings, after: str, limit: int, as_json: bool) -> Non
 
 @click.command("show")
 @click.argument("session", required=False, shell_complete=complete_sessions)
-@click.option("--last", default=20, show_default=True, metavar="N", help="The last N entries.")
-@click.option("--from", "start", type=int, metavar="SEQ", help="From this entry on.")
-@click.option("--to", "stop", type=int, metavar="SEQ", help="Up to and including this entry.")
+@click.option("--last", default=20, type=click.IntRange(1), show_default=True, metavar="N", help="The last N entries.")
+@click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="From this entry on.")
+@click.option("--to", "stop", type=click.IntRange(1), metavar="SEQ", help="Up to and including this entry.")
 @click.option("--full", is_flag=True, help="Whole texts, not only their beginnings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the text and the exact content.")
 @click.pass_obj
@@ -85,6 +86,8 @@ def show_command(
       recto session show agent:default:main --from 100 --to 120 --full
       recto session show agent:default:main --json | jq -r .text
     """
+    if start is not None and stop is not None and start > stop:
+        raise click.UsageError("--from is greater than --to")
     with open_for_reading(settings) as store:
         key = session_to_read(store, settings, session)
         is_range = start is not None or stop is not None

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import click
 
+from recto.cli._lazy_group import SpellingGroup
 from recto.cli.completion import complete_sessions
 from recto.cli.console import err, out, print_json, progress, safe
 from recto.config import Settings
@@ -36,7 +37,7 @@ _VACUUM_NOTE = (
 )
 
 
-@click.group("store")
+@click.group("store", cls=SpellingGroup)
 def store_command() -> None:
     """Moves a store, and looks after one in a database.
 

@@ -25,6 +25,7 @@ from recto.config.loader import override
 from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.folders import PAGES, folder_name
+from recto.engine.arguments import check_number
 from recto.engine.session import Session
 from recto.errors import IndexFailed, ProposalRefused, SettingsError, StoreUnavailable
 from recto.tokens.tokenizers import Tokenizers
@@ -243,8 +244,7 @@ def _managed(settings: Settings, max_context_tokens: int | None, policy: str | N
     """The settings of a manager: its checkpoints are written at milestones, unless the settings say otherwise."""
     changes: dict[str, Any] = {}
     if max_context_tokens is not None:
-        if max_context_tokens < 1:
-            raise SettingsError("max_context_tokens", "a window has at least one token")
+        check_number("max_context_tokens", max_context_tokens, "a whole number of at least 1", 1, whole=True)
         changes["window"] = {"max_tokens": max_context_tokens}
     if policy is not None:
         changes.setdefault("window", {})["policy"] = policy
@@ -287,6 +287,9 @@ def open_session(  # noqa: PLR0913  # each part can be replaced
         policy: Chooses what is evicted, in place of the policy that the settings name.
         embedder: Makes the vectors of recall, in place of the one that the settings name.
     """
+    if store is not None and not hasattr(store, "head"):
+        kind = type(store).__name__
+        raise SettingsError("store", f"it is a path, '{MEMORY_STORE}', an address or an open store, not '{kind}'")
     opened = open_store(settings) if store is None else store
     meter, clock = meter or make_meter(settings), clock or SystemClock()
     view = TenantStore(opened, settings.tenant)
@@ -474,6 +477,7 @@ def make_importer(settings: Settings, store: TranscriptStore, model: str | None 
         store=store,
         clock=SystemClock(),
         meter_for=meter_of,
+        model=model or settings.model,
         lexicon=lexicon,
         propose=propose,
         view=view,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
 
@@ -43,6 +43,21 @@ def load(
         except SettingsError as error:
             raise layer.translation.locate(error, layer.name) from None
     return settings
+
+
+def load_for_model(model: str) -> Settings:
+    """Load the settings with a model, which may be empty; those of an earlier call if no variable has changed.
+
+    With settings files they are always loaded: what a file contains, and whether it is trusted, can change.
+    """
+    if settings_files():
+        return load(arguments={"model": model or None})
+    return _without_files(model, tuple([(name, os.environ[name]) for name in os.environ if name.startswith(_PREFIX)]))
+
+
+@lru_cache(maxsize=16)
+def _without_files(model: str, variables: tuple[tuple[str, str], ...]) -> Settings:
+    return load(environ=dict(variables), arguments={"model": model or None})
 
 
 def override(settings: Settings, tree: Mapping[str, Any]) -> Settings:

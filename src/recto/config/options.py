@@ -51,9 +51,11 @@ class WindowOptions(TypedDict, total=False):
     `zones` where the orange zone begins."""
     floor_percent: float
     """Relief goes down to this share in one step. 0: derived from the window size: 95 up to 16 K tokens (a tenth
-    below a ceiling that is set), 70 from 32 K on; in the other modes 70."""
+    below a ceiling that is set), 70 from 32 K on; in the other modes 70, in `zones` at most the middle of the yellow
+    zone."""
     min_recent_messages: int
-    """This many of the newest messages stay in the prompt as long as they fit."""
+    """This many of the newest messages stay in the prompt as long as they fit. `auto_compact` keeps
+    `keep_recent_tokens` instead."""
     shorten_outputs: bool
     """Whether old tool outputs are shortened to one line each before anything is evicted."""
     thinking_turns: int
@@ -177,8 +179,8 @@ class RecallOptions(TypedDict, total=False):
     scope: Literal["session", "agent", "tenant"]
     """What is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
     threshold: float
-    """The probability of relevance, from 0 to 1, from which on a message is injected; up to 0.1 less for the best one
-    where tokens are free."""
+    """The chance (relevance, from 0 to 1) from which on a message is injected; up to 0.1 less for the best one where
+    tokens are free."""
     most: int
     """Maximum number of messages injected into one prompt."""
     tokens: int

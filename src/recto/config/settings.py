@@ -62,9 +62,11 @@ class WindowSettings:
     `zones` where the orange zone begins."""
     floor_percent: float = 0.0
     """Relief goes down to this share in one step. 0: derived from the window size: 95 up to 16 K tokens (a tenth
-    below a ceiling that is set), 70 from 32 K on; in the other modes 70."""
+    below a ceiling that is set), 70 from 32 K on; in the other modes 70, in `zones` at most the middle of the yellow
+    zone."""
     min_recent_messages: int = 24
-    """This many of the newest messages stay in the prompt as long as they fit."""
+    """This many of the newest messages stay in the prompt as long as they fit. `auto_compact` keeps
+    `keep_recent_tokens` instead."""
     shorten_outputs: bool = True
     """Whether old tool outputs are shortened to one line each before anything is evicted."""
     thinking_turns: int = 2
@@ -76,7 +78,7 @@ class WindowSettings:
     than the budget's share for tools. The model finds them with the tool `recall`. The list changes only at a relief,
     with the client's tools, or when the model asks for a tool: each change makes the provider write its cache again.
     The library leaves tool lists whole."""
-    record_percent: float = 15.0
+    record_percent: float = 20.0
     """Share of the input budget for the working record: what the user said that still holds, what is open, the steps
     and names of messages that are no longer in the prompt. 0: no record."""
     policy: str = "prune"
@@ -310,8 +312,8 @@ class RecallSettings:
     scope: Scope = "session"
     """What is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
     threshold: float = 0.4
-    """The probability of relevance, from 0 to 1, from which on a message is injected; up to 0.1 less for the best one
-    where tokens are free."""
+    """The chance (relevance, from 0 to 1) from which on a message is injected; up to 0.1 less for the best one where
+    tokens are free."""
     most: int = 12
     """Maximum number of messages injected into one prompt."""
     tokens: int = 0

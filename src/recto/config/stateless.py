@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card
+from recto.config.loader import load_for_model
 from recto.context.window.budget import read_warning
 from recto.context.window.pressure import (
     Pressure,
@@ -19,6 +20,7 @@ from recto.context.window.pressure import (
     measure_prompt,
     source_of,
 )
+from recto.engine.arguments import check_number
 from recto.errors import InputError, SettingsError
 from recto.formats import detect, read
 from recto.formats.response_objects import MessageLike, message_bytes
@@ -47,11 +49,13 @@ def fit(
     pruned: `fitted.evicted`, `fitted.tokens`. Tool calls and their results stay or are evicted together, the task and
     the current request stay, and a marker states how many messages were evicted. Older images, documents and audio
     become lines of text where the provider accepts no more of them. Without `max_tokens`, the size is the input budget
-    of the model. What was pruned is logged (`recto.fit`). Raises `WindowOverflow` if the protected messages do not fit.
+    of the model. What was pruned is logged (`recto.fit`). What must stay and does not fit is cut to head and tail, and
+    messages that a session would refuse are refused (`MalformedMessage`). Raises `WindowOverflow` if the current
+    question does not fit.
     """
     from recto.engine.fit import fit_messages  # noqa: PLC0415
 
-    settings = load(arguments={"model": model or None})
+    settings = load_for_model(model)
     card = model_card(settings)
     return fit_messages(
         messages,
@@ -134,8 +138,7 @@ class PressureMonitor:
         """
         self._settings = load(arguments={"model": model or None})
         budget = _input_budget(self._settings) if max_tokens is None else max_tokens
-        if budget < 1:
-            raise SettingsError("max_tokens", "a window has at least one token")
+        check_number("max_tokens", budget, "a number of at least 1", 1)
         self._meter: Meter | None = None
         self._on_zone_change = on_zone_change
         self._on_velocity_spike = on_velocity_spike

@@ -1,9 +1,10 @@
 """The working record: what an agent needs of the messages that are no longer in its prompt.
 
 A fold over the messages as they are evicted or shortened, by rule and from the raw messages alone, so that it is the
-same after any number of evictions. It holds what the user's statements are that still hold, what is open, one line for
-each step, and the names in use (files, identifiers, numbers). The record is bounded; what no longer fits is the least
-useful. It is rewritten only when something is evicted or shortened, because every change costs the provider's cache.
+same after any number of evictions. It holds the user's statements that still hold, what is open, the steps (the newest
+calls as they were written, older ones in one line), and the names in use (files, identifiers, numbers). The record is
+bounded; what no longer fits is the least useful. It is rewritten only when something is evicted or shortened, because
+every change costs the provider's cache.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -33,8 +34,15 @@ MAX_STEPS = 120
 """Names and steps that are kept for later records; older and rarer ones are dropped."""
 _TOKENS_PER_NAME = 2
 """Fewer names are kept where the record is too small to show them: one for so many of its tokens."""
+_STEPS_TITLE = "Steps that are not shown, oldest first:"
+_NEWEST_STEPS_TITLE = "Newest steps not shown, oldest first:"
+"""Where older steps are left out. It costs no more than the other, whose tokens are reserved."""
 _MAX_FACTS = 120
 _MAX_STEP_CHARS = 120
+_MAX_CALL_CHARS = 2_000
+_WHOLE_CALLS = 12
+"""Longest call that is kept as it was written, and how many of them are: an agent writes its scripts and commands
+again, with small changes, and names alone do not say how."""
 _MAX_NAME_CHARS = 120
 _MAX_OUTPUT_CHARS = 60_000
 """Characters of an output that are searched for names."""
@@ -70,8 +78,10 @@ _NUMBER = lazy_re(r"\d+")
 
 _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4
-_SHARES = {"holds": 0.6, "open": 0.05, "steps": 0.15}
-"""Largest share of each section; names get what is left."""
+_SHARES = {"holds": 0.6, "open": 0.05, "steps": 0.15, "names": 0.15}
+"""Largest share of each section. Steps have a line each in their share; names get what is left, and at least theirs."""
+_MAX_CALLS_TOKENS = 500
+"""Tokens for calls as they were written and for further lines, unless half of the record is less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,25 @@ class Step:
 
     seq: int
     call: str
+    """The call as it was written, if it is among the newest and not too long; else its line."""
     outcome: str = ""
+
+    @property
+    def line(self) -> str:
+        """The step on one line."""
+        call = shorten_line(" ".join(self.call.split()), _MAX_STEP_CHARS)
+        return f"- {call} → {self.outcome} ({self.seq})" if self.outcome else f"- {call} ({self.seq})"
+
+    @property
+    def whole(self) -> str:
+        """The step with its call as it was written; empty where the line has all of it."""
+        if len(self.call) <= _MAX_STEP_CHARS and "\n" not in self.call:
+            return ""
+        fence = "```"
+        while fence in self.call:
+            fence += "`"
+        head = f"- ({self.seq}) → {self.outcome}" if self.outcome else f"- ({self.seq})"
+        return f"{head}\n{fence}\n{self.call}\n{fence}"
 
 
 class NameUse(NamedTuple):
@@ -144,7 +172,7 @@ def extend_record(
         _count_names(names, view)
     return WorkingRecord(
         facts=_limit_facts(extract_facts(evicted, record.facts)),
-        steps=(*record.steps, *_steps(evicted))[-MAX_STEPS:],
+        steps=_limit_steps((*record.steps, *_steps(evicted))),
         names=_limit_names(names, min(max_tokens // _TOKENS_PER_NAME, MAX_NAMES)),
     )
 
@@ -170,7 +198,7 @@ def render_record(
     facts = settled_facts(record.facts, since)
     lines: list[str] = []
 
-    def add(title: str, rows: Iterable[tuple[int, str]], share: float, *, unbroken: bool = False) -> None:
+    def add(title: str, rows: Iterable[tuple[int, str]], share: float) -> None:
         """Add as many rows as fit, by priority, in the order of their places: as they were said and done."""
         left, chosen = int(max_tokens * share) - count(title) - 1, []
         for place, row in rows:
@@ -178,8 +206,6 @@ def render_record(
             if cost <= left:
                 left -= cost
                 chosen.append((place, row))
-            elif unbroken:
-                break
         lines.extend((title, *(row for _, row in sorted(chosen))) if chosen else ())
 
     places = {id(fact): place for place, fact in enumerate(sorted(facts, key=lambda fact: fact.seq))}
@@ -188,9 +214,39 @@ def render_record(
     loose = [fact for fact in by_priority(facts) if fact.open and fact.kind in _OPEN and _kept_words(fact) not in shown]
     rows = [(places[id(fact)], _bullet(fact)) for fact in loose if fact not in held]
     add("Open:", rows[:_MAX_OPEN], _SHARES["open"])
-    steps = [(place, _step_line(step)) for place, step in reversed(list(enumerate(record.steps)))]
-    add("Steps that are not shown, oldest first:", steps, _SHARES["steps"], unbroken=True)
+    names_least = int(max_tokens * _SHARES["names"])
+    most = min(int(max_tokens * _SHARES["steps"]) + _MAX_CALLS_TOKENS, max_tokens // 2)
+    most = min(most, max_tokens - names_least - count("\n".join(lines)))
+    lines += _step_rows(record.steps, int(max_tokens * _SHARES["steps"]), most, count)
     return _with_names(lines, _hidden_names(record, f"{shown}\n" + "\n".join(lines)), max_tokens, count)
+
+
+def _step_rows(steps: Sequence[Step], most_lines: int, most: int, count: CountText) -> list[str]:
+    """The newest steps that fit, oldest first.
+
+    First come their lines, in `most_lines` tokens; then, from the newest to the oldest, calls as they were written and
+    further lines, as long as they fit into `most`.
+    """
+    rows: list[str] = []
+    used = count(_STEPS_TITLE) + 1
+    costs: list[int] = []
+    for step in reversed(steps):
+        cost = count(step.line) + 1
+        if used + cost > most_lines:
+            break
+        used += cost
+        costs.append(cost)
+    for number, step in enumerate(reversed(steps)):
+        row, paid = step.whole, costs[number] if number < len(costs) else 0
+        cost = count(row) + 1 - paid if row else 0
+        if not row or used + cost > most:
+            row, cost = step.line, 0 if paid else count(step.line) + 1
+        if used + cost > most and not paid:
+            break
+        used += cost
+        rows.append(row)
+    title = _STEPS_TITLE if len(rows) == len(steps) < MAX_STEPS else _NEWEST_STEPS_TITLE
+    return [title, *reversed(rows)] if rows else []
 
 
 def _hidden_names(record: WorkingRecord, shown: str) -> Iterator[str]:
@@ -281,18 +337,15 @@ def _bullet(fact: Fact) -> str:
     return f"- {' '.join(mask_secrets(prompt_safe(fact.text)).split())} ({fact.seq})"
 
 
-def _step_line(step: Step) -> str:
-    return f"- {step.call} → {step.outcome} ({step.seq})" if step.outcome else f"- {step.call} ({step.seq})"
-
-
 def _steps(views: Sequence[MessageView]) -> list[Step]:
     """One line for each call of evicted messages, with the outcome of its result.
 
     A block of code that no output follows is an example in a conversation: nothing was run.
     """
-    outcomes = {id(call): _outcome(view) for view in views if view.role == "tool" for call in view.calls}
+    results = [result for view in views if view.role == "tool" for result in view.answers()]
+    outcomes = {id(call): _outcome(result) for result in results for call in result.calls}
     return [
-        Step(view.seq, describe_step(call), outcomes.get(id(call), ""))
+        Step(view.seq, _whole_call(call), outcomes.get(id(call), ""))
         for view in views
         if view.role == "assistant"
         for call in view.calls
@@ -300,17 +353,38 @@ def _steps(views: Sequence[MessageView]) -> list[Step]:
     ]
 
 
+def _limit_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The newest steps, of which only the newest long calls stay as they were written."""
+    kept, whole = list(steps[-MAX_STEPS:]), 0
+    for place, step in reversed(list(enumerate(kept))):
+        whole += bool(step.whole)
+        if step.whole and whole > _WHOLE_CALLS:
+            kept[place] = replace(step, call=shorten_line(" ".join(step.call.split()), _MAX_STEP_CHARS))
+    return tuple(kept)
+
+
+def _whole_call(call: ToolCall) -> str:
+    """A call as it was written, or on one line if it is too long."""
+    text = _call_text(call)
+    return mask_secrets(prompt_safe(text)) if len(text) <= _MAX_CALL_CHARS else describe_step(call)
+
+
 def describe_step(call: ToolCall, max_chars: int = _MAX_STEP_CHARS) -> str:
     """A call on one line: a shell command as it was written, any other with the values of its arguments."""
+    return mask_secrets(prompt_safe(shorten_line(" ".join(_call_text(call)[:4000].split()), max_chars)))
+
+
+def _call_text(call: ToolCall) -> str:
     arguments = parse_arguments(call)
     command = next(
         (value for key in ("command", "cmd", "script") if isinstance(value := arguments.get(key), str)), None
     )
-    if command is None:
-        said = [value for value in arguments.values() if not isinstance(value, bool) and value not in (None, "")]
-        values = [value if isinstance(value, str) else json.dumps(value) for value in said]
-        command = f"{call.tool} {' '.join(values)}"
-    return mask_secrets(prompt_safe(shorten_line(" ".join(command[:4000].split()), max_chars)))
+    if command is not None:
+        return command.strip()
+    said = [value for value in arguments.values() if not isinstance(value, bool) and value not in (None, "")]
+    values = [value if isinstance(value, str) else json.dumps(value) for value in said]
+    # Values of one line each, such as a pattern and a path, say the same on one line and take fewer tokens.
+    return " ".join((call.tool, ("\n" if any("\n" in value for value in values) else " ").join(values))).strip()
 
 
 def shorten_line(text: str, max_chars: int) -> str:

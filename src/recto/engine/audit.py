@@ -29,7 +29,6 @@ from recto.engine import projection
 from recto.engine.delegation import DELEGATED, DELEGATED_FROM
 from recto.engine.erasure import ERASED, FINISHED, read_erasures
 from recto.engine.fork import BRANCH
-from recto.engine.importer import IMPORTED
 from recto.engine.note_files import NOTE_FILE
 from recto.engine.projection import DECISIONS, PINNED, RESTORED, SNAPSHOT, UNPINNED
 from recto.engine.recall_injection import INDEX_FAILED, INJECTED, MISSED
@@ -39,7 +38,7 @@ from recto.errors import InputError
 from recto.recall.types import JUDGED, USED
 from recto.transcript.audit import AuditClosing, AuditFilter, AuditLine, Detail, Ranges, Topic
 from recto.transcript.entries import MESSAGE, RENAMED, Entry, Head
-from recto.transcript.events import HOST_COMPACTED
+from recto.transcript.events import HOST_COMPACTED, IMPORTED
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, reach_of
 

@@ -34,7 +34,7 @@ from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.checkpoint import BEGUN, COMPLETED, Checkpoint, TaskStatement
 from recto.engine.async_session import AsyncFace, AsyncSession, awaited
 from recto.engine.continuity import awaits_answer
-from recto.engine.projection import NEW_WINDOW, RESULT_HELD, TASK_COMPLETED
+from recto.engine.projection import NEW_WINDOW, RESULT_HELD, TASK_COMPLETED, guarded
 from recto.engine.prompt_builder import Prompt
 from recto.engine.report import decisions
 from recto.engine.session import Session
@@ -190,7 +190,7 @@ class ContextWindowManager:
         """Whether this object has built a prompt: open calls of an earlier program may never get a result."""
         self._awaits_response = False
         self._status: Status = "healthy"
-        self._status_listeners = [on_status_change] if on_status_change is not None else []
+        self._status_listeners = [guarded(on_status_change)] if on_status_change is not None else []
         self._overflows = 0
         self._lock = threading.RLock()
         if rules is not None:
@@ -377,8 +377,14 @@ class ContextWindowManager:
         self.session.window.use(**settings)
 
     def on_status_change(self, callback: Callable[[Status, Status], object]) -> Callable[[Status, Status], object]:
-        """Calls back with the status before and after, whenever it changes. Returns the callback."""
-        self._status_listeners.append(callback)
+        """Calls back with the status before and after, whenever it changes. Returns the callback.
+
+        What it raises is logged and fails no hook.
+
+        Raises:
+            InputError: It cannot be called.
+        """
+        self._status_listeners.append(guarded(callback))
         return callback
 
     def get_audit_trail(self) -> list[DecisionSummary]:

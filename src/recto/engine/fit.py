@@ -2,28 +2,35 @@
 
 Old messages are evicted anyway, so counting them is wasted: the list is walked from its end until the budget is full,
 and everything before that is planned as one message. What was read of a list is kept for the next call with a longer
-list (`_Memo`), which reads and counts only what is new.
+list (`_Memo`), which reads, counts and lays out only what is new: what is far from the place where the last call
+pruned is planned as one message too.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import ceil
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args
 
 from recto.context.policies.eviction import Prune
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.plan import Policy
 from recto.context.window.state import Protection, WindowState
 from recto.context.window.units import WindowMessage
-from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
-from recto.errors import SettingsError
-from recto.formats import DEFAULT_FORMAT, own_format
-from recto.formats.message import fields_of
+from recto.engine.arguments import check_messages, check_number, refuse_only_orphans
+from recto.engine.prompt_builder import BuiltPrompt, MessageCache, PromptBuilder, PromptExtras, PromptLines
+from recto.errors import MalformedMessage
+from recto.formats import DEFAULT_FORMAT, detect, own_format
+from recto.formats import read as read_message
+from recto.formats.arrangement import missing_results
+from recto.formats.message import content_defect, fields_of, missing_content
+from recto.formats.prompt_layout import LaidLine, LaidOut, PromptLayout
 from recto.formats.response_objects import MessageLike, message_bytes
 from recto.formats.tool_calls import NO_CALLS, ToolCallIds
 from recto.tokens.meter import Meter
@@ -50,8 +57,6 @@ class FittedMessages(list[M]):
 
     tokens: int = 0
     """What the messages cost, with tool schemas and the frame."""
-    evicted: list[M]
-    """The messages that left, in order."""
     policy: str = "prune"
     """What chose them."""
     freed: int = 0
@@ -59,9 +64,41 @@ class FittedMessages(list[M]):
     scores: Mapping[int, Mapping[str, float]]
     """Every part of the score of each message that left, by its place; only after `evict`."""
 
-    def __init__(self, messages: Iterable[M] = ()) -> None:
+    def __init__(self, messages: Iterable[M] = (), evicted: _Evicted | None = None) -> None:
         super().__init__(messages)
-        self.evicted, self.scores = [], {}
+        self.scores = {}
+        self._left: _Evicted | list[M] = [] if evicted is None else evicted
+
+    @property
+    def evicted(self) -> list[M]:
+        """The messages that left, in order."""
+        if isinstance(self._left, _Evicted):  # of a long list nearly all, and few callers read them
+            self._left = self._left.messages()
+        return self._left
+
+    @property
+    def evicted_count(self) -> int:
+        """How many messages left."""
+        return len(self._left)
+
+
+class _Evicted:
+    """The messages of a list that do not stay."""
+
+    def __init__(self, sent: list[Any], kept: set[int]) -> None:
+        self._sent, self._kept = sent, kept
+        self._length = len(sent)
+
+    def __len__(self) -> int:
+        return self._length - len(self._kept)
+
+    def messages(self) -> list[Any]:
+        """These messages: few of a long list stay, so what is between those is copied in runs."""
+        found, start = list[Any](), 0
+        for seq in sorted(self._kept):
+            found += self._sent[start : seq - 1]
+            start = seq
+        return found + self._sent[start : self._length]
 
 
 def fit_messages(
@@ -78,35 +115,80 @@ def fit_messages(
     """Prunes the oldest messages, where all of them would fill more than `threshold` of `max_tokens`.
 
     Older images, documents and audio become lines of text where the provider would refuse so many or such large ones.
+    What must stay and does not fit is cut to head and tail, as in a session: results, then the task and other
+    protected messages, last the system text.
 
     Raises:
-        WindowOverflow: The messages that must stay do not fit.
+        WindowOverflow: The current question does not fit, even so.
+        MalformedMessage: A message that a session would refuse.
+        InputError: All messages are tool results without their calls.
     """
-    if max_tokens < 1 or not 0 < threshold <= 1 or keep_turns < 0:
-        raise SettingsError("fit", "max_tokens is at least 1, threshold between 0 and 1, keep_turns not below zero")
+    check_messages("'messages'", messages)
+    check_number("max_tokens", max_tokens, "a number of at least 1", 1)
+    check_number("threshold", threshold, "a number above 0 and at most 1", sys.float_info.min, 1)
+    check_number("keep_turns", keep_turns, "a whole number, not below zero", 0, whole=True)
     sent = list(messages)
     read = _MEMO.take(sent, meter)
     try:
         read.extend(sent)
-        state, unread = read.state(ceil(threshold * max_tokens), keep_turns)
-
-        def marker_of(state: WindowState) -> str:
-            evicted = state.evicted_messages
-            if unread is not None and unread.seq not in state.messages:
-                evicted += unread.length - 1
-            return marker.replace("{count}", f"{evicted:,}")
-
-        builder = _builder(read, meter, tools, card, marker_of)
-        relief = _relieve(state, builder, max_tokens, threshold, read.recent(keep_turns))
-        if relief.after > max_tokens:
-            raise builder.overflow(relief.state, max_tokens, stored=None)
-        fitted = _fitted(sent, read, builder, relief.state, unread)
+        schemas = meter.tools(to_json(tools).decode()) if tools else 0
+        budget = _Budget(max_tokens, threshold, keep_turns)
+        fitted = _fit(read, budget, schemas, card, marker) or _fit(read, budget, schemas, card, marker, whole=True)
+        assert fitted is not None  # noqa: S101  # of a whole list there is always a prompt
     finally:
         _MEMO.keep(read)
-    if fitted.evicted:
-        figures = len(fitted.evicted), len(sent), fitted.tokens, max_tokens
+    if pruned := fitted.evicted_count:
+        figures = pruned, len(sent), fitted.tokens, max_tokens
         _log.info("fit: %d of %d messages were pruned; the prompt has %d of %d tokens", *figures)
     return fitted
+
+
+class _Budget(NamedTuple):
+    """What `fit` may keep."""
+
+    max_tokens: int
+    threshold: float
+    keep_turns: int
+
+    @property
+    def enough(self) -> int:
+        """Tokens from which on messages are pruned."""
+        return ceil(self.threshold * self.max_tokens)
+
+
+def _fit(
+    read: _ReadList, budget: _Budget, schemas: int, card: ModelCard | None, marker: str, *, whole: bool = False
+) -> FittedMessages[Any] | None:
+    """The messages that stay. `None` if messages that were planned as one do not stay as they are."""
+    planned = read.state(budget.enough, budget.keep_turns, whole=whole)
+    unread, middle = planned.unread, planned.middle
+
+    def marker_of(state: WindowState) -> str:
+        evicted = state.evicted_messages
+        if unread is not None and unread.seq not in state.messages:
+            evicted += unread.length - 1
+        return marker.replace("{count}", f"{evicted:,}")
+
+    builder = _builder(read, schemas, card, marker_of)
+    relief = _relieve(planned.state, builder, budget, read.recent(budget.keep_turns))
+    state = relief.state
+    if not planned.holds(state) or (middle is not None and relief.after > budget.max_tokens):
+        return None
+    if relief.after > budget.max_tokens:
+        raise builder.overflow(state, budget.max_tokens, stored=None)
+    if middle is None:
+        built = builder.build(state)
+    else:
+        lines = builder.lines(state)
+        laid = read.laid_out(lines, middle)
+        if laid is None:
+            return None
+        built = builder.build(state, lines, laid)
+    kept = {seq for seq in state.messages if unread is None or seq != unread.seq}
+    if middle is not None:
+        kept.update(range(middle.seq, middle.seq + middle.length))
+    read.note_kept(kept, budget.enough)
+    return _fitted(read, built, kept)
 
 
 def evict_messages(
@@ -121,16 +203,17 @@ def evict_messages(
     marker: str = _MARKER,
 ) -> FittedMessages[M]:
     """Evicts what a policy chooses, until `free` tokens are free or nothing more may leave."""
-    if free < 0 or keep_turns < 0:
-        raise SettingsError("evict", "free and keep_turns must not be below zero")
+    check_messages("'messages'", messages)
+    check_number("free", free, "a number of tokens, not below zero", 0)
+    check_number("keep_turns", keep_turns, "a whole number, not below zero", 0, whole=True)
     sent, read = list(messages), _ReadList(meter)
     read.extend(sent)
-    state, _ = read.state(_ALL, keep_turns)
+    state = read.state(_ALL, keep_turns, whole=True).state
 
     def marker_of(state: WindowState) -> str:
         return marker.replace("{count}", f"{state.evicted_messages:,}")
 
-    builder = _builder(read, meter, tools, card, marker_of)
+    builder = _builder(read, meter.tools(to_json(tools).decode()) if tools else 0, card, marker_of)
     before = builder.prompt_tokens(state)
     protection = Protection(min_recent_messages=read.recent(keep_turns), answered=False)
     scores: dict[int, Mapping[str, float]] = {}
@@ -145,7 +228,7 @@ def evict_messages(
         scores |= {seq - 1: plan.scores[unit.first] for unit in plan.evicts for seq in unit.seqs if plan.scores}
     if builder.prompt_tokens(planned) >= before:  # the marker would cost more than leaves
         planned, scores = state, {}
-    fitted = _fitted(sent, read, builder, planned, None)
+    fitted: FittedMessages[M] = _fitted(read, builder.build(planned), set(planned.messages))
     fitted.policy, fitted.scores, fitted.freed = policy.name, scores, before - fitted.tokens
     if fitted.evicted:
         figures = len(fitted.evicted), len(sent), fitted.freed, fitted.tokens
@@ -154,51 +237,37 @@ def evict_messages(
 
 
 def _builder(
-    read: _ReadList,
-    meter: Meter,
-    tools: Sequence[Any],
-    card: ModelCard | None,
-    marker_of: Callable[[WindowState], str],
+    read: _ReadList, schemas: int, card: ModelCard | None, marker_of: Callable[[WindowState], str]
 ) -> PromptBuilder:
-    schemas = meter.tools(to_json(tools).decode()) if tools else 0
-    extras = PromptExtras(frame=meter.frame.prompt, tools=schemas)
+    extras = PromptExtras(frame=read.meter.frame.prompt, tools=schemas)
     return PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras, card=card)
 
 
-def _fitted(
-    sent: list[M], read: _ReadList, builder: PromptBuilder, state: WindowState, unread: _Unread | None
-) -> FittedMessages[M]:
-    """The messages of a state as they were passed in, where they are sent unchanged."""
-    built = builder.build(state)
-    kept = {seq for seq in state.messages if unread is None or seq != unread.seq}
-    originals = {read.cache.raws[seq]: sent[seq - 1] for seq in kept}
+def _fitted(read: _ReadList, built: BuiltPrompt, kept: set[int]) -> FittedMessages[Any]:
+    """The messages of a prompt as they were passed in, where they are sent unchanged."""
+    if not built.messages:
+        refuse_only_orphans(built.arrangement, "Pass")
+    sent, raws = read.sent, read.cache.raws
+    originals = {raws[seq]: sent[seq - 1] for seq in sorted(kept) if seq - 1 not in read.repaired}
     as_bytes = bool(sent) and isinstance(sent[0], bytes)
-    fitted: FittedMessages[M] = FittedMessages(
-        originals[raw] if raw in originals else cast("M", raw if as_bytes else json.loads(raw))
-        for raw in (*built.system, *built.messages)
+    fitted: FittedMessages[Any] = FittedMessages(
+        [
+            originals[raw] if raw in originals else raw if as_bytes else json.loads(raw)
+            for raw in (*built.system, *built.messages)
+        ],
+        _Evicted(sent, kept),
     )
     fitted.tokens = built.tokens
-    fitted.evicted = _between(sent, kept)
     return fitted
 
 
-def _between(sent: list[M], kept: set[int]) -> list[M]:
-    """The messages that do not stay: few do of a long list, so what is between them is copied in runs."""
-    found, start = list[M](), 0
-    for seq in sorted(kept):
-        found += sent[start : seq - 1]
-        start = seq
-    return found + sent[start:]
-
-
-def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, threshold: float, recent: int) -> Relief:
+def _relieve(state: WindowState, builder: PromptBuilder, budget: _Budget, recent: int) -> Relief:
     rules = ReliefRules(
-        input_budget=max_tokens,
-        ceiling=threshold,
-        floor=threshold * _STEP,
+        input_budget=budget.max_tokens,
+        ceiling=budget.threshold,
+        floor=budget.threshold * _STEP,
         protection=Protection(min_recent_messages=recent, answered=False),
         policies=(Prune(),),
-        clamp_protected=False,
     )
     return plan_relief(state, rules, builder)
 
@@ -209,12 +278,42 @@ _STAND_IN = DEFAULT_FORMAT.text_message("assistant", "[earlier messages]")
 """The bytes of placeholders for messages that are not read; they are never sent."""
 
 
-class _Unread(NamedTuple):
-    """The messages that are evicted without being counted, planned as one message."""
+_MANY = 32
+"""Messages from which on it pays to plan them as one."""
+_MARGIN, _MARGIN_TOKENS = 0.04, 2_000
+"""By how much the tokens that stay are assumed to differ from those of the last call: a share of these, and some more
+because whole exchanges leave."""
+
+
+class _Span(NamedTuple):
+    """Messages that are planned as one."""
 
     seq: int
     """The number of the first of them."""
     length: int
+
+
+class _Planned(NamedTuple):
+    """What a plan is made on."""
+
+    state: WindowState
+    unread: _Span | None
+    """Messages before all others that are evicted without being counted."""
+    middle: _Span | None
+    """Counted messages between the oldest and the newest ones, of which all are assumed to stay."""
+    first_behind: int
+    """The number of the first message behind the unread ones."""
+
+    def holds(self, state: WindowState) -> bool:
+        """Whether a plan that leads to this state is that for all messages, each by itself.
+
+        The oldest leave first. So what is assumed to leave does if something behind it leaves too, and what is assumed
+        to stay does if it stays as a whole.
+        """
+        if self.middle is None:
+            return True
+        reached = self.unread is None or self.first_behind not in state.messages
+        return reached and self.middle.seq in state.messages
 
 
 _Structure: TypeAlias = "tuple[Role, str, ToolCallIds]"
@@ -241,14 +340,25 @@ class _ReadList:
         self._structures: list[_Structure] = []
         self._linked: dict[int, bytes] = {}
         """Messages whose results lack the ids of their calls, with these, by their place."""
+        self.repaired: set[int] = set()
+        """Messages that are sent with other bytes, because half of a surrogate pair is in them, by their place."""
         self._lines: dict[int, WindowMessage] = {}
         """Messages that were counted, by their place."""
         self._copies: dict[int, object] = {}
         """Copies of these, because a message can be changed where it is."""
+        self._compared_from = 0
+        """The place from which on messages were compared with their copies for this call."""
+        self._first = 0
+        """The place from which on the last call planned messages one by one; 0: all of them."""
         self._counted_from = 0
         """The place from which on all messages were counted; 0 before the first call."""
         self._sums = [0]
         """Tokens from that place up to each one behind it."""
+        self._stayed = 0, 0
+        """The tokens above which the last call pruned, and those of the messages at the end that stayed."""
+        self._layout: PromptLayout | None = None
+        """The messages from a place on, laid out; it only grows."""
+        self._laid_from = 0
         self.cache = MessageCache(meter=meter, pointer_of=_pointer_to, knows_parts=False)
         self._index_all()
 
@@ -264,18 +374,34 @@ class _ReadList:
         if (self.sent if shorter == len(self.sent) else self.sent[:shorter]) != sent[:shorter]:
             pairs = zip(self.sent, sent, strict=False)
             shorter = next(place for place, (ours, theirs) in enumerate(pairs) if ours != theirs)
-        places = [place for place in self._copies if place < shorter]
-        copies = [self._copies[place] for place in places]
-        if copies != [sent[place] for place in places]:
-            shorter = min(place for place in places if self._copies[place] != sent[place])
-        return shorter
+        # What lies before is evicted; a call that needs it after all compares it then.
+        self._compared_from = self._first
+        places = [*self._head(self._first), *range(self._first, shorter)]
+        return self._first_changed([place for place in places if place < shorter], sent, shorter)
+
+    def _head(self, first: int) -> list[int]:
+        """The places before this one whose messages are planned one by one: system messages and the task, which stay,
+        and messages with calls that have no result, for which one is synthesised until they are evicted."""
+        places = {*self._systems, *self._users[:1], *self._open_calls.values()}
+        return sorted(place for place in places if place < first)
+
+    def _first_changed(self, places: Iterable[int], sent: list[Any], none: int) -> int:
+        """The first of these places whose message is not as it was counted; `none` if all are."""
+        counted = [place for place in places if place in self._copies]
+        copies, messages = [self._copies[place] for place in counted], _members([sent[place] for place in counted])
+        if copies == messages:
+            return none
+        pairs = zip(counted, copies, messages, strict=True)
+        return next(place for place, copy, message in pairs if copy != message)
 
     def cut(self, length: int) -> None:
         """Forgets the messages behind a place."""
         if length == len(self.sent):
             return
-        del self.sent[length:], self._structures[length:]
+        self.sent = self.sent[:length]  # another list: earlier results refer to the one before
+        del self._structures[length:]
         self._linked = {place: raw for place, raw in self._linked.items() if place < length}
+        self.repaired = {place for place in self.repaired if place < length}
         cache, self.cache = self.cache, MessageCache(meter=self.meter, pointer_of=_pointer_to, knows_parts=False)
         for place, line in list(self._lines.items()):
             if place >= length:
@@ -283,6 +409,7 @@ class _ReadList:
             else:
                 self.cache.take(line.seq, line.id, cache.raws[line.seq], cache.wires[line.seq], line.tokens)
         del self._sums[max(length - self._counted_from, 0) + 1 :]
+        self._layout, self._stayed = None, (0, 0)
         self._index_all()
 
     def extend(self, sent: list[Any]) -> None:
@@ -295,6 +422,9 @@ class _ReadList:
                 self._first_irregular += self._first_irregular == place
                 if structure is not _PLAIN_ASSISTANT:
                     self._index(place, *structure)
+        except MalformedMessage as error:
+            which = f"message {len(self._structures) + 1} of {len(sent)}"
+            raise MalformedMessage(f"{error.reason.removesuffix('.')} ({which})") from None
         finally:
             del sent[len(self._structures) :]  # what could not be read
 
@@ -313,6 +443,8 @@ class _ReadList:
             fields = fields_of(message_bytes(message))
         format = own_format(fields) or DEFAULT_FORMAT
         role = format.messages.role_of(fields)
+        if wrong := content_defect(fields) or _lacks_content(fields, role):
+            raise MalformedMessage(wrong)
         if format.link_results is not None and role == "tool":
             fields = self._with_ids(message_bytes(message), place, format.link_results)
         return role, format.name, format.validation.tool_call_ids(fields)
@@ -344,8 +476,6 @@ class _ReadList:
     def _index(self, place: int, role: Role, format: str, ids: ToolCallIds) -> None:
         if role == "user":
             self._users.append(place)
-            if self._open_calls:
-                self._tied.add(place)
         elif role == "system":
             self._systems.append(place)
         if format != DEFAULT_FORMAT.name:
@@ -353,7 +483,10 @@ class _ReadList:
         if ids.calls or ids.answers:
             regular = True
             for answer in ids.answers:
-                regular = self._open_calls.pop(answer, None) is not None and regular
+                call_place = self._open_calls.pop(answer, None)
+                regular = call_place is not None and regular
+                if call_place is not None and self._users and self._users[-1] > call_place:
+                    self._tied.update(self._users[bisect_left(self._users, call_place) :])
             for call in ids.calls:
                 regular = regular and call not in self._open_calls
                 self._open_calls[call] = place
@@ -366,29 +499,132 @@ class _ReadList:
             return 0
         return len(self.sent) - self._users[-min(turns, len(self._users))]
 
-    def state(self, enough: int, keep_turns: int) -> tuple[WindowState, _Unread | None]:
-        """The state to plan on: what costs enough alone, system messages and the task; the others as one message."""
+    def state(self, enough: int, keep_turns: int, *, whole: bool = False) -> _Planned:
+        """The state to plan on: what costs enough alone, and the head of the list; the others as one message.
+
+        Unless the `whole` is wanted, what is likely to stay as it is is one message too.
+        """
         first = self._first_counted(enough, len(self.sent) - self.recent(keep_turns))
-        kept = sorted(place for place in {*self._systems, *self._users[:1]} if place < first)
-        if first <= len(kept) + 1:  # at most one could stand for others: its number would not show that any are missing
-            first, kept = 0, []
-        lines = [self._line(place) for place in (*kept, *range(first, len(self.sent)))]
+        if first <= len(self._head(first)) + 1:  # the number of one replaced message would not show that it is missing
+            first = 0
+        changed = self._first_changed(range(first, self._compared_from), self.sent, len(self.sent))
+        if changed < len(self.sent):
+            sent = self.sent
+            self.cut(changed)
+            self.extend(sent)
+            return self.state(enough, keep_turns, whole=whole)
+        self._first = self._compared_from = first
+        behind = self._boundary(first, 1) if first and self._is_known(enough) else first
+        middle = None if whole or not self._is_known(enough) else self._middle(behind, keep_turns)
+        return self._planned(first if middle is None else behind, middle, enough)
+
+    def _planned(self, first: int, middle: _Span | None, enough: int) -> _Planned:
+        head, own = self._head(first), next(iter(self._own_formats), "")
+        lines = [self._without_results(self._line(place)) for place in head]
+        if middle is None:
+            lines += map(self._line, range(first, len(self.sent)))
+        else:
+            begin, end = middle.seq - 1, middle.seq - 1 + middle.length
+            lines += map(self._line, range(first, begin))
+            tokens = self._tokens_of(begin, end, own)
+            lines.append(WindowMessage(seq=middle.seq, id="", role="user", tokens=tokens, wire=own))
+            lines += map(self._line, range(end, len(self.sent)))
         unread = None
         if first:
-            hole = next((place for place, at in enumerate(kept) if place != at), len(kept))
-            unread = _Unread(hole + 1, first - len(kept))
-            wire = next(iter(self._own_formats), "")
+            hole = next((place for place, at in enumerate(head) if place != at), len(head))
+            unread = _Span(hole + 1, first - len(head))
             self.cache.raws.setdefault(unread.seq, _STAND_IN)
             # It is evicted first, like the messages that it replaces, and frees what it costs.
-            lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough, wire=wire))
-        return WindowState.of(lines), unread
+            lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough, wire=own))
+        return _Planned(WindowState.of(lines), unread, middle, first + 1)
+
+    def _is_known(self, enough: int) -> bool:
+        """Whether the last call had the same budget, and nothing in the list has to be looked at as a whole."""
+        counted = self._counted_from + len(self._sums) - 1 if self._counted_from else 0
+        return (
+            self._stayed[0] == enough
+            and counted == len(self.sent) == self._first_irregular
+            and not self.cache.media
+            and not self.cache.cache_marked
+        )
+
+    def _boundary(self, first: int, sign: int) -> int:
+        """The last place from which on messages cost what stayed at the last call and a margin, or less a margin: an
+        exchange begins there, and nothing before is tied to anything behind. `first` if there is none behind that."""
+        start, sums, users = self._counted_from, self._sums, self._users
+        most = sums[-1] - self._stayed[1] - sign * (_MARGIN * self._stayed[1] + _MARGIN_TOKENS)
+        place = bisect_right(users, bisect_right(sums, most) - 1 + start) - 1
+        while place >= 0 and users[place] > first and users[place] in self._tied:
+            place -= 1
+        return max(users[place], first) if place >= 0 else first
+
+    def _middle(self, first: int, keep_turns: int) -> _Span | None:
+        """Exchanges behind those that may be pruned and before those that are protected."""
+        begin = self._boundary(max(first, self._counted_from), -1)
+        end = min(len(self.sent) - self.recent(keep_turns), self._users[-1] if self._users else 0)
+        is_plain = self._is_apart(begin) and self._is_apart(end) and self._users[:1] < [begin] > self._systems[-1:]
+        return _Span(begin + 1, end - begin) if is_plain and end - begin >= _MANY else None
+
+    def _is_apart(self, place: int) -> bool:
+        """Whether an exchange begins here, and nothing before is tied to anything behind."""
+        at = bisect_left(self._users, place)
+        return at < len(self._users) and self._users[at] == place and place not in self._tied
+
+    def _tokens_of(self, begin: int, end: int, wire: str) -> int:
+        """What counted messages cost, with the results that are synthesised for their calls."""
+        tokens = self._sums[end - self._counted_from] - self._sums[begin - self._counted_from]
+        for place in {place for place in self._open_calls.values() if begin <= place < end}:
+            missing = missing_results([self._without_results(self._line(place))])
+            tokens += self.cache.synthetic_cost(missing, wire or DEFAULT_FORMAT.name)
+        return tokens
+
+    def _without_results(self, line: WindowMessage) -> WindowMessage:
+        """A message with those of its calls that have no result."""
+        if not line.calls:
+            return line
+        missing = [(call, tool) for call, tool in missing_results([line]) if call in self._open_calls]
+        return line._replace(
+            calls=tuple([call for call, _ in missing]), answers=(), tools=tuple([tool for _, tool in missing])
+        )
+
+    def note_kept(self, kept: set[int], enough: int) -> None:
+        """Notes what stays of the list, for the next call."""
+        first, start = self._first, self._counted_from
+        oldest = min([seq for seq in kept if seq > max(first, start)], default=len(self.sent) + 1) - 1
+        self._stayed = enough, self._sums[-1] - self._sums[oldest - start] if start else 0
+
+    def laid_out(self, lines: PromptLines, middle: _Span) -> LaidOut | None:
+        """The prompt of a plan, with all messages of the middle; `None` if it has to be laid out as a whole."""
+        begin = middle.seq - 1
+        reply = next(place for place in range(begin, len(self.sent) + 1) if self._is_reply(place))
+        if reply == len(self.sent):
+            return None
+        layout = self._layout_from(begin, lines.wire)
+        pruned = lines.seqs[: lines.seqs.index(middle.seq)]
+        return layout.laid_behind([*map(lines.laid, pruned), *map(self._laid, range(begin, reply))], reply + 1)
+
+    def _is_reply(self, place: int) -> bool:
+        return place == len(self.sent) or self._line(place).role == "assistant"
+
+    def _layout_from(self, begin: int, wire: str) -> PromptLayout:
+        """The layout of the messages from a place on, and of some before it."""
+        layout, count = self._layout, len(self.sent)
+        if layout is None or layout.wire != wire or not 0 <= begin - self._laid_from <= count - begin:
+            layout = PromptLayout(wire, lambda raw: self.meter.message(read_message(raw, wire)), many=_ALL)
+            self._layout, self._laid_from = layout, begin
+        layout.extend([self._laid(place) for place in range(self._laid_from + len(layout.seqs), count)])
+        return layout
+
+    def _laid(self, place: int) -> LaidLine:
+        line = self._line(place)
+        return LaidLine(line, self.cache.raws[line.seq], line.tokens)
 
     def _first_counted(self, enough: int, latest: int) -> int:
         """The place from which everything is counted: an exchange begins there, nothing before it is tied to anything
         behind, and what is behind costs enough alone. 0: everything is."""
         if len(self._own_formats) > 1:
             return 0
-        latest = min(latest, self._first_irregular, *self._open_calls.values())
+        latest = min(latest, self._first_irregular)
         if (known := self._known_first(enough, latest)) is not None:
             return known
         tokens, unresolved = 0, set[str]()
@@ -429,10 +665,12 @@ class _ReadList:
             message, wire = self.sent[place], self._structures[place][1]
             raw = self._linked.get(place) or message_bytes(message)
             try:
-                copy = message if isinstance(message, bytes) else _copy(message)
+                copy = message if isinstance(message, bytes) else _copied_members(message)
             except _Opaque:
                 copy, self.can_be_kept = None, False
             line = self.cache.take(place + 1, str(place + 1), raw, wire)
+            if self.cache.raws[place + 1] is not raw:
+                self.repaired.add(place)
             self._lines[place], self._copies[place] = line, copy
             self.size += 2 * len(raw)
         return line
@@ -485,6 +723,14 @@ def _has_objects(fields: Mapping[str, Any]) -> bool:
     return False
 
 
+def _lacks_content(fields: Mapping[str, Any], role: Role) -> str:
+    """What a message lacks that has neither `content` nor `parts`; empty where it needs none."""
+    if role != "user" or fields.get("content") is not None or fields.get("parts") is not None:
+        return ""
+    raw = message_bytes(dict(fields))
+    return missing_content(fields, read_message(raw, detect(raw)))
+
+
 def _pointer_to(seq: int) -> str:
     return f"message {seq}"
 
@@ -497,6 +743,20 @@ class _Opaque(Exception):  # never leaves this module
     """A message holds a value whose JSON cannot be distinguished from an equal one's."""
 
 
+def _members(messages: list[Any]) -> list[Any]:
+    """The members of messages that are dicts, in order; other messages as they are."""
+    if set(map(type, messages)) == {dict}:
+        return list(map(tuple, map(dict.items, messages)))
+    return [tuple(message.items()) if type(message) is dict else message for message in messages]
+
+
+def _copied_members(message: object) -> tuple[tuple[str, object], ...]:
+    """A copy of `_members` of a message that is equal only to those with the same JSON."""
+    if type(message) is not dict or not all(type(name) is str for name in message):
+        raise _Opaque
+    return tuple([(name, _copy(member)) for name, member in message.items()])
+
+
 def _copy(value: object) -> object:
     """A copy that is equal only to values with the same JSON."""
     if value is None or type(value) is str:
@@ -505,9 +765,7 @@ def _copy(value: object) -> object:
         return _Exact(value)
     if type(value) is list:
         return [_copy(element) for element in value]
-    if type(value) is dict and all(type(name) is str for name in value):
-        return _ExactDict({name: _copy(member) for name, member in value.items()})
-    raise _Opaque
+    return _ExactDict(_copied_members(value))
 
 
 class _Exact:
@@ -525,13 +783,13 @@ class _Exact:
         return repr(self.value)
 
 
-class _ExactDict(dict[str, object]):
+class _ExactDict:
     """A dict that is equal only to one with its members in the same order, which counters can tell apart."""
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, members: tuple[tuple[str, object], ...]) -> None:
+        self._members = members
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, dict) and list(self) == list(other) and dict.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+        return type(other) is dict and self._members == tuple(other.items())

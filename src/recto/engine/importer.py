@@ -39,14 +39,11 @@ from recto.recall.protocols import Lexicon
 from recto.recall.term_rows import with_row
 from recto.tokens.meter import Meter
 from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
-from recto.transcript.events import new_id, to_json
+from recto.transcript.events import IMPORTED, new_id, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import is_internal, is_memory_session
 from recto.transcript.sources import SessionSource, SessionSources
 from recto.transcript.tenancy import TenantStore
-
-IMPORTED = "imported"
-"""The event that ends an import: the file and its digest."""
 
 _UNREAD = "it looks like a message, and is not understood as one"
 _CHUNK = 1 << 20
@@ -129,6 +126,8 @@ class Importer:
     clock: Clock
     meter_for: Callable[[str], Meter]
     """Returns the token counter for the model that the file names; empty text if it names none."""
+    model: str = ""
+    """The model that tokens are counted for; empty: the one that the file names."""
     lexicon: Lexicon | None = None
     """Makes the rows of the word index, which are stored with the messages; None where recall is switched off."""
     propose: Callable[[str, Memory], bool] = lambda session, memory: False
@@ -272,6 +271,9 @@ class Importer:
     def _import_messages(self, scan: _FileScan, advance: Advance) -> None:
         meter = self.meter_for(scan.model)
         places = dict.fromkeys(scan.entries, 0)
+        ended = {name: self.store.find(name, import_key(scan.digest)) for name in scan.entries}
+        # The same bytes under another file name are the same file: entries are known by the name they first had.
+        files = {name: scan.path.name if end is None else _file_in(end) for name, end in ended.items()}
 
         def drafts() -> Iterator[tuple[str, Draft]]:
             for entry in self._read(scan, _chunks(scan.path, advance), lambda _: None):
@@ -279,12 +281,12 @@ class Importer:
                 if _is_recorded(entry, scan.recorded.get(name)):
                     scan.skipped += entry.kind == MESSAGE
                 else:
-                    yield name, self._draft(entry, scan.path.name, places[name], meter)
+                    yield name, self._draft(entry, files[name], places[name], meter)
                 places[name] += 1
 
         self._store(drafts())
         for part, (name, count) in enumerate(scan.entries.items()):
-            if name in scan.recorded:
+            if name in scan.recorded or ended[name] is not None:
                 continue  # this event is a promise to give back the file as it was
             payload = {
                 "file": scan.path.name,
@@ -294,7 +296,7 @@ class Importer:
                 "part": part,
                 "parts": len(scan.entries),
                 "entries": count,
-            }
+            } | ({"model": model} if (model := self.model or scan.model) else {})
             event = Draft(
                 id=new_id(self.clock),
                 ts=self.clock.now(),
@@ -354,6 +356,11 @@ class Importer:
             meta=to_json({**entry.meta, "file": file, "layout": entry.layout}),
             key=f"import:{file[-128:]}:{place}:{digest}",
         )
+
+
+def _file_in(end: Entry) -> str:
+    """The name of the file whose import an event ends."""
+    return str(json.loads(end.content)["file"])
 
 
 def _end_ranges(ranges: Sequence[TimeRange]) -> None:

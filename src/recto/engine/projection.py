@@ -7,6 +7,7 @@ be discarded at any time and is rebuilt the same, on this machine or another.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,12 +23,14 @@ from recto.context.window.units import WindowMessage, steps_in
 from recto.continuity.checkpoints.checkpoint import BEGUN, CONTINUED
 from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
-from recto.errors import AppendConflict, KeyReused, RectoError
+from recto.errors import AppendConflict, InputError, KeyReused, RectoError
 from recto.formats.message import Message
 from recto.recall.types import JUDGED as RECALL_JUDGED
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head
 from recto.transcript.events import event, refused_key
 from recto.transcript.protocols import Clock, Records, TranscriptStore
+
+_log = logging.getLogger("recto.session")
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
@@ -117,6 +120,24 @@ def last_numbered(
         middle = (known + above) // 2
         known, above = (middle, above) if numbered(middle) else (known, middle)
     return known, numbered(known) if known else None
+
+
+def guarded(listener: Callable[..., object]) -> Callable[..., None]:
+    """A caller's listener that logs what it raises, because what it is called about has happened and is stored.
+
+    Raises:
+        InputError: It cannot be called.
+    """
+    if not callable(listener):
+        raise InputError(f"a listener is a function, not {listener!r:.40}. Nothing was changed.")
+
+    def call(*arguments: object) -> None:
+        try:
+            listener(*arguments)
+        except Exception:  # noqa: BLE001  # a listener may fail, the call may not
+            _log.exception("a listener failed; the session goes on, and what it was called about is stored")
+
+    return call
 
 
 class EventLog:

@@ -37,8 +37,17 @@ from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.arrangement import Arrangement, KeepSome, missing_results
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
 from recto.formats.media import Media, media_in, with_placeholders
-from recto.formats.message import CACHE_MARKS, MEDIUM_BYTES, SHORT_BYTES, Message, copied, fields_of
-from recto.formats.prompt_layout import LaidLine, LaidNote, PromptLayout
+from recto.formats.message import (
+    CACHE_MARKS,
+    MEDIUM_BYTES,
+    SHORT_BYTES,
+    Message,
+    Part,
+    copied,
+    fields_of,
+    whole_characters,
+)
+from recto.formats.prompt_layout import LaidLine, LaidNote, LaidOut, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp
@@ -65,7 +74,9 @@ RECORD_HEADING = "[Working record of what is not shown, for reference; a number 
 _MERGED_HEADING = "[Of these, some are said again below, where they are shown; numbers are entries:]"
 _MAX_MERGED_LINES, _MAX_RANGES = 12, 6
 """Lines for messages that are said again, and ranges in one of them."""
-_OTHER_RESULT = "[Left out together with the result before.]"
+_OTHER_RESULT = "[Left out as well: the entry that the other result names has it, too.]"
+_SMALL_RESULT_CHARS = 120
+"""Characters of a result that stays beside a shortened one: a line in its place would cost about as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +224,14 @@ def _part_played(message: Message) -> _PartPlayed:
 
 
 @lru_cache(maxsize=8)
+def _bytes_of_mark(mark: str) -> bytes | None:
+    """What is in every message whose text contains a mark and has no escapes; `None` if there is no mark."""
+    if not mark:
+        return None
+    return mark.encode() if mark.isidentifier() else b""
+
+
+@lru_cache(maxsize=8)
 def _note_message(text: str, wire: str) -> bytes:
     """A note as a message; every prompt of its turn contains it."""
     return format_named(wire).text_message("user", text)
@@ -221,10 +240,22 @@ def _note_message(text: str, wire: str) -> bytes:
 def _trim(raw: bytes, wire: str, text: str) -> bytes:
     """A message with its results replaced by a text; a message without results becomes that text."""
     message, format = read(raw, wire), format_named(wire)
-    calls = [part.call_id for part in message.results]
-    if calls:
-        return format.edits.with_results(raw, dict.fromkeys(calls, _OTHER_RESULT) | {calls[0]: text})
+    if results := message.results:
+        main = _largest_first(results)[0].call_id
+        replaced = [part.call_id for part in results if part.call_id != main and not _stays(part, message)]
+        return format.edits.with_results(raw, dict.fromkeys(replaced, _OTHER_RESULT) | {main: text})
     return format.text_message(message.role if message.role in ("system", "assistant") else "user", text)
+
+
+def _largest_first(results: Sequence[Part]) -> list[Part]:
+    """Results of one message: what replaces them is written in place of the largest, and names its call."""
+    return sorted(results, key=lambda part: -len(part.text))
+
+
+def _stays(result: Part, message: Message) -> bool:
+    """Whether a result is as short as the line that would replace it. Which one has an image is not known."""
+    has_media = any(part.kind in ("image", "media") for part in message.parts)
+    return not has_media and not result.weight and len(result.text) <= _SMALL_RESULT_CHARS
 
 
 _trimmed = lru_cache(maxsize=1024)(_trim)
@@ -300,7 +331,7 @@ class MessageCache:
     ) -> WindowMessage:
         """Adds a message and returns its line for the state. What is known of it already need not be parsed."""
         traits = _traits_of(raw, wire, self.knows_parts, message)
-        self.raws[seq], self.wires[seq] = raw, wire
+        self.raws[seq], self.wires[seq] = whole_characters(raw) if traits.escapes else raw, wire
         if traits.cache_marked:
             self.cache_marked.add(seq)
         if traits.media:
@@ -345,8 +376,8 @@ class MessageCache:
 
     def _may_be_marked(self, raw: bytes, escapes: bool) -> bool:
         """Whether a message can contain the mark: most cannot, by their bytes, and their text need not be searched."""
-        mark = self.mark
-        return bool(mark) and (escapes or not mark.isidentifier() or mark.encode() in raw)
+        sought = _bytes_of_mark(self.mark)
+        return sought is not None and (escapes or sought in raw)
 
     def sent_tally(self, wire: str) -> SentTally:
         """What the messages of the last prompt in this format cost, by what they are."""
@@ -420,12 +451,15 @@ class MessageCache:
             command = self._outputs[seq]
             arguments = command_in(self.text_of(command)) if command in self.raws else ""
             return ToolResult(tool="", arguments=arguments, output=self.text_of(seq))
-        call_ids = {part.call_id for part in results}
-        output = "\n".join(part.text for part in results)
-        callers = {seq for call in call_ids for seq in self._callers.get(call, ()) if seq in state.messages}
-        if callers:
-            call = next(part for part in self.message(min(callers)).calls if part.call_id in call_ids)
-            return ToolResult(tool=call.name, arguments=call.text, output=output)
+        ordered = _largest_first(results)
+        output = "\n".join(part.text for part in ordered)
+        for call_id in dict.fromkeys(part.call_id for part in ordered):
+            callers = [caller for caller in self._callers.get(call_id, ()) if caller in state.messages]
+            if callers:
+                # Calls of every step may have the same ids, as from some servers: a result answers the nearest.
+                caller = max((caller for caller in callers if caller < seq), default=min(callers))
+                call = next(part for part in self.message(caller).calls if part.call_id == call_id)
+                return ToolResult(tool=call.name, arguments=call.text, output=output)
         name = next((part.name for part in results if part.name), "")
         return ToolResult(tool=name, arguments="", output=output)
 
@@ -476,6 +510,10 @@ class MessageCache:
             self._costs[key] = self.meter.message(read(raw, wire))
         return self._costs[key]
 
+    def synthetic_cost(self, missing: Iterable[tuple[str, str]], wire: str) -> int:
+        """What the results cost that are synthesised for calls: their ids, and their tools."""
+        return sum([self.cost_of_generated("answer", call_id + tool, wire) for call_id, tool in missing])
+
     def marker_pieces(self, state: WindowState, marker: str, cost: int) -> list[PromptPiece]:
         """What the marker is made of: the record, the notes, the summary, and the line that says what was evicted."""
         if self._marker_pieces[0] != marker:
@@ -493,8 +531,10 @@ class MessageCache:
     def clamp_text(self, seq: int, tokens: int) -> str:
         """Head and tail of a message's results, or of its text, in about so many tokens."""
         message = self.message(seq)
-        output = "\n".join(part.text for part in message.results) or message.text
-        return clamp(output, tokens, self.meter.count, self.pointer_of(seq))
+        output = "\n".join(part.text for part in message.results)
+        # A template may quote results, which takes more tokens: count them as the message will be counted.
+        count = self.meter.result_text if output else self.meter.count
+        return clamp(output or message.text, tokens, count, self.pointer_of(seq))
 
     def trimmed(self, seq: int, text: str) -> bytes:
         """A message with its results replaced by a text; a message without results becomes that text."""
@@ -557,7 +597,7 @@ class MessageCache:
         """The layout of a prompt. Of the last one, everything before the first difference is kept."""
         layout = self.grown_layout(lines)
         if layout is None:
-            layout, laid = self._layout or self._new_layout(lines.wire), list(map(lines.laid, lines.seqs))
+            layout, laid = self._layout or self._new_layout(lines.wire), lines.laid_all(lines.seqs)
             layout.extend(laid[layout.keep(laid) :])
             self._basis, self._laid_from = lines.basis, lines.seqs
         return layout
@@ -574,7 +614,7 @@ class MessageCache:
                 return None
             self._laid_from = lines.seqs
         if known < len(lines.seqs):
-            self._layout.extend(list(map(lines.laid, lines.seqs[known:])))
+            self._layout.extend(lines.laid_all(lines.seqs[known:]))
         return self._layout
 
     def order_of(self, state: WindowState, wire: str, marker_of: Callable[[WindowState], str]) -> _LineOrder:
@@ -683,6 +723,14 @@ class PromptLines:
     state: WindowState
     messages: MessageCache
 
+    def laid_all(self, seqs: Sequence[int]) -> list[LaidLine]:
+        """Lines, with their bytes and what they cost. Nearly all are messages as they are."""
+        messages, raws = self.state.messages, self.messages.raws
+        edited = {MARKER, *self.unbound, *self.surplus, *self.state.cleared, *self.state.shortened}
+        return [
+            self.laid(seq) if seq in edited else LaidLine(line := messages[seq], raws[seq], line.tokens) for seq in seqs
+        ]
+
     def laid(self, seq: int) -> LaidLine:
         """A line, with its bytes and what they cost."""
         if seq == MARKER:
@@ -747,9 +795,7 @@ class PromptBuilder:
             if layout is not None
             else missing_results(list(state.messages.values()))
         )
-        synthetic = sum(
-            self.messages.cost_of_generated("answer", call_id + tool, lines.wire) for call_id, tool in missing
-        )
+        synthetic = self.messages.synthetic_cost(missing, lines.wire)
         opening = 24 if self._may_need_opening(state, lines) else 0
         notes = sum(note.tokens for note in (extras.handoff, extras.recalled) if note)
         notes += self.notes_cost(state)
@@ -831,8 +877,8 @@ class PromptBuilder:
             vectors=partial(self.vectors_of, state.messages.keys(), goal),
         )
 
-    def build(self, state: WindowState, lines: PromptLines | None = None) -> BuiltPrompt:
-        """The prompt of a state. `lines` are those of the state, where they are known already."""
+    def build(self, state: WindowState, lines: PromptLines | None = None, laid: LaidOut | None = None) -> BuiltPrompt:
+        """The prompt of a state. `lines` and `laid` are those of the state, where they are known already."""
         messages, lines = self.messages, lines or self.lines(state)
         wire, format = lines.wire, format_named(lines.wire)
         notes = [
@@ -844,7 +890,7 @@ class PromptBuilder:
             for seq, note in ((HANDOFF, self.extras.handoff), (RECALLED, self.extras.recalled))
             if note is not None
         ]
-        arrangement, rendered, costs = messages.layout(lines).laid_out(notes)
+        arrangement, rendered, costs = laid or messages.layout(lines).laid_out(notes)
         if state.cache_mark or any(seq in state.messages for seq in messages.cache_marked):
             rendered = newest_marks(rendered, wire)
         system = tuple(messages.raws[seq] for seq in lines.apart)
@@ -1044,7 +1090,7 @@ class Prompt:
 
     @property
     def raw(self) -> tuple[bytes, ...]:
-        """The messages, byte for byte as they were stored."""
+        """The messages, byte for byte as they were stored; half of a surrogate pair is replaced by U+FFFD."""
         return self.built.messages
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from recto.context.facts.types import Fact, message_views
@@ -20,6 +21,7 @@ from recto.context.window.report import (
     list_token_holders,
 )
 from recto.context.window.state import WindowState, ranges_of, split_units
+from recto.engine._relief import PlannedRelief, write_record
 from recto.engine.gauge import pressure_of, usage_of
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
@@ -56,23 +58,31 @@ def current_reading(window: Window) -> PressureReading:
     with window.lock:
         state, builder = outlook.state, outlook.builder
         if builder.prompt_tokens(state) > outlook.input_budget:
-            state = plan_relief(state, window.rules, builder).state
+            state = _after_relief(window, state, builder)
         return pressure_of(state, builder, window.rules, outlook.input_budget)
 
 
 def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
     """The prompt as it would be sent now, without a new recall or summary. Changes nothing."""
     with window.lock:
-        return _plan(window, tools)[2]
+        return _planned(window, window.builder_for(tools))[1]
 
 
-def _plan(window: Window, tools: Sequence[Any]) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
-    return _planned(window, window.builder_for(tools))
+def _planned(window: Window, builder: PromptBuilder) -> tuple[WindowState, BuiltPrompt]:
+    """The state of the next prompt, and that prompt."""
+    state = _after_relief(window, window.state, builder)
+    return state, builder.build(state)
 
 
-def _planned(window: Window, builder: PromptBuilder) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
-    state = plan_relief(window.state, window.rules, builder).state
-    return state, builder, builder.build(state)
+def _after_relief(window: Window, state: WindowState, builder: PromptBuilder) -> WindowState:
+    """The state after the relief that is due, with the working record that it would write."""
+    relief = plan_relief(state, window.rules, builder)
+    planned = PlannedRelief(relief=relief, indexed="", state=state, rules=window.rules)
+    record = write_record(planned, window.messages)
+    if record is None:
+        return relief.state
+    # `edit` is another one, so that the marker with the record replaces the one that was laid out for the plan.
+    return replace(relief.state, record=record, planned_record_tokens=0, edit=object())
 
 
 def _builder(window: Window, tools: Sequence[Any]) -> PromptBuilder:
@@ -85,8 +95,8 @@ def _builder(window: Window, tools: Sequence[Any]) -> PromptBuilder:
 
 def _report(window: Window, tools: Sequence[Any], largest: int, run: int | None) -> Report:
     budget, meter = window.budget, window.messages.meter
-    state, builder, built = _planned(window, _builder(window, tools))
-    extras = builder.extras
+    builder = _builder(window, tools)
+    (state, built), extras = _planned(window, builder), builder.extras
     beside = {"tools": extras.tools, "system": extras.system, "answer": extras.answer, "frame": extras.frame}
     protected = split_units(state, window.rules.protection).protected
     recalled, recalled_tokens = last_recall(window)

@@ -10,6 +10,7 @@ from recto.engine.monitor import composition_in
 from recto.errors import InputError
 from recto.health.metrics import PromptComposition
 from recto.transcript.entries import Entry
+from recto.transcript.events import IMPORTED
 from recto.transcript.protocols import TranscriptStore
 
 _REACHES = 64, 1024
@@ -38,9 +39,12 @@ def last_run(store: TranscriptStore, session: str, before: int | None = None) ->
 
 
 def last_model(store: TranscriptStore, session: str) -> str:
-    """The model that a session was last used with; empty where that is unknown."""
+    """The model that a session was last used with or, before any run, imported for; empty where that is unknown."""
     run = last_run(store, session)
-    return run.composition.model if run is not None else ""
+    if run is not None:
+        return run.composition.model
+    ends = (entry for entry in reversed(store.tail(session, _REACHES[0])) if entry.kind == IMPORTED)
+    return next((str(json.loads(end.content).get("model", "")) for end in ends), "")
 
 
 def requested_model(store: TranscriptStore, session: str) -> str:

@@ -18,11 +18,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from recto.engine.arguments import check_count, check_messages, check_search, check_text, describe, refuse_only_orphans
 from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
 from recto.formats import FORMATS, Usage, detect, read
 from recto.formats.media import media_in
-from recto.formats.message import fields_of, missing_content, role_defect
+from recto.formats.message import content_defect, fields_of, missing_content
 from recto.formats.response import usage_in
 from recto.formats.response_objects import MessageLike, message_bytes
 from recto.tokens.calibration import Calibration, prompt_tokens
@@ -153,6 +154,7 @@ class Session:
         the last prompt, if the messages answer it; it is recorded as `observe` does. `also` makes records that are
         stored with them.
         """
+        check_messages("'messages'", messages)
         try:
             parsed = self._linked([self._parse(message, wire) for message in messages])
             _refuse_without_content(parsed)
@@ -160,6 +162,9 @@ class Session:
             raise MalformedMessage(f"{error.reason.removesuffix('.')}. Nothing was stored.") from None
         if meta is None or isinstance(meta, Mapping):
             metas, encoded = [meta or {}] * len(parsed), [to_json(meta or {})] * len(parsed)
+        elif not isinstance(meta, Sequence) or len(meta) != len(parsed):
+            each = f"a list with one for each of the {len(parsed)} messages"
+            raise InputError(f"'meta' is a dict for all messages, or {each}. Nothing was stored.")
         else:
             metas, encoded = list(meta), [to_json(each) for each in meta]
         if parsed:
@@ -192,6 +197,7 @@ class Session:
 
     def tail(self, count: int = 20) -> list[Entry]:
         """The last entries, oldest first."""
+        check_count("the number of last entries", count, 0)
         return self.store.tail(self.key, count)
 
     def get(self, id: str) -> Entry | None:
@@ -235,6 +241,8 @@ class Session:
 
         It is stored as an event, so a session that is opened again knows it too.
         """
+        if not isinstance(usage, Mapping):
+            raise InputError(f"a usage is a dict as the provider sent it, not {describe(usage)}. Nothing was stored.")
         reported = prompt_tokens(usage)
         if reported is None:
             raise InputError(f"this usage reports no prompt tokens: {sorted(usage)}")
@@ -250,7 +258,7 @@ class Session:
             with self._making:
                 if self._window is None:
                     window = self._make_window()
-                    window.listen(self._record_event)
+                    window.events.listen(self._record_event)
                     self._window = window
         return self._window
 
@@ -281,6 +289,10 @@ class Session:
         saves a transaction per turn; decisions are always stored before this returns. `reader` is the name of the tool,
         if any, with which the model can look up evicted messages; Recto's own MCP tools are found among `tools`.
         The list of tools stays whole, also with `window.lazy_tools`: only the gateway can answer a search for tools.
+
+        Raises:
+            WindowOverflow: What may not be evicted does not fit.
+            InputError: All messages are tool results without their calls, so nothing could be sent.
         """
         if not self.checkpoints.is_announced:
             self._announce_waiting()
@@ -289,6 +301,8 @@ class Session:
         )
         if prompt.decisions:
             self._offer_consolidation(prompt.decisions)
+        if not prompt.built.messages:
+            refuse_only_orphans(prompt.built.arrangement, "They are stored, but in no prompt; append")
         return prompt
 
     def _offer_consolidation(self, decisions: Sequence[Entry]) -> None:
@@ -343,20 +357,28 @@ class Session:
         Raises:
             InputError: None is named, or one of them is no message of this session. Nothing is changed then.
         """
+        return self.window.pin(self._messages_named(entries, "pin"))
+
+    def unpin(self, *entries: int | str) -> Entry:
+        """Allows messages to be evicted again.
+
+        Raises:
+            InputError: None is named, or one of them is no message of this session. Nothing is changed then.
+        """
+        return self.window.unpin(self._messages_named(entries, "unpin"))
+
+    def _messages_named(self, entries: Sequence[int | str], action: str) -> list[int]:
+        """The numbers of the messages that a caller names."""
         seqs = [self._seq(entry) for entry in entries]
         if not seqs:
-            raise InputError("name at least one entry to pin. Nothing was changed.")
+            raise InputError(f"name at least one entry to {action}. Nothing was changed.")
         for seq in seqs:
             found = next(iter(self.read(seq, seq)), None) if seq > 0 else None
             if found is None:
                 raise InputError(f"there is no entry {seq} in session '{session_in(self.key)}'. Nothing was changed.")
             if found.kind != MESSAGE:
-                raise InputError(f"entry {seq} is an event; only messages can be pinned. Nothing was changed.")
-        return self.window.pin(seqs)
-
-    def unpin(self, *entries: int | str) -> Entry:
-        """Allows entries to be evicted again."""
-        return self.window.unpin([self._seq(entry) for entry in entries])
+                raise InputError(f"entry {seq} is an event; only messages can be {action}ned. Nothing was changed.")
+        return seqs
 
     def restore(self, decision: int | str) -> Entry:
         """Undoes a decision, by the number or id of its event: what it evicted is in the prompt again and stays."""
@@ -372,7 +394,11 @@ class Session:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds.
 
         With `project` (a folder) or `agent` (such as `codex`), this session and those of that project and agent.
+
+        Raises:
+            InputError: The query is no text, `most` is below 1, or the scope is unknown. Nothing is searched then.
         """
+        check_search(query, most, scope, project, agent)
         search = partial(self.window.recall, query, most=most, scope=scope, project=project, agent=agent)
         monitor = self.monitor
         return search() if monitor is None else monitor.search(search, most, self._clock)
@@ -383,6 +409,9 @@ class Session:
         With `below`, a number of tokens, fewer of the newest messages stay if they would take more than half of it.
         Returns the decision, which `restore` undoes; nothing where there is too little to be worth it.
         """
+        check_text("the focus of a compaction", focus)
+        if below is not None:
+            check_count("'below' of a compaction", below, 1)
         decisions = self.window.compact(focus, below=below)
         self._offer_consolidation(decisions)
         return decisions
@@ -402,6 +431,7 @@ class Session:
             raise InputError(f"the level of a note is {', '.join(NOTE_LEVELS)}, not '{level}'")
         if kind not in NOTE_KINDS:
             raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
+        check_text("a note", text)
         if not text.strip() or len(text) > MAX_NOTE_CHARS:
             raise InputError(
                 f"a note has 1 to {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}. Nothing was stored."
@@ -481,6 +511,7 @@ class Session:
         """
         from recto.engine.titles import rename_draft  # noqa: PLC0415  # start-up
 
+        check_text("a title", title)
         return self._store([rename_draft(self._clock, title)])[0]
 
     def fork(self, name: str, *, at: int | str | None = None) -> Entry:
@@ -558,8 +589,10 @@ class Session:
         return self.meter.prompt([self._parse(message)[1] for message in prompt], schemas)
 
     def _seq(self, entry: int | str) -> int:
-        if isinstance(entry, int):
+        if isinstance(entry, int) and not isinstance(entry, bool):
             return entry
+        if not isinstance(entry, str):
+            raise InputError(f"an entry is named by its number or id, not {entry!r:.60}. Nothing was changed.")
         found = self.get(entry)
         if found is None:
             raise InputError(f"there is no entry with the id '{entry}' in session '{self.key}'")
@@ -639,7 +672,7 @@ class Session:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
         wire = wire or detect(raw)
         parsed = read(raw, wire)
-        if wrong := role_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
+        if wrong := content_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
             raise MalformedMessage(wrong)
         return raw, parsed, wire
 

@@ -17,6 +17,7 @@ from recto.engine.monitor import composition_in
 from recto.engine.projection import DECISIONS, RESTORED, WindowProjection
 from recto.engine.prompt_builder import MessageCache, PromptBuilder
 from recto.engine.recall_injection import INJECTED, MISSED
+from recto.engine.report import current_reading
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.health.metrics import PromptComposition
@@ -71,6 +72,10 @@ class Timeline:
     orange: float
     red: float
     """Where the zones begin, as shares of the input budget."""
+    utilization: float
+    zone: Zone
+    """How full the prompt is now, as every screen shows it. The last turn of the range may be older, or that of a
+    history that was imported and never sent."""
     points: tuple[TurnPoint, ...]
     next: int | None
     """The entry the next page begins with; None on the last page."""
@@ -99,7 +104,7 @@ def timeline(window: Window, start: int | None = None, *, limit: int = MAX_ENTRI
     next_start = last + 1 if last < head else None
     if next_start and len(turns) > 1:
         next_start = turns.pop().first  # it may continue: the next page has all of it
-    thresholds, room = window.rules.thresholds, window.outlook().input_budget
+    thresholds, room, now = window.rules.thresholds, window.outlook().input_budget, current_reading(window)
     points = tuple(
         TurnPoint(
             turn=turn.turn,
@@ -122,6 +127,8 @@ def timeline(window: Window, start: int | None = None, *, limit: int = MAX_ENTRI
         yellow=thresholds.yellow,
         orange=thresholds.orange,
         red=thresholds.red,
+        utilization=now.utilization,
+        zone=now.zone,
         points=points,
         next=next_start,
     )

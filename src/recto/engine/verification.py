@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from recto.engine.erasure import Erasure, read_erasures
-from recto.errors import StoreError, UnknownSession
+from recto.errors import InputError, StoreError, UnknownSession
 from recto.transcript.entries import Entry, Head
 from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 from recto.transcript.protocols import TranscriptStore
@@ -55,6 +55,10 @@ def verify(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Verification:
     """Verify one session, or all sessions and the store's files. `heads` are heads that you stored yourself."""
+    if not hasattr(store, "kept_heads"):
+        kind = f"'{type(store).__name__}'"
+        cure = "pass 'session.store', or call 'session.verify()'; 'recto --store FILE verify' verifies a file"
+        raise InputError(f"verify takes an open store, not {kind}: {cure}. Nothing was verified.")
     findings: list[ChainFinding] = []
     own_heads = heads or {}
     stored_heads = store.kept_heads()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
@@ -61,6 +61,7 @@ from recto.engine.projection import (
     UNPINNED,
     EventLog,
     WindowProjection,
+    guarded,
     note_of,
     snapshot_key,
 )
@@ -499,8 +500,14 @@ class Window:
             self._recall.note_stored(entries)
 
     def listen(self, listener: Callable[[Entry], None]) -> None:
-        """Calls back with every event this window appends: decisions, zone changes, spikes."""
-        self.events.listen(listener)
+        """Calls back with every event this window appends: decisions, zone changes, spikes.
+
+        What a listener raises is logged and fails no call, because the event is stored already.
+
+        Raises:
+            InputError: It cannot be called.
+        """
+        self.events.listen(guarded(listener))
 
     @_locked
     def pin(self, seqs: Iterable[int]) -> Entry:
@@ -560,10 +567,13 @@ class Window:
         """Undoes a decision for good: evicted messages are in the prompt again and stay, trimmed ones are complete.
 
         A trimmed result may have been evicted since: it returns with its call and the other results of that step.
+        Where an earlier call has undone it and nothing has changed since, that event is returned and none is stored.
         """
         payload = json.loads(self._decision(decision, DECISIONS, "a decision").content)
         shown, evicted = self.state.messages, set(seqs_in(payload["left"]))
         shrunk = payload["shrunk"] | payload.get("cleared", {})
+        if (undoing := self._undoing(decision, evicted.union(map(int, shrunk)))) is not None:
+            return undoing
         evicted |= {seq for seq in map(int, shrunk) if seq not in shown}
         evicted |= set(self._projection.rest_of_steps([seq for seq in evicted if seq not in shown]))
         undone = {"decision": decision, "left": ranges_of(sorted(evicted)), "shrunk": shrunk}
@@ -824,13 +834,28 @@ class Window:
         moved = b'{"cache_control": %b}' % state.cache_mark.encode()
         return CacheAge(idle=idle, ttl=requested_lifetime((*marked, moved, *self._extra_pieces[0][:2])))
 
-    def _decision(self, seq: int, kinds: Iterable[str], expected: str) -> Entry:
+    def _decision(self, seq: int, kinds: Collection[str], expected: str) -> Entry:
         entry = next(iter(self.store.read(self.session, seq, seq)), None) if seq > 0 else None
         if entry is None or entry.kind not in kinds:
             found = f"there is no entry {seq}" if entry is None else f"entry {seq} is not {expected} ({entry.kind})"
-            hint = "'report().decisions' lists decisions; 'restore' returns the entry that 'redo' takes"
+            hint = (
+                "'restore' returned the entry that 'redo' takes"
+                if RESTORED in kinds
+                else "'recto context detail', 'session.report().decisions' and the MCP tool 'decisions' list decisions"
+            )
             raise InputError(f"{found}: {hint}. Nothing was changed.")
         return entry
+
+    def _undoing(self, decision: int, seqs: set[int]) -> Entry | None:
+        """The event that undid a decision, where all its messages are still in the prompt because of it."""
+        state = self.state
+        if not all(seq in state.pins and seq in state.messages for seq in seqs - state.refused):
+            return None
+        if any(seq in state.shortened or seq in state.cleared for seq in seqs):
+            return None
+        later = self.store.read(self.session, decision + 1)
+        undoings = (entry for entry in later if entry.kind == RESTORED)
+        return next((entry for entry in undoings if json.loads(entry.content)["decision"] == decision), None)
 
     def _take_snapshot(self, state: WindowState) -> None:
         self.events.record(SNAPSHOT, state.snapshot(), snapshot_key(self._projection.snapshots + 1))

@@ -168,8 +168,16 @@ def arrange_part(messages: Sequence[Orderable], adjacency: Adjacency, *, earlier
         adjacency: Where the provider looks for the results of calls.
         earlier: Calls before the stretch, all answered or given up.
     """
-    if (calls := _calls_in_order(messages)) is not None:
-        return ArrangedPart(tuple([Keep(message.seq) for message in messages]), (), calls, frozenset(), unchanged=True)
+    ordered, calls = _steps_in_order(messages)
+    kept: list[ArrangedPiece] = [Keep(message.seq) for message in messages[:ordered]]
+    if ordered == len(messages):
+        return ArrangedPart(tuple(kept), (), calls, frozenset(), unchanged=True)
+    rest = _arrange_rest(messages[ordered:], adjacency, calls.union(earlier))
+    return rest._replace(pieces=(*kept, *rest.pieces), calls=calls | rest.calls)
+
+
+def _arrange_rest(messages: Sequence[Orderable], adjacency: Adjacency, earlier: Collection[str]) -> ArrangedPart:
+    """Arranges messages of which not all are in order. Every call `earlier` than these is answered or given up."""
     links = _link_results(messages, earlier)
     homes = _homes(messages, adjacency)
     placed, attached = _place_results(messages, links, homes, stays=adjacency == "anywhere")
@@ -191,32 +199,38 @@ def arrange_part(messages: Sequence[Orderable], adjacency: Adjacency, *, earlier
     return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting, unchanged)
 
 
-def _calls_in_order(messages: Iterable[Orderable]) -> frozenset[str] | None:
-    """Returns the calls of steps that every provider takes as they are: calls and then all their results, each once.
+def _steps_in_order(messages: Sequence[Orderable]) -> tuple[int, frozenset[str]]:
+    """Returns how many messages at the beginning are steps that every provider takes as they are, and their calls.
 
-    A single message without calls is such a step too. Returns `None` for anything else.
+    Such a step is calls and then all their results, each once, or a message without calls. A later step may use ids
+    again: the calls before are answered.
     """
     made: set[str] = set()
     waiting: set[str] = set()
-    for message in messages:
+    step: tuple[str, ...] = ()
+    ordered = 0
+    for place, message in enumerate(messages):
+        if not waiting:
+            ordered = place
+            made.update(step)
+            step = ()
         calls, answers = message.calls, message.answers
         if answers:
-            if calls or message.role == "assistant":
-                return None
-            for call in answers:
-                if call not in waiting:
-                    return None
-                waiting.remove(call)
+            is_result = not calls and message.role != "assistant" and waiting.issuperset(answers)
+            if not is_result or len(set(answers)) < len(answers):
+                break
+            waiting.difference_update(answers)
         elif waiting:
-            return None
+            break
         elif calls:
-            if message.role != "assistant" or "" in calls or not made.isdisjoint(calls):
-                return None
+            if message.role != "assistant" or "" in calls or len(set(calls)) < len(calls):
+                break
+            step = calls
             waiting.update(calls)
-            made.update(calls)
-            if len(waiting) < len(calls):
-                return None
-    return None if waiting else frozenset(made)
+    else:
+        if not waiting:
+            return len(messages), frozenset(made.union(step))
+    return ordered, frozenset(made)
 
 
 def begins_part(message: Orderable, before: Orderable) -> bool:
@@ -233,9 +247,10 @@ def begins_part(message: Orderable, before: Orderable) -> bool:
 
 def missing_results(messages: Sequence[Orderable]) -> list[tuple[str, str]]:
     """Returns the calls without a result, and their tools: those for which `arrange` synthesises one."""
-    if _calls_in_order(messages) is not None:
+    ordered, _ = _steps_in_order(messages)
+    if ordered == len(messages):
         return []
-    return [missing for calls in _link_results(messages).waiting.values() for missing in calls.items()]
+    return [missing for calls in _link_results(messages[ordered:]).waiting.values() for missing in calls.items()]
 
 
 def _link_results(messages: Sequence[Orderable], earlier: Collection[str] = ()) -> _ResultLinks:

@@ -18,6 +18,7 @@ from typing import Final, Literal
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.json_spans import Json, apply_edits, elements_of, member_at, parse, removals, text_of
 from recto.formats.media_size import size_of_base64
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import Role
 
 PartKind = Literal["text", "thinking", "call", "result", "image", "media", "other"]
@@ -279,6 +280,18 @@ def _finite(value: Json) -> Json:
             return value
 
 
+_ESCAPE = lazy_re(rb"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(u[dD][89a-fA-F]\w\w)|.)", re.DOTALL)
+"""An escape in JSON: a surrogate pair, half of one (the group), or any other."""
+
+
+def whole_characters(raw: bytes) -> bytes:
+    """Replaces each half of a surrogate pair: it is valid JSON, but no client can encode it and providers refuse it."""
+    if b"\\ud" not in raw and b"\\uD" not in raw:
+        return raw
+    whole = _ESCAPE.sub(lambda escape: b"\\ufffd" if escape[1] else escape[0], raw)
+    return raw if whole == raw else whole
+
+
 def content_blocks(fields: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Returns the content blocks of a message. Content that is a string counts as one text block."""
     content = fields.get("content")
@@ -335,7 +348,8 @@ def content_defect(fields: Mapping[str, Json]) -> str:
     if wrong := role_defect(fields):
         return wrong
     content = fields.get("content")
-    parts = content if isinstance(content, list) else []
-    if not isinstance(content, str | list | None) or not all(isinstance(part, dict) for part in parts):
+    if content is None or isinstance(content, str):
+        return ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         return "its 'content' is neither a text nor a list of parts"
     return ""

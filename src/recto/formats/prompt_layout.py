@@ -178,6 +178,22 @@ class _Part:
             self.leads = line.leads
         self.arranged = self.rendered = None
 
+    def add_all(self, lines: Sequence[LaidLine]) -> None:
+        """Adds lines at the end."""
+        at = 0
+        while at < len(lines) and (self.open_calls is not None or not self.lines):
+            self.add(lines[at])
+            at += 1
+        if at == len(lines):
+            return
+        # Of more than one step, only the calls are collected, and whether the last message of the assistant leads on.
+        for line in [laid.line for laid in lines[at:] if laid.line.role == "assistant"]:
+            if line.calls:
+                self.calls.update([call for call in line.calls if call not in line.answers])
+            self.leads = line.leads
+        self.lines += lines[at:]
+        self.arranged = self.rendered = None
+
     @property
     def is_whole_step(self) -> bool:
         """Whether it is a step with all its results, which every provider takes as it is."""
@@ -254,8 +270,7 @@ class PromptLayout:
         last = next((at for at in questions if begins_part(lines[at].line, lines[at - 1].line)), 0)
         if owners and any(call in owners for laid in lines[:last] for call in laid.line.answers):
             return 0
-        for laid in lines[:last]:
-            part.add(laid)
+        part.add_all(lines[:last])
         seqs = [laid.line.seq for laid in lines[:last]]
         self._part_of.update(dict.fromkeys(seqs, len(self._parts) - 1))
         self.seqs += seqs
@@ -274,6 +289,26 @@ class PromptLayout:
         whole = self._closed + self._rendered(self._parts[-1], by_part.pop(last, ()))
         for at in sorted(by_part, reverse=True):
             self._replace(whole, at, self._rendered(self._parts[at], by_part[at]))
+        return self._opened(whole, notes)
+
+    def laid_behind(self, head: Sequence[LaidLine], seq: int) -> LaidOut | None:
+        """The prompt with other lines in place of all before an entry.
+
+        `None` if no part begins with this entry, or would not behind these lines, or if a result was omitted.
+        """
+        part = self._parts[self._part_of[seq]]
+        front = PromptLayout(self.wire, self._count)
+        front.extend(head)
+        begins = part.lines[0].line.seq == seq and front._begins(part.lines[0])
+        if not begins or self._closed.omitted:
+            return None
+        front._close()
+        (piece, message), closed = part.at, self._closed
+        rest = _Rendered(closed.pieces[piece:], closed.messages[message:], closed.costs[message:])
+        return front._opened(front._closed + rest + self._rendered(self._parts[-1], ()))
+
+    def _opened(self, whole: _Rendered, notes: Sequence[LaidNote] = ()) -> LaidOut:
+        """A prompt, with a message of the user before all others where it needs one."""
         first = self._parts[0].lines
         noted = {note.seq for note in notes}
         entries = [piece for piece in whole.pieces[: len(notes) + 1] if piece.seq not in noted]

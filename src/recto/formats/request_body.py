@@ -7,7 +7,7 @@ back unchanged. Unknown members are forwarded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, count
 from operator import ne
 
@@ -31,6 +31,8 @@ from recto.transcript.entries import Role
 
 _EMPTY_OBJECT = lazy_re(r"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
 _END = lazy_re(r"[ \t\r\n]*\}[ \t\r\n]*")
+_MAX_BETWEEN = 32 * 1024
+"""Bytes between two parts of a body that are known, up to which it is looked at how they are nested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class Body:
         if not ends or not isinstance(self._roles, tuple):
             return 0
         same, least, most = 0, 0, len(ends)
-        if len(raw) >= ends[-1] and raw.startswith(own[: ends[-1]]):
+        if self.begins(raw):
             return most
         while least < most:
             count = (least + most + 1) // 2
@@ -87,6 +89,21 @@ class Body:
             else:
                 most = count - 1
         return least
+
+    def begins(self, raw: bytes) -> bool:
+        """Whether another body begins with all messages of this one and everything before them."""
+        return bool(self._ends) and raw.startswith(memoryview(self.raw)[: self._ends[-1]])
+
+    def common_end(self, raw: bytes, count: int) -> int:
+        """How many bytes from the end of the array of messages on are the end of that of another body, too.
+
+        The other body begins with `count` messages of this one. 0 if there are none, if much is new between the two
+        parts, or if what is new ends inside of a string, an object or an array of its own.
+        """
+        end = memoryview(self.raw)[self._stop - 1 :]
+        start, stop = self._ends[count - 1], len(raw) - len(end)
+        is_same = start <= stop <= start + _MAX_BETWEEN and raw.endswith(end)
+        return len(end) if is_same and _is_level(raw[start:stop]) else 0
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -157,32 +174,40 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
     return _body(format, raw, members, before, start, messages, ends, stop, _roles(spans, format))
 
 
-def reopen_body(raw: bytes, known: Body, count: int) -> Body:
+def reopen_body(raw: bytes, known: Body, count: int, end_bytes: int = 0) -> Body:
     """Parses a body that begins like another up to and including its first `count` messages (`common_messages`).
 
-    Only what follows is parsed; the result is the same as that of `open_body`. The nesting depth is not checked.
+    Only what follows is parsed, and of that not the last `end_bytes`, which are known too (`common_end`). The result is
+    the same as that of `open_body`. The nesting depth is not checked.
 
     Raises `MalformedJson` or `MalformedMessage`; positions are counted from the end of the known messages.
     """
     format, keys = known.format, known.format.body
     at = known._ends[count - 1]
-    text = text_of(raw[at:], shallow=True)
+    text = text_of(raw[at : len(raw) - end_bytes + 1] if end_bytes else raw[at:], shallow=True)
     spans, end = elements_after(text, 0)
-    by_key = envelope_rest(text, end, {*known._before, keys.messages})
-    messages = [text[span.start : span.end].encode() for span in spans]
-    members = {**known._before, **{key: _with_source(text, member, keys) for key, member in by_key.items()}}
+    if end_bytes and end < len(text):  # the array ends earlier, so what follows it is not the same
+        return reopen_body(raw, known, count)
+    new = [text[span.start : span.end].encode() for span in spans]
+    messages = (*known.messages[:count], *new)
+    ends = (*known._ends[:count], *_ends_of(spans, new, at, 0))
     roles = _roles(spans, format)
-    return _body(
-        format,
-        raw,
-        members,
-        known._before,
-        known._start,
-        (*known.messages[:count], *messages),
-        (*known._ends[:count], *_ends_of(spans, messages, at, 0)),
-        len(raw) - len(text[end:].encode()),
-        (*known.roles[:count], *roles) if isinstance(roles, tuple) else roles,
-    )
+    roles = (*known.roles[:count], *roles) if isinstance(roles, tuple) else roles
+    if end_bytes:
+        stop = len(raw) - end_bytes + 1
+        return replace(known, raw=raw, messages=messages, _roles=roles, _ends=ends, _stop=stop)
+    by_key = envelope_rest(text, end, {*known._before, keys.messages})
+    members = {**known._before, **{key: _with_source(text, member, keys) for key, member in by_key.items()}}
+    stop = len(raw) - len(text[end:].encode())
+    return _body(format, raw, members, known._before, known._start, messages, ends, stop, roles)
+
+
+def _is_level(raw: bytes) -> bool:
+    """Whether as many brackets are closed as are opened in a part of a JSON text, and every string ends."""
+    pieces = raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    outside = b"".join(pieces[::2])
+    opened, closed = outside.count(b"[") + outside.count(b"{"), outside.count(b"]") + outside.count(b"}")
+    return len(pieces) % 2 == 1 and opened == closed
 
 
 def _body(  # noqa: PLR0913, PLR0917  # the parts of a body

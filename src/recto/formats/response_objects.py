@@ -57,7 +57,7 @@ def message_bytes(message: Any) -> bytes:  # noqa: ANN401  # whatever a program 
         except MalformedMessage:
             return _client_json(message)
     if message is None or isinstance(message, str | list | tuple | set | int | float):
-        raise MalformedMessage(f"it is {_KINDS.get(type(message), type(message).__name__)}; {_HOW_TO_WRITE}")
+        raise MalformedMessage(f"it is {_KINDS.get(type(message), type(message).__name__)}; {HOW_TO_WRITE}")
     raw = _client_json(message)
     found = _read_body(raw).messages if not isinstance(message, Mapping) else (raw,)
     if len(found) != 1:
@@ -69,14 +69,14 @@ def message_bytes(message: Any) -> bytes:  # noqa: ANN401  # whatever a program 
 
 
 _KINDS = {str: "a text", list: "a list", tuple: "a list", type(None): "None"}
-_HOW_TO_WRITE = 'a message is a dict such as {"role": "user", "content": "Hello"}'
+HOW_TO_WRITE = 'a message is a dict such as {"role": "user", "content": "Hello"}'
 
 
 def _client_json(message: Any) -> bytes:  # noqa: ANN401  # an object of any client
     try:
         return to_json(json.loads(json.dumps(message, default=_plain_part)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise MalformedMessage(f"it cannot be written as JSON ({error}); {_HOW_TO_WRITE}") from None
+        raise MalformedMessage(f"it cannot be written as JSON ({error}); {HOW_TO_WRITE}") from None
 
 
 def _plain_part(part: Any) -> Any:  # noqa: ANN401  # a part of a client's object

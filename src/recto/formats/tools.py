@@ -110,9 +110,10 @@ def tool_names(fields: Mapping[str, Json]) -> set[str]:
     names: set[str] = set()
     for tool in map(object_in, tools if isinstance(tools, list) else []):
         declared = tool.get("functionDeclarations", tool.get("function_declarations"))
-        functions = map(object_in, declared if isinstance(declared, list) else [])
-        kinds = (tool, object_in(tool.get("function")), object_in(tool.get("custom")), *functions)
-        names.update(text_in(kind.get("name")) for kind in kinds)
+        functions = declared if isinstance(declared, list) else ()
+        for kind in (tool, tool.get("function"), tool.get("custom"), *functions):
+            if isinstance(kind, dict):  # for every tool of every request: no calls of Python functions
+                names.add(text_in(kind.get("name")))
     return names - {""}
 
 

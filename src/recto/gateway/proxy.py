@@ -73,7 +73,7 @@ from recto.gateway.scheduler import FairScheduler
 from recto.gateway.session_resolver import AlreadyAnswered, SessionHint
 from recto.gateway.telemetry import RequestRecord, record_of
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
-from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
+from recto.gateway.upstreams.http import HttpUpstream, Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 from recto.tokens.limits import ModelLimits, limits_in_error
 
 _log = logging.getLogger("recto.gateway")
@@ -295,7 +295,8 @@ class Proxy:
     async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
         """Parse a request: a small one, or a small addition to a known one, without leaving the event loop."""
         wire = self._format.name
-        if len(body) - (known.end if known else 0) <= _INLINE_BYTES and (not known or known.count <= _INLINE_MESSAGES):
+        size = known.new_bytes(body) if known else len(body)
+        if size <= _INLINE_BYTES and (not known or known.count <= _INLINE_MESSAGES):
             if known is None:
                 return open_request(body, wire)
             with suppress(InputError):  # of the whole body, the error says where it is
@@ -407,7 +408,8 @@ class Proxy:
         No thread is blocked while it waits.
         """
         key = exchange.key
-        scheduler = self._lanes.scheduler(len(request.body.raw) - (request.known.end if request.known else 0))
+        raw = request.body.raw
+        scheduler = self._lanes.scheduler(request.known.new_bytes(raw) if request.known else len(raw))
         waited, pause = 0.0, _MIN_PAUSE
         while True:
             try:
@@ -450,6 +452,9 @@ class Proxy:
                 if answer.status not in (200, 201):
                     raise UpstreamUnreachable(f"upstream '{upstream}' answered with status {answer.status}")
                 raw = await read_body(answer, _MAX_RESPONSE_BYTES)
+                if answer.is_web_page and raw.lstrip().startswith(b"<"):
+                    wrong = f"upstream '{upstream}' answered with a web page (text/html): check its 'url'"
+                    raise UpstreamUnreachable(f"{wrong}, with '/v1' if its own clients need that")
             finally:
                 await answer.close()
             if not turn.recall_tool.is_offered:
@@ -567,7 +572,7 @@ class Proxy:
     async def _failed(
         self, turn: GatewayTurn, upstream: Upstream, format: Format, answer: UpstreamResponse, id: str
     ) -> BufferedResponse:
-        """Pass an upstream's error on: unchanged, or in the client's format."""
+        """Pass an upstream's error on: unchanged, or in the client's format; of a refused key it says whose it is."""
         raw = await _error_body(answer)
         error = _decoded(raw)
         is_first = not turn.recall_tool.rounds  # what a later one refuses is not what the client sent
@@ -585,6 +590,8 @@ class Proxy:
         ):  # also an error page of a proxy in front of the upstream
             raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
+        if answer.status in (401, 403) and isinstance(upstream, HttpUpstream):
+            raw = _with_note(raw, f"{upstream.key_note} {_STORED}")
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 
 
@@ -662,6 +669,16 @@ def _decoded(body: bytes) -> Mapping[str, object] | str:
     except (ValueError, RecursionError):
         return body.decode(errors="replace")[:10_000]
     return found if isinstance(found, dict) else ""
+
+
+def _with_note(body: bytes, note: str) -> bytes:
+    """Return an error with a note behind its message; unchanged where it has none."""
+    decoded = _decoded(body)
+    error = decoded.get("error") if not isinstance(decoded, str) else None
+    if isinstance(error, dict) and isinstance(message := error.get("message"), str):
+        error["message"] = f"{message.rstrip('. ')}. {note}"
+        return json.dumps(decoded).encode()
+    return body
 
 
 def _message_in(body: bytes) -> str:

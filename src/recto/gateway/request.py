@@ -5,8 +5,9 @@ are what the transcript stores.
 
 Recent requests (`KnownRequests`): an agent sends its whole history with every request. Where a body begins with the
 bytes of an earlier body of the same API key, the messages that both share have been checked, parsed and hashed already.
-A match decides nothing: what is reused is a function of the bytes that are the same, and requests of other keys and
-formats are never compared. Everything here belongs to one event loop, so nothing is locked.
+So has what follows the messages, where that is the same to the last byte: agents send the same tools there. A match
+decides nothing: what is reused is a function of the bytes that are the same, and requests of other keys and formats are
+never compared. Everything here belongs to one event loop, so nothing is locked.
 
 Session (`named_session`): the one that a client names in the header of Recto, in a header of its own, or in the body.
 Members that identify a person (`user`, `safety_identifier`) are not sessions and are ignored.
@@ -78,18 +79,24 @@ class KnownRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPrefix:
-    """The part of a body that is the same as in an earlier request."""
+    """The part of a body that is the same as in an earlier request: its beginning, and perhaps its end."""
 
     request: KnownRequest
     count: int
     """Messages that are the same, with all bytes before them."""
     number: int
     """The earlier request."""
+    end_bytes: int = 0
+    """Bytes from the end of the messages on that are the same, too: agents send the same tools behind them."""
 
     @property
     def end(self) -> int:
-        """Where the part ends, in bytes."""
+        """Where the beginning ends, in bytes."""
         return self.request.body.ends[self.count - 1]
+
+    def new_bytes(self, raw: bytes) -> int:
+        """Return how many bytes of the body are not the same."""
+        return len(raw) - self.end - self.end_bytes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,16 +120,19 @@ class KnownRequests:
 
     def match(self, key: str, wire: str, raw: bytes) -> KnownPrefix | None:
         """Return the earlier request of an API key with which a body shares most, if any."""
-        best: KnownPrefix | None = None
-        for number, kept in reversed(self._by_owner.get((key, wire), {}).items()):
+        own: dict[int, _Kept] = self._by_owner.get((key, wire), {})
+        for number, kept in reversed(own.items()):  # nearly every body has all messages of an earlier one
+            at, probe = kept.probes[-1]
+            if raw.startswith(probe, at) and kept.request.body.begins(raw):
+                return _known_prefix(number, kept.request, len(kept.request.body.messages), raw)
+        best: tuple[int, KnownRequest, int] | None = None
+        for number, kept in reversed(own.items()):
             if not any(raw.startswith(probe, at) for at, probe in kept.probes):
                 continue
             shared = kept.request.body.common_messages(raw)
-            if shared > (best.count if best else 0):
-                best = KnownPrefix(request=kept.request, count=shared, number=number)
-            if shared == len(kept.request.body.messages):
-                break
-        return best
+            if shared > (best[2] if best else 0):
+                best = number, kept.request, shared
+        return _known_prefix(*best, raw) if best else None
 
     def remember(self, key: str, request: KnownRequest, known: KnownPrefix | None) -> None:
         """Keep a request. It replaces the earlier one that it continues."""
@@ -152,6 +162,11 @@ class KnownRequests:
             del own[number]
             if not own:
                 del self._by_owner[kept.owner]
+
+
+def _known_prefix(number: int, request: KnownRequest, count: int, raw: bytes) -> KnownPrefix:
+    end_bytes = request.body.common_end(raw, count)
+    return KnownPrefix(request=request, count=count, number=number, end_bytes=end_bytes)
 
 
 def surface_of(format: Format) -> str:
@@ -250,7 +265,10 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
     Raises:
         MalformedJson, MalformedMessage: It is not a request of this format.
     """
-    body = reopen_body(raw, known.request.body, known.count) if known else open_body(raw, wire, shallow=True)
+    if known:
+        body = reopen_body(raw, known.request.body, known.count, known.end_bytes)
+    else:
+        body = open_body(raw, wire, shallow=True)
     if has_half_characters(body.model):
         raise MalformedMessage("the model's name contains an unpaired surrogate, half of a character")
     roles = body.roles

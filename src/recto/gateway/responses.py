@@ -34,6 +34,7 @@ _PARSE_BYTES = 8 * 1024
 """Bytes of a response that are parsed at once."""
 REFUSING_CODES = ("invalid_", "image_", "content_", "unsupported_", "empty_image")
 """How the codes of errors begin with which an upstream refuses the request itself, in a stream that it has begun."""
+_KEPT = "The messages of this request are stored, and what arrived of the answer as an event; send the request again."
 DISCONNECTED = "the client went away"
 STOPPED = "the gateway was stopped"
 DISCONNECTED_CODE, STOPPED_CODE = "client_disconnected", "gateway_stopped"
@@ -241,7 +242,8 @@ class StreamedResponse:
 
     async def _fail(self, send: Send, code: str, message: str) -> str:
         self._reason = code
-        await self._store_partial(message)
+        if await self._store_partial(message):
+            message = f"{message.removesuffix('.')}. {_KEPT}"
         await self._send(send, self.format.errors.stream_error(code, message, self._sent))
         return "upstream_error"
 
@@ -255,11 +257,14 @@ class StreamedResponse:
         else:
             await self._store_partial(why)
 
-    async def _store_partial(self, why: str) -> None:
+    async def _store_partial(self, why: str) -> bool:
+        """Store what arrived of the response, with why there is no more. Returns whether it was stored."""
         if not self._stored:
             with suppress(RectoError):
                 cut = self.cleanup.run(self.turn.key.id, self.turns.cut, self.turn, self._capture.partial(), why)
                 await run_to_completion(cut)
+                return True
+        return False
 
 
 class BufferedResponse(Response):

@@ -18,8 +18,14 @@ def note(context: McpContext, request: params.NoteParams) -> StoredEvent:
 
 
 def judge(context: McpContext, request: params.JudgeParams) -> StoredEvent:
-    """Store whether a recalled message was helpful."""
-    with context.change_session(request.session) as session:
+    """Store whether a recalled message was helpful.
+
+    A judgement does not begin the default session: while that is empty, it goes to the session of the message.
+    """
+    name = request.session
+    if context.newest_instead(name):
+        name = context.store.name(context.read_pointer(request.pointer)[0])
+    with context.change_session(name) as session:
         entry = session.window.judge_recall(request.pointer, request.verdict)
     return stored_event(entry, f"Judged: {request.verdict.replace('_', ' ')}.")
 

@@ -1,7 +1,8 @@
 """The caller of an MCP request and the sessions it may see. Transports decide how sessions are opened.
 
 A session of another tenant, a missing one and one with an invalid name get the same error, so that a caller learns
-nothing about other tenants. The default session may be empty: the first note or checkpoint begins it.
+nothing about other tenants. The default session may be empty: the first note or checkpoint begins it. Until then, calls
+that read use the newest session where the caller chose none, as the command line does.
 """
 
 from __future__ import annotations
@@ -31,22 +32,31 @@ class McpContext:
     """Opens a session by the name that its tenant has for it."""
     default_session: str
     """The session that is used where a request names none."""
+    is_chosen: bool = True
+    """Whether the caller chose the default session: then no other is read in its place."""
     caller: str = ""
     """Stored with every change."""
     may_change: bool = True
 
     @contextmanager
     def open_session(self, name: str) -> Iterator[Session]:
-        """Open a session by name; the default session without one."""
-        with self.use(self.store.name(self.stored_key_of(name))) as session:
+        """Open a session to read, by name; without one, the default session or the newest (`newest_instead`)."""
+        with self.use(self.store.name(self.newest_instead(name) or self.stored_key_of(name))) as session:
             yield session
+
+    def newest_instead(self, name: str) -> str:
+        """The stored key of the newest session, where none is named or chosen and the default one is empty; else ''."""
+        if name or self.is_chosen or self.store.head(self.store.key(self.default_session)).seq:
+            return ""
+        own = [summary for summary in self.store.sessions() if not is_memory_session(summary.session)]
+        return max(own, key=lambda summary: summary.last_ts).session if own else ""
 
     @contextmanager
     def change_session(self, name: str) -> Iterator[Session]:
         """Open a session for a change; events stored meanwhile name the caller."""
         if not self.may_change:
             raise RequestRefused(403, "forbidden", "this may only read here; it has no right to change anything")
-        with self.open_session(name) as session, requested_by(self.caller, SURFACE):
+        with self.use(self.store.name(self.stored_key_of(name))) as session, requested_by(self.caller, SURFACE):
             if is_memory_session(session.key):
                 message = "this session holds decisions about memory, which people make: 'recto memory' shows how"
                 raise RequestRefused(409, "reserved", message)

@@ -31,7 +31,8 @@ class SessionsParams(_Params):
 
 class _SessionParams(_Params):
     session: Annotated[str, Field(max_length=256)] = ""
-    """The session, as the tool 'sessions' names it. Leave it out for the usual one."""
+    """The session, as the tool 'sessions' names it. Leave it out for the usual one; while that is empty, the newest is
+    read, and 'recall' searches all of them."""
 
 
 class RecallParams(_SessionParams):

@@ -43,6 +43,9 @@ from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import parse_pointer, pointer_to, session_in
 from recto.transcript.sources import SessionSource, sources_of
 
+_SEARCHED_ALL = (
+    "no session was named and the usual one is empty, so all sessions were searched; name one to search it alone"
+)
 _MAX_EXCERPT = 2_400
 """Characters of one hit, however few hits there are."""
 _MAX_QUOTATION = 24_000
@@ -79,12 +82,13 @@ def sessions(context: McpContext, request: params.SessionsParams) -> SessionPage
 
 
 def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:
-    """Search the history and quote the hits."""
+    """Search the history and quote the hits; that of all sessions, where none is named and the default one is empty."""
     end = request.skip + request.most
+    says_where = request.scope or request.project or request.agent
+    searches_all = not says_where and bool(context.newest_instead(request.session))
+    scope = "tenant" if searches_all else request.scope
     with context.open_session(request.session) as session:
-        result = session.recall(
-            request.query, most=end + 1, scope=request.scope, project=request.project, agent=request.agent
-        )
+        result = session.recall(request.query, most=end + 1, scope=scope, project=request.project, agent=request.agent)
         page = replace(result, hits=result.hits[request.skip : end])
         next_skip = end if len(result.hits) > end else None
         quotation = _quote_hits(session, page, next_skip)
@@ -93,7 +97,7 @@ def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:
         searched=result.searched,
         hits=tuple(map(quoted_hit, page.hits)),
         quotation=quotation,
-        notes=tuple(map(clean, result.notes)),
+        notes=(*([_SEARCHED_ALL] if searches_all else []), *map(clean, result.notes)),
         next=next_skip,
     )
 

@@ -82,7 +82,8 @@ def _session_lines(page: SessionPage) -> Iterator[str]:
         project = f" in {clean(item.project)}" if item.project else ""
         source = f", {clean(item.agent)}{project}" if item.agent else ""
         title = f'"{clean(item.title)}", ' if item.title else ""
-        yield f"{clean(item.session)}: {title}{item.entries:,} entries, last {item.last}{source}"
+        entries = "1 entry" if item.entries == 1 else f"{item.entries:,} entries"
+        yield f"{clean(item.session)}: {title}{entries}, last {item.last}{source}"
     if page.next:
         yield f"(there are more; ask with after={clean(page.next)})"
     yield f"Without a name, {clean(page.own)} is meant."
@@ -90,7 +91,9 @@ def _session_lines(page: SessionPage) -> Iterator[str]:
 
 def _decision_lines(page: DecisionBriefPage) -> Iterator[str]:
     if not page.decisions:
-        yield "Nothing has been decided here."
+        yield f"Nothing has been decided in session {clean(page.session)}."
+    else:
+        yield f"Decisions of session {clean(page.session)}:"
     yield from map(_decision_line, page.decisions)
     if page.next:
         yield f"(there may be more; ask with before={page.next})"
@@ -103,6 +106,7 @@ def _decision_line(decision: DecisionBrief) -> str:
 
 
 def _context_lines(brief: ContextBrief) -> Iterator[str]:
+    yield f"Session {clean(brief.session)}:"
     yield (
         f"{brief.tokens:,} of {brief.room:,} tokens ({brief.utilization:.0%}), zone {brief.zone}, "
         f"{brief.messages:,} messages for {clean(brief.model) or 'an unknown model'}"

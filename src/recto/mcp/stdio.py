@@ -22,6 +22,7 @@ from mcp.server.stdio import stdio_server
 
 from recto.config import Settings
 from recto.config.factory import make_importer, make_indexer, open_session, open_store
+from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.engine.threads import Namespace, Thread
 from recto.errors import TooLarge
@@ -29,6 +30,7 @@ from recto.mcp._threads import make_thread_server
 from recto.mcp.context import SURFACE, McpContext
 from recto.mcp.server import make_server
 from recto.recall.indexer import Indexer
+from recto.transcript.entries import DEFAULT_SESSION
 from recto.transcript.events import requested_by
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import agent_of
@@ -97,15 +99,19 @@ class LocalThreads:
 def local_context(settings: Settings, store: TranscriptStore, indexer: Indexer, *, may_change: bool) -> McpContext:
     """A context with the sessions of the settings' tenant."""
 
+    view = TenantStore(store, settings.tenant)
+
     @contextmanager
     def use(name: str) -> Iterator[Session]:
-        with open_session(replace(settings, session=name), store, indexer) as session:
+        model = last_model(store, view.key(name)) or settings.model
+        with open_session(replace(settings, session=name, model=model), store, indexer) as session:
             yield session
 
     return McpContext(
-        store=TenantStore(store, settings.tenant),
+        store=view,
         use=use,
         default_session=settings.session,
+        is_chosen=settings.session != DEFAULT_SESSION,
         caller=_user(),
         may_change=may_change,
     )

@@ -180,7 +180,8 @@ class Selection:
                 self._choose_with(chosen, added, outputs[key])
         shown = chosen.best(limit)
         self._read([_key_of(one) for one in shown])
-        shown = [one for one in shown if _key_of(one) in self._entries]
+        # What belongs to a hit may be empty, such as the output of a command that printed nothing.
+        shown = [one for one in shown if self._texts.get(_key_of(one), "").strip()]
         contexts = self._contexts_of(shown)
         return self._with_corrections([self._hit(one, contexts[_key_of(one)]) for one in shown])
 

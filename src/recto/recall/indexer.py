@@ -213,7 +213,8 @@ class Indexer:
             if not may_continue() or not self._index_words(session, page[0], page[-1], deadline):
                 return False
             advance(len(page))
-        self._indexed.put(session, head)
+        if not head <= self.indexed_through(session) <= self.store.head(session).seq:  # messages are added meanwhile
+            self._indexed.put(session, head)
         self._seal_words(session)
         size = {} if may_embed is None else {"size": _PACED_MESSAGES}
         if not self.vectors.embed(
@@ -270,11 +271,12 @@ class Indexer:
 
     def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
         """Take entries that this process has just stored: messages with their rows are indexed already."""
+        version = self.words.version
+        if not all(entry.kind != MESSAGE or entry.terms.startswith(version) for entry in entries):
+            return
         self.words.note_stored(session, entries)
-        version, known = self.words.version, self.indexed_through(session)
-        if entries[0].seq <= known + 1 and all(
-            entry.kind != MESSAGE or entry.terms.startswith(version) for entry in entries
-        ):
+        known = self.indexed_through(session)
+        if entries[0].seq <= known + 1:
             self._indexed.put(session, max(entries[-1].seq, known))
 
     def rebuild(self, session: str) -> None:

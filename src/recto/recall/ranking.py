@@ -1,8 +1,9 @@
 """Ranks the candidates of a query in columns, and explains every score as a sum of named parts.
 
-Word scores and cosines are standardized over the candidates and fused. Added to that are the days the query names, and
-the rules and preferences that the user stated. Nothing else is: role, age, the task and other kinds of statements
-brought nothing on the public sets that the constants were tuned on (docs/recall.md has the figures).
+Word scores and cosines are standardized over the candidates and fused. Added to that are the days the query names and,
+unless it asks for a fact, the rules and preferences that the user stated. Nothing else is: role, age, the task and
+other kinds of statements brought nothing on the public sets that the constants were tuned on (docs/recall.md has the
+figures).
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class RankingWeights:
     words_alone: float = 1.0
     """Share of words in the similarity of a message without a vector, such as a tool result."""
     date: float = 1.0
-    standing: float = 0.4
-    """Of a rule or a preference that the user stated: it is brief, and a question it applies to has other words."""
+    standing: float = 0.8
+    """Of a rule or a preference that the user stated: it is brief, and a request it applies to has other words."""
     superseded: float = -1.0
     judged: float = 1.0
     """Of an entry that was judged helpful; as much is taken from one that was judged not helpful."""

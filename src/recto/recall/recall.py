@@ -275,6 +275,8 @@ class RecallService:
             self._references = {}
         find = partial(references, cache=self._references)
         repeated = frozenset().union(*map(find, answers)) - find(question)
+        if len(repeated) < _MIN_REPEATED_TERMS:
+            return []
         return [
             hit.seq
             for hit in injection.hits
@@ -321,7 +323,8 @@ class RecallService:
 
         Corrections are fitted first, then what they take back, so that nothing else takes their tokens. The sum of all
         excerpts decides what fits; the whole is counted at the end, and the last hits are dropped again should it
-        exceed the budget after all.
+        exceed the budget after all. An excerpt that reads like one that is quoted already is not quoted again: it is
+        from another version of the same file.
         """
         hits = sorted(hits[: self.rules.most], key=lambda hit: (not hit.supersedes, hit.superseded_by is None))
         quoting = _Quoting(
@@ -331,7 +334,7 @@ class RecallService:
         share = min(max(budget // 8, _MIN_SHARE_TOKENS), most)
         spent = count(frame_quotation([], header=quoting.header))
         chosen: list[_QuotedHit] = []
-        quoted: set[str] = set()
+        quoted, texts = set[str](), set[str]()
         for hit in hits:
             if hit.superseded_by is not None and all(other.hit.seq != hit.superseded_by for other in chosen):
                 continue  # its correction did not fit, and without it the statement would mislead
@@ -340,8 +343,9 @@ class RecallService:
                 break
             limits = _Limits(share=min(share, left), excerpt=most, left=left)
             fitted = self._fitted(hit, limits, quoting, quoted)
-            if fitted is not None:
+            if fitted is not None and fitted.text not in texts:
                 chosen.append(fitted)
+                texts.add(fitted.text)
                 quoted.update(piece.pointer for piece in fitted.pieces)
                 spent += fitted.tokens
         while chosen:
@@ -550,6 +554,11 @@ class _QuotedHit:
     """As in `Injection.characters`."""
     pieces: Sequence[_QuotedExcerpt]
     tokens: int
+
+    @property
+    def text(self) -> str:
+        """What is quoted of the hit itself, without the heading."""
+        return next(piece.text.partition("\n")[2] for piece in self.pieces if piece.is_hit)
 
 
 def _injection(chosen: Sequence[_QuotedHit], count: Callable[[str], int], header: str = HEADER) -> Injection:

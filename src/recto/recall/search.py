@@ -84,6 +84,12 @@ _FILLERS = lazy_re(
     re.IGNORECASE,
 )
 """What comes with such a phrase. Without one it is left: `can you provide the file` is about a file."""
+_FACT = lazy_re(
+    r"\b(?:did|was|were|had|(?:have|has|am|are) (?:i|we|my|our)|(?:i|we)[’']ve|ago|so far|when|who|where"
+    r"|how (?:many|much|long|often|old|far))\b",
+    re.IGNORECASE,
+)
+"""Words of a question about a fact or about the past."""
 
 Positions: TypeAlias = NDArray[np.intp]
 """Positions of messages in the attributes of their session."""
@@ -250,14 +256,14 @@ class Searcher:
         self, query: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
     ) -> Ranking:
         """Rank the candidates in these sessions, best first, without hidden entries."""
-        spans, notes = find_date_spans(query.text, query.now), list[str]()
+        spans, notes, question = find_date_spans(query.text, query.now), list[str](), query.text
         query = replace(query, text=subject_of(query.text))  # after the dates, which may be in the rest
         searched, statistics, weights = self._by_words(query, sessions, hidden or {})
         self._by_meaning(query, searched, notes)
         _by_date(searched, spans)
         best = sum(weight * statistics.idf(term) for term, weight in weights.items()) or 1.0
         candidates = _columns(searched, spans, best, len(weights))
-        scores = score_candidates(candidates, self.weights, self.curve)
+        scores = score_candidates(candidates, self._weights_for(question), self.curve)
         order = best_first(candidates, scores.total)
         if query.judged:
             scores = self._with_judged(query.judged, scores, candidates, searched)
@@ -272,6 +278,10 @@ class Searcher:
             searched=statistics.documents,
             notes=tuple(notes),
         )
+
+    def _weights_for(self, question: str) -> RankingWeights:
+        # Rules and preferences tell how to do what is requested; a fact is in another message.
+        return replace(self.weights, standing=0.0) if asks_for_fact(question) else self.weights
 
     def _by_words(
         self, query: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]]
@@ -465,6 +475,13 @@ _EMPTY: Mapping[str, NDArray[Any]] = {
     "passages": np.empty(0),
     "in_span": np.empty(0, np.bool),
 }
+
+
+def asks_for_fact(question: str) -> bool:
+    """Whether a text asks about the past, or for a number, a person, a time or a place, and not for advice or work."""
+    if "?" not in question or len(question) > _MAX_QUESTION_CHARACTERS:
+        return False
+    return _FACT.search(question) is not None or _FRAME.search(question) is not None
 
 
 def subject_of(question: str) -> str:

@@ -118,15 +118,15 @@ def pack_row(
     version: bytes, ts: int, role: Role, marks: Mark, terms: Mapping[int, int], signature: bytes = NO_SIGNATURE
 ) -> bytes:
     """Encode a row."""
-    if min(terms.values(), default=1) < 1:
-        terms = {term: tf for term, tf in terms.items() if tf > 0}
     frequencies = terms.values()
-    length = min(sum(frequencies), 2**32 - 1)
-    head = HEAD.pack(version, ts, length, len(terms), int(marks), _PLACES[role], signature)
     try:
         tf = bytes(frequencies)
     except ValueError:
-        tf = bytes([min(count, MAX_TF) for count in frequencies])
+        tf = bytes([max(0, min(count, MAX_TF)) for count in frequencies])
+    if 0 in tf:
+        return pack_row(version, ts, role, marks, {term: tf for term, tf in terms.items() if tf > 0}, signature)
+    length = min(sum(frequencies), 2**32 - 1)
+    head = HEAD.pack(version, ts, length, len(terms), int(marks), _PLACES[role], signature)
     numbers = array("I", terms)
     if byteorder == "big":
         numbers.byteswap()

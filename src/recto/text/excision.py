@@ -125,9 +125,8 @@ def _spans_to_remove(text: str, lines: Sequence[str], spans: Sequence[TextSpan])
         for end in block.ends:
             first = bisect_left(starts, at)
             if covered_until > at or (first < len(starts) and starts[first] < max(end, at + 1)):
-                covered_until = max(
-                    [covered_until, *(stop for _, stop in spans[first : bisect_right(starts, end - 1)])]
-                )
+                for _, stop in spans[first : bisect_right(starts, end - 1, first)]:
+                    covered_until = max(covered_until, stop)
                 if block.needs_start and at == block.start:
                     removed.append((block.start, block.end))
                     break
@@ -141,7 +140,21 @@ def _cut_lines(lines: Sequence[str], removed: Sequence[TextSpan]) -> list[str | 
     remaining: list[str | None] = []
     at = index = 0
     for line in lines:
-        end, parts, copied_until = at + len(line), [], at
+        end = at + len(line)
+        while index < len(removed) and removed[index][1] <= at:
+            index += 1
+        if line and index < len(removed) and removed[index][0] <= at and removed[index][1] >= end:
+            # All of the line is removed, as are most: nothing of it need be put together.
+            while index < len(removed) and removed[index][0] <= end and removed[index][1] <= end:
+                index += 1
+            fence = _FENCE.match(line)
+            if fence:
+                remaining.append(fence[0].rstrip() if fence[0] != line else line)
+            else:
+                remaining.append(None if line.strip() else "")
+            at = end + 1
+            continue
+        parts, copied_until = list[str](), at
         while index < len(removed) and removed[index][0] <= end:
             start, stop = max(removed[index][0], at), min(removed[index][1], end)
             parts.append(line[copied_until - at : max(start, copied_until) - at])
@@ -210,8 +223,11 @@ def _drop_empty_headings(lines: Sequence[str], remaining: list[str | None]) -> N
         if match:
             fence = "" if fence and match[1].startswith(fence) else fence or match[1]
         heading = None if inside or match else _HEADING.match(line)
+        is_title = not inside and not match and bool(heading or _LABEL.match(line))
+        if not is_title and not open_headings:
+            continue
         depth = len(heading[1]) - 10.0 if heading else _depth(line)
-        if not inside and not match and (heading or _LABEL.match(line)):
+        if is_title:
             close(depth)
             open_headings.append(_OpenHeading(index, depth))
         else:

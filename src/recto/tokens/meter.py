@@ -108,6 +108,10 @@ class Meter:
         """Tokens of a text alone."""
         return self.count(text)
 
+    def result_text(self, text: str) -> int:
+        """Tokens of a tool's output as the model's template writes it: some quote it as a JSON string."""
+        return self.count(json.dumps(text, ensure_ascii=False) if self.frame.quotes_results else text)
+
     def message(self, message: Message) -> int:
         """All tokens a message adds to a prompt."""
         tokens = self.frame.message + sum(self._part(part) for part in message.parts)
@@ -149,8 +153,7 @@ class Meter:
                 if self.frame.argument:
                     tokens += self.frame.argument * _argument_count(part.text)
             case "result":
-                text = json.dumps(part.text, ensure_ascii=False) if self.frame.quotes_results else part.text
-                tokens = self.frame.result + self.count(part.name) + self.count(text)
+                tokens = self.frame.result + self.count(part.name) + self.result_text(part.text)
             case "thinking":
                 tokens = self.frame.thinking + self.count(part.text)
             case "text" | "other":

@@ -15,6 +15,8 @@ from recto.transcript.entries import Draft
 if TYPE_CHECKING:
     from recto.transcript.protocols import Clock
 
+IMPORTED: Final = "imported"
+"""The event that ends an import: the file, its digest, and the model that its tokens were counted for."""
 HOST_COMPACTED: Final = "host_compacted"
 """The event that an agent has compacted the history in its own window."""
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

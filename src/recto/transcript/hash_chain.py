@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recto.errors import AppendConflict, KeyReused
-from recto.transcript.entries import Draft, Entry, Head
+from recto.transcript.entries import Draft, Entry, Head, entry_of_values, values_of_draft
 
 GENESIS = bytes(32)
 """The previous hash of a session's first entry."""
@@ -54,26 +54,7 @@ def link_entries(session: str, head: Head, drafts: Iterable[Draft]) -> list[Entr
     for draft in drafts:
         seq += 1
         digest = entry_hash(session, seq, prev, draft)
-        entries.append(
-            Entry(
-                session=session,
-                seq=seq,
-                prev=prev,
-                hash=digest,
-                id=draft.id,
-                ts=draft.ts,
-                role=draft.role,
-                content=draft.content,
-                kind=draft.kind,
-                wire=draft.wire,
-                surface=draft.surface,
-                tokens=draft.tokens,
-                counter=draft.counter,
-                meta=draft.meta,
-                key=draft.key,
-                terms=draft.terms,
-            )
-        )
+        entries.append(entry_of_values((*values_of_draft(draft), session, seq, prev, digest)))
         prev = digest
     return entries
 

@@ -138,7 +138,7 @@ def pointer_to(key: str, seq: int) -> str:
 
 def parse_pointer(text: str) -> tuple[str, int]:
     """The stored key and number of an entry. Raises `InputError` for anything else."""
-    match = _POINTER.fullmatch(text) if len(text) <= _MAX_POINTER_CHARS else None
+    match = _POINTER.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_POINTER_CHARS else None
     if not match or int(match[2]) > MAX_SEQ:
         raise InputError(f"{text!r:.80} is not a pointer; one looks like recto://agent:default:main/57")
     try:

@@ -1,5 +1,5 @@
 // A tool loop of the Vercel AI SDK with one tool: ai-sdk-agent.mjs chat|responses|anthropic MODEL BASE_URL HISTORY TASK.
-// The conversation is kept in HISTORY, as the SDK returns messages, so that the next call goes on with it.
+// The conversation is stored in HISTORY in the SDK's message format, and the next call continues it.
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createAnthropic } from "@ai-sdk/anthropic";
@@ -7,7 +7,7 @@ import { createOpenAI } from "@ai-sdk/openai";
 import { stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
 
-const [api, model, baseURL, kept, task] = process.argv.slice(2);
+const [api, model, baseURL, historyFile, task] = process.argv.slice(2);
 const apiKey = process.env.RECTO_KEY;
 const provider = api === "anthropic" ? createAnthropic({ baseURL, apiKey }) : createOpenAI({ baseURL, apiKey });
 const bash = tool({
@@ -15,7 +15,7 @@ const bash = tool({
   inputSchema: z.object({ command: z.string() }),
   execute: async ({ command }) => execFileSync("bash", ["-c", command], { encoding: "utf8" }),
 });
-const history = existsSync(kept) ? JSON.parse(readFileSync(kept, "utf8")) : [];
+const history = existsSync(historyFile) ? JSON.parse(readFileSync(historyFile, "utf8")) : [];
 const messages = [...history, { role: "user", content: task }];
 const result = streamText({
   model: api === "anthropic" ? provider(model) : provider[api](model),
@@ -30,5 +30,5 @@ const result = streamText({
   },
 });
 const text = await result.text;
-writeFileSync(kept, JSON.stringify([...messages, ...(await result.responseMessages)]));
+writeFileSync(historyFile, JSON.stringify([...messages, ...(await result.responseMessages)]));
 console.log(text);

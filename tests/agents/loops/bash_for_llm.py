@@ -1,4 +1,4 @@
-"""A tool for `llm --functions`: it has none of its own that runs commands."""
+"""A shell tool for `llm --functions`; llm has no built-in one."""
 
 import subprocess
 

@@ -1,6 +1,6 @@
 """A ReAct loop of LangGraph with one tool: langgraph_agent.py MODEL BASE_URL HISTORY TASK.
 
-The conversation is kept in HISTORY, as LangChain writes messages, so that the next call goes on with it.
+The conversation is stored in HISTORY in LangChain's message format, and the next call continues it.
 """
 
 import json
@@ -20,12 +20,12 @@ def bash(command: str) -> str:
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False).stdout
 
 
-def main(model: str, base_url: str, kept: Path, task: str) -> None:
-    history = messages_from_dict(json.loads(kept.read_text())) if kept.exists() else []
+def main(model: str, base_url: str, history_file: Path, task: str) -> None:
+    history = messages_from_dict(json.loads(history_file.read_text())) if history_file.exists() else []
     agent = create_agent(ChatOpenAI(model=model, base_url=base_url, max_retries=0), [bash])
-    ended = agent.invoke({"messages": [*history, HumanMessage(task)]}, {"recursion_limit": 1_000})
-    kept.write_text(json.dumps(messages_to_dict(ended["messages"])))
-    print(ended["messages"][-1].text)
+    result = agent.invoke({"messages": [*history, HumanMessage(task)]}, {"recursion_limit": 1_000})
+    history_file.write_text(json.dumps(messages_to_dict(result["messages"])))
+    print(result["messages"][-1].text)
 
 
 if __name__ == "__main__":

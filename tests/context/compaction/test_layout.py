@@ -1,4 +1,4 @@
-"""The text in place of what left: what must not be lost first, within its tokens, nothing in it that could act."""
+"""The layout of a summary: the most important first, within its tokens, and safe against injected text."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ parts = st.lists(
 )
 
 
-@given(known=facts, earlier=parts, told=st.lists(TEXT, max_size=20), most=st.integers(150, 2_000))
-def test_it_never_has_more_than_it_may_and_its_frame_is_whole(known, earlier, told, most):
+@given(known=facts, earlier=parts, happened=st.lists(TEXT, max_size=20), most=st.integers(150, 2_000))
+def test_a_layout_stays_within_its_tokens_and_has_a_complete_frame(known, earlier, happened, most):
     layout = lay_out(known, (), earlier, pointer=POINTER, max_tokens=most, count=count)
-    text = fill_layout(layout, [bullet(line) for line in told], most, count)
+    text = fill_layout(layout, [bullet(line) for line in happened], most, count)
     assert count(text) <= most
     assert text.startswith(header(POINTER))
     assert text.endswith(FOOTER)
 
 
 @given(text=st.text(min_size=1, max_size=400))
-def test_no_line_of_what_was_said_can_pass_for_the_frame(text):
+def test_no_quoted_line_can_pass_for_the_frame(text):
     line = bullet(text)
     assert line.startswith("- ")
     assert len(line.splitlines()) <= 1
@@ -55,7 +55,7 @@ def test_no_line_of_what_was_said_can_pass_for_the_frame(text):
     assert "<|" not in line
 
 
-def test_constraints_come_before_questions_where_there_is_no_room_for_both():
+def test_constraints_come_before_questions_if_both_do_not_fit():
     known = [fact("Which port shall it be, and why that one?", "question"), fact("Never touch migrations/.")]
     layout = lay_out(
         known,
@@ -70,7 +70,7 @@ def test_constraints_come_before_questions_where_there_is_no_room_for_both():
     assert not any("Which port" in line for line in layout.before)
 
 
-def test_what_is_settled_is_not_told():
+def test_closed_facts_are_left_out():
     layout = lay_out([fact("Use port 80.", open=False)], (), (), pointer=POINTER, max_tokens=900, count=count)
     assert not any("port 80" in line for line in layout.before)
 
@@ -79,18 +79,18 @@ def test_files_are_named_with_their_entries():
     touched = [WorkedFile(path="src/app.py", reads=1, edits=2, last=41, last_read=40)]
     text = fill_layout(lay_out((), touched, (), pointer=POINTER, max_tokens=900, count=count), (), 900, count)
     assert "app.py" in text
-    assert "(edited, 40)" in text  # where its newest content stands
+    assert "(edited, 40)" in text  # the entry with its newest content
 
 
-def test_facts_get_more_room_where_too_much_was_lost():
+def test_facts_get_a_larger_share_after_a_loss():
     assert favor_facts(LayoutShares()).facts > LayoutShares().facts
 
 
-def test_a_secret_does_not_stand_in_a_line():
+def test_secrets_are_masked_in_lines():
     assert "AKIAIOSFODNN7EXAMPLE" not in bullet("The key is AKIAIOSFODNN7EXAMPLE.")
 
 
-def test_a_summary_survives_being_stored():
+def test_a_summary_survives_a_round_trip():
     summary = Summary(
         decision_seq=9,
         text="text",
@@ -111,12 +111,12 @@ def test_a_summary_survives_being_stored():
     most=st.integers(0, 200),
 )
 @pytest.mark.requirement("compress.notes")
-def test_notes_are_bounded_and_critical_ones_stay_longest(notes, most):
-    kept = limit_notes(notes, most)
-    assert sum(len(note.text) for note in kept) <= most
-    if any(note.critical for note in notes) and not any(note.critical for note in kept):
+def test_notes_are_bounded_and_critical_ones_are_dropped_last(notes, most):
+    remaining = limit_notes(notes, most)
+    assert sum(len(note.text) for note in remaining) <= most
+    if any(note.critical for note in notes) and not any(note.critical for note in remaining):
         assert all(len(note.text) > most for note in notes if note.critical)
-    assert len(render_notes(notes, most)) <= len(kept) + 2
+    assert len(render_notes(notes, most)) <= len(remaining) + 2
 
 
 def test_a_handoff_says_what_holds_and_what_is_open_within_its_tokens():
@@ -136,7 +136,7 @@ def test_a_handoff_says_what_holds_and_what_is_open_within_its_tokens():
 
 
 @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=30), most=st.integers(150, 400))
-def test_what_is_not_said_is_named_as_far_as_there_is_room(names, most):
+def test_missing_names_are_appended_within_the_token_limit(names, most):
     text = fill_layout(lay_out((), (), (), pointer=POINTER, max_tokens=most, count=count), (), most, count)
     named = append_names(text, names, most, count)
     assert count(named) <= most
@@ -144,12 +144,12 @@ def test_what_is_not_said_is_named_as_far_as_there_is_room(names, most):
     assert named.endswith(FOOTER)
 
 
-def test_the_weightiest_name_comes_first():
+def test_the_most_important_name_comes_first():
     text = fill_layout(lay_out((), (), (), pointer=POINTER, max_tokens=400, count=count), (), 400, count)
     assert "- src/app.py, parse_header\n" in append_names(text, ["src/app.py", "parse_header"], 400, count)
 
 
-def test_a_fact_is_not_told_again_in_what_happened():
+def test_a_fact_is_not_repeated_among_the_events():
     layout = lay_out([fact("Never touch migrations/.", seq=7)], (), (), pointer=POINTER, max_tokens=400, count=count)
     text = fill_layout(layout, [bullet("Never touch migrations/.", 7), bullet("The tests run.", 8)], 400, count)
     assert text.count("Never touch migrations/.") == 1

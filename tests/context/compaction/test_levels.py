@@ -1,4 +1,4 @@
-"""An exchange shrinks as it grows old, in its own words."""
+"""Levels of detail: an exchange is summarised in fewer of its own words as it ages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.context.real_messages import count, exchanges, sessions, told_of
+from tests.context.real_messages import count, exchanges, sessions, views_of
 
 from recto.context.compaction.levels import fit_text, level_for, render_level, title_by_request
 from recto.context.facts.types import MessageView, ToolCall
@@ -17,7 +17,7 @@ MOST = {"key_points": 120, "one_line": 40, "title": 12}
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(["fix", "the", "42", "tests", "in", "src/mill.py", "now.", "Done!\n"])
 ).map(" ".join)
-TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, st.booleans()), max_size=6).map(
+EXCHANGES = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, st.booleans()), max_size=6).map(
     lambda drawn: [
         MessageView(
             seq=seq, role=role, text=text, calls=(ToolCall("Bash", json.dumps({"command": text})),) if calls else ()
@@ -27,16 +27,18 @@ TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS,
 )
 
 
-@given(TOLD, st.sampled_from([count, len]))
+@given(EXCHANGES, st.sampled_from([count, len]))
 @settings(max_examples=60)
-def test_every_level_is_bounded_and_never_above_the_one_before(told, count):
-    sizes = [count(render_level(told, level, count)) for level in ("key_points", "one_line", "title")]
+def test_every_level_is_bounded_and_never_longer_than_the_one_before(views, count):
+    sizes = [count(render_level(views, level, count)) for level in ("key_points", "one_line", "title")]
     assert all(size <= most for size, most in zip(sizes, MOST.values(), strict=True))
     assert sizes == sorted(sizes, reverse=True)
-    assert render_level(told, "key_points", count) == render_level(told, "key_points", count)
+    assert render_level(views, "key_points", count) == render_level(views, "key_points", count)
 
 
-LONG_TOLD = st.lists(TOLD, min_size=1, max_size=4).map(lambda parts: [view for part in parts for view in part])
+LONG_EXCHANGES = st.lists(EXCHANGES, min_size=1, max_size=4).map(
+    lambda parts: [view for part in parts for view in part]
+)
 REQUESTS = st.sampled_from(
     [
         "",
@@ -47,13 +49,13 @@ REQUESTS = st.sampled_from(
 )
 
 
-@given(REQUESTS, LONG_TOLD, st.integers(1, 8), st.sampled_from([0, 400, 2_000]), st.sampled_from([count, len]))
+@given(REQUESTS, LONG_EXCHANGES, st.integers(1, 8), st.sampled_from([0, 400, 2_000]), st.sampled_from([count, len]))
 @settings(max_examples=150, deadline=None)
-def test_a_title_that_the_beginning_tells_is_the_title_of_all(request_text, told, beginning, padding, count):
+def test_a_title_found_at_the_beginning_is_the_title_of_the_whole(request_text, following, beginning, padding, count):
     views = [
         MessageView(seq=1, role="tool", text="x " * padding),
         MessageView(seq=2, role="user", text=request_text),
-        *told,
+        *following,
     ]
     title = title_by_request(views[:beginning], count)
     assert title in ("", render_level(views, "title", count))
@@ -68,7 +70,7 @@ def test_a_long_request_is_the_title_whatever_follows():
 
 @given(st.text(max_size=400), st.integers(0, 30))
 @settings(max_examples=60)
-def test_a_text_is_fitted_by_its_beginning(text, most):
+def test_a_text_is_cut_to_its_beginning(text, most):
     made = fit_text(text, most, count)
     assert count(made) <= most
     assert text.startswith(made.removesuffix("…"))
@@ -112,7 +114,7 @@ EXCHANGE = [
 ]
 
 
-def test_the_key_points_are_ask_deeds_outcome_and_error():
+def test_key_points_are_request_actions_outcome_and_error():
     lines = render_level(EXCHANGE, "key_points", count).splitlines()
     assert lines[0].startswith("Asked: Please find out why the nightly export has been empty since Tuesday")
     assert lines[1].startswith("Done: edited rights.py; ran python -m jobs.export --dry-run; read export.py")
@@ -121,7 +123,7 @@ def test_the_key_points_are_ask_deeds_outcome_and_error():
 
 
 def test_no_key_point_crowds_out_another():
-    told = [
+    views = [
         MessageView(seq=1, role="user", text="Please mend the export and all that hangs on it, " * 40),
         MessageView(
             seq=2,
@@ -131,11 +133,11 @@ def test_no_key_point_crowds_out_another():
         ),
         MessageView(seq=3, role="assistant", text="The export was mended with everything that hangs on it, " * 40),
     ]
-    names = [line.partition(":")[0] for line in render_level(told, "key_points", count).splitlines()]
+    names = [line.partition(":")[0] for line in render_level(views, "key_points", count).splitlines()]
     assert names == ["Asked", "Done", "Came out"]
 
 
-def test_one_line_has_ask_and_outcome_and_the_title_only_the_ask():
+def test_one_line_has_request_and_outcome_and_the_title_only_the_request():
     line = render_level(EXCHANGE, "one_line", count)
     assert "\n" not in line
     assert line.startswith("Please find out why")
@@ -143,48 +145,48 @@ def test_one_line_has_ask_and_outcome_and_the_title_only_the_ask():
     assert render_level(EXCHANGE, "title", count).startswith("Please find out why the nightly")
 
 
-def test_a_short_exchange_stays_as_it_is_on_one_line():
-    told = [MessageView(seq=1, role="user", text="Is it\n done?")]
-    assert {render_level(told, level, count) for level in MOST} == {"Is it done?"}
+def test_a_short_exchange_is_unchanged_on_one_line():
+    views = [MessageView(seq=1, role="user", text="Is it\n done?")]
+    assert {render_level(views, level, count) for level in MOST} == {"Is it done?"}
 
 
-def test_an_answer_that_names_nothing_is_titled_with_what_came_of_it():
-    told = [
+def test_an_uninformative_request_is_titled_with_its_outcome():
+    views = [
         MessageView(seq=1, role="user", text="yes"),
         MessageView(seq=2, role="assistant", text="All export tests pass now. " * 9),
     ]
-    assert render_level(told, "title", count).startswith("yes → All export")
+    assert render_level(views, "title", count).startswith("yes → All export")
 
 
-def test_the_whole_is_all_of_it_but_for_secrets():
+def test_the_full_level_contains_everything_except_secrets():
     key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    told = [
+    views = [
         MessageView(seq=1, role="user", text=f"use {key}"),
         MessageView(seq=2, role="assistant", text="It is used."),
     ]
-    whole = render_level(told, "full", count)
+    whole = render_level(views, "full", count)
     assert "It is used." in whole
-    assert all(key not in render_level(told, level, count) for level in ("full", *MOST))
+    assert all(key not in render_level(views, level, count) for level in ("full", *MOST))
 
 
 @pytest.mark.parametrize("text", ["a" * 5_000_000, "<p" * 1_000_000, "\ud800 word. " * 300_000, "\n" * 2_000_000])
-def test_no_text_takes_long(text):
-    told = [
+def test_hostile_texts_are_processed_quickly(text):
+    views = [
         MessageView(seq=1, role="user", text=text),
         MessageView(seq=2, role="tool", text=text),
         MessageView(seq=3, role="assistant", text=text),
     ]
     for level, most in MOST.items():
-        assert count(render_level(told, level, count)) <= most
+        assert count(render_level(views, level, count)) <= most
 
 
 def test_no_number_in_a_level_of_a_real_exchange_is_made_up(data):
     number = re.compile(r"\d+")
     for path in sessions(data, 3):
-        for told in exchanges(told_of(path)):
-            source = "\n".join(f"{one.text} {' '.join(call.arguments for call in one.calls)}" for one in told)
+        for views in exchanges(views_of(path)):
+            source = "\n".join(f"{view.text} {' '.join(call.arguments for call in view.calls)}" for view in views)
             known = set(number.findall(source))
             for level, most in MOST.items():
-                made = render_level(told, level, count)
+                made = render_level(views, level, count)
                 assert count(made) <= most
                 assert set(number.findall(made)) <= known

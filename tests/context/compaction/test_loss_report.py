@@ -1,4 +1,4 @@
-"""What left the prompt is recorded with the entry where it lives, and what is kept is not called lost."""
+"""The loss report: names lost from the prompt are recorded with their entry; names that remain are not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def edit(path):
     return ToolCall("Edit", json.dumps({"file_path": path}))
 
 
-LEFT = [
+EVICTED = [
     MessageView(seq=3, role="user", text="Look at src/app/upload.py and at ABC-412; it takes 4812 ms."),
     MessageView(
         seq=4,
@@ -33,8 +33,8 @@ LEFT = [
 ]
 
 
-def test_what_left_is_told_with_the_entry_where_it_stands_last():
-    losses = find_losses(LEFT, [])
+def test_losses_name_the_last_entry_that_contains_them():
+    losses = find_losses(EVICTED, [])
     assert losses.paths[0] == Loss("path", "app/upload.py", 9)
     assert Loss("path", "config/limits.toml", 6) in losses.paths
     assert Loss("number", "4812", 3) in losses.numbers
@@ -43,21 +43,27 @@ def test_what_left_is_told_with_the_entry_where_it_stands_last():
     assert losses.more == {}
 
 
-def test_what_is_kept_is_not_lost():
-    kept = "upload.py (ABC-412) took 4,812 ms. I'll use a stream\ninstead of a copy because it is smaller."
-    losses = find_losses(LEFT, [kept])
+def test_text_that_remains_is_not_lost():
+    remaining = "upload.py (ABC-412) took 4,812 ms. I'll use a stream\ninstead of a copy because it is smaller."
+    losses = find_losses(EVICTED, [remaining])
     assert [loss.text for loss in losses.paths] == ["config/limits.toml", "build/out_of_tree.log"]
     assert [loss.text for loss in losses.numbers] == ["65536", "77123"]
     assert losses.ids == losses.decisions == ()
 
 
-def test_it_does_not_matter_in_which_text_something_is_kept():
-    kept = ["config/limits.toml", "I'll use a stream instead", "of a copy because it is smaller. 4812", "", "ABC-412"]
-    assert find_losses(LEFT, kept) == find_losses(LEFT, ["\n".join(kept)])
-    assert find_losses(LEFT, kept).decisions == ()
+def test_losses_do_not_depend_on_how_the_remaining_text_is_divided():
+    remaining = [
+        "config/limits.toml",
+        "I'll use a stream instead",
+        "of a copy because it is smaller. 4812",
+        "",
+        "ABC-412",
+    ]
+    assert find_losses(EVICTED, remaining) == find_losses(EVICTED, ["\n".join(remaining)])
+    assert find_losses(EVICTED, remaining).decisions == ()
 
 
-def test_no_more_are_told_than_asked_for_and_the_rest_is_counted():
+def test_listed_losses_are_limited_and_the_rest_is_counted():
     names = " ".join(f"src/part_{at}/module_{at}.py handle_{at}_now {10_000 + at}" for at in range(200))
     losses = find_losses([MessageView(seq=1, role="assistant", text=names)], [], max_losses=40)
     assert len(losses.all) == 40
@@ -67,34 +73,34 @@ def test_no_more_are_told_than_asked_for_and_the_rest_is_counted():
         "number": 200,
     }
     assert all((losses.paths, losses.ids, losses.numbers))
-    assert find_losses(LEFT, [], max_losses=0).all == ()
+    assert find_losses(EVICTED, [], max_losses=0).all == ()
 
 
-def test_the_record_can_be_written_down():
-    record = json.loads(json.dumps(find_losses(LEFT, []).to_json()))
+def test_the_report_can_be_serialised():
+    record = json.loads(json.dumps(find_losses(EVICTED, []).to_json()))
     assert record["counts"]["decision"] == 1
     assert {"kind": "path", "text": "app/upload.py", "seq": 9} in record["told"]
 
 
-def test_what_people_say_comes_before_what_tools_show():
-    losses = find_losses(LEFT, [])
+def test_losses_from_messages_come_before_those_from_tool_output():
+    losses = find_losses(EVICTED, [])
     assert [loss.text for loss in losses.numbers][-1] == "77123"
     assert [loss.text for loss in losses.paths][-1] == "build/out_of_tree.log"
 
 
 def test_a_secret_is_not_recorded():
-    left = [MessageView(seq=1, role="user", text="password = hunter2hunter2 for src/a.py")]
-    assert "hunter2hunter2" not in json.dumps(find_losses(left, []).to_json())
-    assert [loss.text for loss in find_losses(left, []).all] == ["src/a.py"]
+    evicted = [MessageView(seq=1, role="user", text="password = hunter2hunter2 for src/a.py")]
+    assert "hunter2hunter2" not in json.dumps(find_losses(evicted, []).to_json())
+    assert [loss.text for loss in find_losses(evicted, []).all] == ["src/a.py"]
 
 
 @settings(max_examples=60)
 @given(st.lists(st.text(max_size=80), max_size=4), st.text(max_size=80), st.integers(0, 10))
-def test_nothing_that_stands_in_what_is_kept_is_lost(texts, kept, most):
-    left = [MessageView(seq=seq, role="user", text=text) for seq, text in enumerate(texts, 1)]
-    losses = find_losses(left, [kept], most)
+def test_nothing_in_the_remaining_text_is_lost(texts, remaining, most):
+    evicted = [MessageView(seq=seq, role="user", text=text) for seq, text in enumerate(texts, 1)]
+    losses = find_losses(evicted, [remaining], most)
     assert len(losses.all) <= most
-    assert find_losses(left, texts, most).all == ()
+    assert find_losses(evicted, texts, most).all == ()
 
 
 @pytest.mark.timeout(60)

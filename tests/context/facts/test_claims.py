@@ -1,4 +1,4 @@
-"""What a text claims is found however it is written, and only what its sources say stays."""
+"""Claims: checkable statements of a text are found in any notation, and unsupported ones are removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def found(text):
     return [(claim.kind, claim.text) for claim in find_claims(text)]
 
 
-def held(source, kind, text):
+def supports(source, kind, text):
     return Evidence([source]).supports(Claim(kind, text, 0, len(text)))
 
 
@@ -47,7 +47,7 @@ def held(source, kind, text):
         ("Grüße aus Köln, 你好世界。 हिन्दी में", []),
     ],
 )
-def test_what_can_be_checked_is_found(text, claims):
+def test_checkable_claims_are_found(text, claims):
     assert found(text) == claims
 
 
@@ -76,8 +76,8 @@ def test_what_can_be_checked_is_found(text, claims):
         ("123456789abcdef01", "number", "12345678"),
     ],
 )
-def test_what_is_only_like_a_source_is_not_held(source, kind, claim):
-    assert not held(source, kind, claim)
+def test_a_claim_that_only_resembles_its_source_is_not_supported(source, kind, claim):
+    assert not supports(source, kind, claim)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_what_is_only_like_a_source_is_not_held(source, kind, claim):
         ("fatal: unable to read 9f3c2ab77e10d4c5", "error", "fatal: unable to read 9f3c2ab7..."),
     ],
 )
-def test_the_same_in_another_writing_is_held(source, kind, claim):
-    assert held(source, kind, claim)
+def test_a_claim_in_another_notation_is_supported(source, kind, claim):
+    assert supports(source, kind, claim)
 
 
-def test_a_line_goes_whole_and_prose_by_the_sentence():
+def test_list_lines_are_removed_whole_and_prose_by_the_sentence():
     evidence = Evidence(["run 27 tests in src/a.py"])
     text = (
         "It has 27 tests. It has 99 tests. All in src/a.py.\n\n- good: 27\n- bad: 99. And more.\n- fine. But 99 is not."
@@ -124,18 +124,18 @@ def test_a_line_goes_whole_and_prose_by_the_sentence():
     assert remove_ungrounded(text, evidence).text == "It has 27 tests. All in src/a.py.\n\n- good: 27\n- fine."
 
 
-def test_headings_and_fences_with_nothing_left_go_too():
+def test_empty_headings_and_fences_are_removed_too():
     text = "# A\n\n## B\n- 99\n\n## C\n- 27\n\n**Files:**\n- x/y/z.py\n\n```sh\nrun 99\n```\n\nLast: 27"
     assert remove_ungrounded(text, Evidence(["27"])).text == "# A\n\n## C\n- 27\n\nLast: 27"
 
 
-def test_the_numbers_of_a_list_say_nothing():
+def test_list_numbers_are_not_claims():
     result = remove_ungrounded("1. one\n2. has 99\n3. three\n\n77. more", Evidence([""]))
     assert result.text == "1. one\n2. three\n\n3. more"
     assert [claim.text for claim in result.invented] == ["99"]
 
 
-def test_an_honest_text_stays_as_it_is():
+def test_an_honest_text_is_unchanged():
     text = "\n".join(TRUE)
     result = remove_ungrounded(text, Evidence(SOURCES))
     assert result.text == text
@@ -148,15 +148,17 @@ def _real_sources(data):
     messages = [json.loads(line) for line in file.read_text().splitlines()]
     blocks = [block for message in messages for block in message.get("content", ()) if isinstance(block, dict)]
     texts = [str(block.get("text") or block.get("content") or block.get("input")) for block in blocks]
-    said = [line for block in blocks if block.get("type") == "text" for line in block["text"].splitlines()]
+    lines = [line for block in blocks if block.get("type") == "text" for line in block["text"].splitlines()]
     plain = (
-        line for line in said if 30 < len(line) < 300 and line[0].isalpha() and line.endswith(".") and find_claims(line)
+        line
+        for line in lines
+        if 30 < len(line) < 300 and line[0].isalpha() and line.endswith(".") and find_claims(line)
     )
     return texts, list(dict.fromkeys(plain))
 
 
 def _assert_nothing_invented_reaches(random, sources, true, count):
-    evidence, kept, written = Evidence(sources), 0, 0
+    evidence, remaining, written = Evidence(sources), 0, 0
     known = "\n".join(sources)
     for _ in range(count):
         summary = hostile(random, true)
@@ -167,8 +169,8 @@ def _assert_nothing_invented_reaches(random, sources, true, count):
         assert remove_ungrounded(result.text, evidence).invented == ()
         written += len(summary.true)
         shown = " ".join(result.text.split())
-        kept += sum(line.partition(" ")[2] in shown for line in summary.true)
-    assert kept / written >= 0.9, kept / written
+        remaining += sum(line.partition(" ")[2] in shown for line in summary.true)
+    assert remaining / written >= 0.9, remaining / written
 
 
 @pytest.mark.requirement("compress.invents-nothing")
@@ -176,13 +178,13 @@ def test_no_invention_of_eight_hundred_hostile_summaries_reaches_the_prompt():
     _assert_nothing_invented_reaches(Random(5), SOURCES, TRUE, 800)
 
 
-def test_no_invention_of_two_hundred_hostile_summaries_of_a_real_session_reaches_the_prompt(data):
+def test_no_invention_of_hostile_summaries_of_a_real_session_reaches_the_prompt(data):
     sources, true = _real_sources(data)
     _assert_nothing_invented_reaches(Random(6), sources, true, 200)
 
 
 def _recorded_summaries(data, every):
-    """Recorded summaries with everything that was said before them in their session."""
+    """Yields recorded summaries with all texts before them in their session."""
     for file in sorted((data / "agent_sessions").rglob("*.jsonl"))[::every]:
         before: list[str] = []
         for line in file.read_text().splitlines():
@@ -197,7 +199,7 @@ def _recorded_summaries(data, every):
             before = [*before, *texts]
 
 
-def test_summaries_that_were_written_honestly_lose_little(data, scale):
+def test_honest_summaries_lose_little(data, scale):
     lines = lost = 0
     for summary, sources in _recorded_summaries(data, scale(9, release=1)):
         result = remove_ungrounded(summary, Evidence(sources))
@@ -223,7 +225,7 @@ _PIECES = st.sampled_from(
 
 @settings(max_examples=150)
 @given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=80))
-def test_what_is_checked_once_stays(text):
+def test_a_checked_text_is_unchanged_by_a_second_check(text):
     evidence = Evidence(["27 in src/a.py and foo()"])
     result = remove_ungrounded(text, evidence)
     again = remove_ungrounded(result.text, evidence)
@@ -233,7 +235,7 @@ def test_what_is_checked_once_stays(text):
 
 @settings(max_examples=150)
 @given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=80))
-def test_claims_are_in_order_and_stand_where_they_say(text):
+def test_claims_are_in_order_and_at_their_positions(text):
     shown = visible_text(text)
     end = 0
     for claim in find_claims(text):
@@ -264,7 +266,7 @@ def test_words_are_folded_alike_in_every_script(text):
 @given(
     st.lists(st.sampled_from(["Never", "push", "to", "main", "Grüße", "—", "."])).map(" ".join), st.text(max_size=20)
 )
-def test_a_text_contains_a_sentence_where_its_words_follow_each_other(text, other):
+def test_a_text_contains_a_sentence_if_it_has_its_words_in_sequence(text, other):
     for sentence in (*text.split(" . "), "push to main", "main push", other):
         contained = f" {fold_words(sentence)} " in f" {fold_words(text)} "
         assert (sentence in FoldedText(text)) is contained
@@ -272,7 +274,7 @@ def test_a_text_contains_a_sentence_where_its_words_follow_each_other(text, othe
 
 @settings(max_examples=100)
 @given(st.text(max_size=100))
-def test_what_is_visible_is_visible_at_once(text):
+def test_visible_text_is_idempotent(text):
     assert visible_text(visible_text(text)) == visible_text(text)
 
 

@@ -1,4 +1,4 @@
-"""What kind of thing a message says is told by its wording, and only people can raise the rank of theirs."""
+"""The classifier: marks messages by their wording; only user messages can raise their own rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recto.context.facts.classifier import classify, clause_supersession_bound, supersession_score
 from recto.context.facts.types import Mark
 
-SAID = {
+EXAMPLES = {
     Mark.CORRECTION: """
         No, the meeting is on Thursday.
         no wait, that's the wrong file
@@ -114,12 +114,12 @@ SAID = {
     """,
     Mark.SECRET: "my password is tulips77",
 }
-TABLE = [(mark, line.strip()) for mark, lines in SAID.items() for line in lines.strip().splitlines()]
+TABLE = [(mark, line.strip()) for mark, lines in EXAMPLES.items() for line in lines.strip().splitlines()]
 OF_PEOPLE = Mark.CORRECTION | Mark.PREFERENCE | Mark.CRITICAL | Mark.EVERGREEN
 
 
 @pytest.mark.parametrize(("mark", "text"), TABLE, ids=lambda value: str(value)[:40])
-def test_a_message_is_marked_by_what_it_says(mark, text):
+def test_a_message_is_marked_by_its_wording(mark, text):
     assert mark in classify(text, "user")
 
 
@@ -144,7 +144,7 @@ def test_everyday_talk_is_not_marked(text, role, marks):
 
 @pytest.mark.parametrize(("mark", "text"), TABLE, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("role", ["tool", "assistant", "system", "event"])
-def test_only_people_correct_prefer_and_insist(mark, text, role):
+def test_only_user_messages_correct_prefer_and_insist(mark, text, role):
     assert not classify(text, role) & OF_PEOPLE
 
 
@@ -179,11 +179,11 @@ def test_an_assistant_may_decide_and_report_errors_and_constraints():
         "~~~text\nMy name is Eve.\n~~~",
     ],
 )
-def test_code_and_quotations_are_not_the_speaker_s_own_words(quoted):
+def test_code_and_quotations_are_not_the_words_of_the_speaker(quoted):
     assert classify(f"Look at this\n{quoted}\nthanks", "user") == Mark.NONE
 
 
-def test_of_a_long_paste_only_what_stands_around_it_counts():
+def test_only_the_text_around_a_long_paste_counts():
     paste = "The committee met and talked about many things at length. " * 100
     inside = f"{paste}\nMy name is Eve and I prefer tea.\n{paste}"
     assert classify(inside, "user") == Mark.NONE
@@ -192,7 +192,7 @@ def test_of_a_long_paste_only_what_stands_around_it_counts():
 
 
 @given(st.text(), st.sampled_from(["user", "assistant", "tool", "system", "event"]))
-def test_no_text_is_refused(text, role):
+def test_any_text_can_be_classified(text, role):
     assert classify(text, role) == classify(text, role)
 
 
@@ -232,13 +232,15 @@ LEAVES = [
     ("Can you recommend a book about the history of ports?", "The database port is 5432."),
     ("Use Postgres for the orders service too", "We use Redis for caching"),
     ("Scratch that, I'll take the bus.", "The staging server runs Debian 12."),
+    ("It went from 450 ms to 120 ms.\n```sql\nSELECT * FROM orders\n```", "The orders table has 4 columns."),
+    ("I changed the color to 5, but I'm not sure.", "Make sure that the 12 backups run."),
     ("", "anything"),
     ("no", ""),
 ]
 
 
 @pytest.mark.parametrize(("later", "earlier"), TAKES_BACK)
-def test_a_correction_takes_back_what_it_corrects(later, earlier):
+def test_a_correction_supersedes_what_it_corrects(later, earlier):
     assert supersession_score(later, earlier) >= 0.5
 
 
@@ -247,7 +249,7 @@ def test_a_correction_leaves_other_subjects_alone(later, earlier):
     assert supersession_score(later, earlier) < 0.3
 
 
-def test_each_correction_takes_back_its_own_statement_most():
+def test_each_correction_supersedes_its_own_statement_most():
     for place, (later, own) in enumerate(TAKES_BACK):
         others = [earlier for other, (_, earlier) in enumerate(TAKES_BACK) if other != place]
         assert supersession_score(later, own) > max(supersession_score(later, other) for other in others)
@@ -287,8 +289,8 @@ def test_the_likelihood_is_between_0_and_1(later, earlier):
         ("the process exited with code 3", Mark.ERROR),
     ],
 )
-def test_words_that_were_read_before_hide_no_secret_and_no_failure(text, mark):
-    for word in (*text.split(), text, *text.split("\n")):  # each is remembered, where it is harmless alone
+def test_cached_words_hide_no_secret_and_no_failure(text, mark):
+    for word in (*text.split(), text, *text.split("\n")):  # each is cached if it is harmless alone
         classify(word, "tool")
     assert classify(text, "tool") == mark
     assert classify(f"all is well here, {text}", "tool") & Mark.SECRET == mark & Mark.SECRET
@@ -297,5 +299,5 @@ def test_words_that_were_read_before_hide_no_secret_and_no_failure(text, mark):
 @pytest.mark.parametrize(
     "text", ["0 failed, 4 passed", "0 errors", "an error: no", "exit 0", "FAILEDx", "my ValueError"]
 )
-def test_words_about_failures_are_none(text):
+def test_words_about_failures_are_not_failures(text):
     assert classify(text, "tool") == Mark.NONE

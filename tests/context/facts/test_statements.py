@@ -1,4 +1,4 @@
-"""What holds: a user's statements stay until they are taken back, and nothing else counts as one.
+"""Standing statements: statements of a user hold until they are revoked, and nothing else counts as one.
 
 `statements.json` has three parts with different wordings. The rules were written with part A in view; B and C are only
 measured.
@@ -49,12 +49,12 @@ def texts(*messages):
 
 
 def stored(facts):
-    """The facts as a summary stores them."""
+    """Returns the facts after a round trip through a summary."""
     return Summary.from_json(0, json.loads(json.dumps(Summary(text="", facts=facts).to_json()))).facts
 
 
 def buried(text, folds=1):
-    """What is left of a statement that was made early in a long session, folded in several steps."""
+    """Returns what remains of an early statement after a long session was folded in several steps."""
     session = [*SESSION[:6], user(7, text), *SESSION[7:]]
     facts = ()
     for start, end in pairwise([len(session) * step // folds for step in range(folds + 1)]):
@@ -75,32 +75,34 @@ SESSION = _session()
 
 def test_the_set_covers_its_kinds_and_languages():
     for half in "ABC":
-        assert {one["kind"] for one in STATEMENTS if one["half"] == half} == KINDS
-        assert {one["language"] for one in STATEMENTS if one["half"] == half} == {"en", "de", "fr", "es", "zh"}
+        assert {entry["kind"] for entry in STATEMENTS if entry["half"] == half} == KINDS
+        assert {entry["language"] for entry in STATEMENTS if entry["half"] == half} == {"en", "de", "fr", "es", "zh"}
     assert len(STATEMENTS) >= 200
     assert len(NEUTRAL) >= 200
-    assert len({one["text"] for one in (*STATEMENTS, *NEUTRAL)}) == len(STATEMENTS) + len(NEUTRAL)
-    assert all(one["later"] for one in STATEMENTS)
+    assert len({entry["text"] for entry in (*STATEMENTS, *NEUTRAL)}) == len(STATEMENTS) + len(NEUTRAL)
+    assert all(entry["later"] for entry in STATEMENTS)
 
 
 @pytest.mark.parametrize("half", ["A", "B", "C"])
 @pytest.mark.requirement("compress.obligations")
 def test_statements_survive_a_long_session_and_eight_folds(half):
-    chosen = [one for one in STATEMENTS if one["half"] == half]
-    lost = [one["text"] for one in chosen if fold_words(one["text"]) not in fold_words(buried(one["text"], folds=8))]
+    chosen = [entry for entry in STATEMENTS if entry["half"] == half]
+    lost = [
+        entry["text"] for entry in chosen if fold_words(entry["text"]) not in fold_words(buried(entry["text"], folds=8))
+    ]
     assert len(lost) <= 0.05 * len(chosen), lost
 
 
 @pytest.mark.parametrize("half", ["A", "B", "C"])
-def test_few_neutral_sentences_are_kept(half):
-    chosen = [one for one in NEUTRAL if one["half"] == half]
-    kept = [one["text"] for one in chosen if buried(one["text"])]
-    assert len(kept) <= 0.2 * len(chosen), kept
+def test_few_neutral_sentences_are_taken_for_statements(half):
+    chosen = [entry for entry in NEUTRAL if entry["half"] == half]
+    extracted = [entry["text"] for entry in chosen if buried(entry["text"])]
+    assert len(extracted) <= 0.2 * len(chosen), extracted
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr", "es", "zh"])
 def test_each_language_is_read_by_its_own_grammar(language):
-    chosen = [one["text"] for one in STATEMENTS if one["language"] == language]
+    chosen = [entry["text"] for entry in STATEMENTS if entry["language"] == language]
     detected = [detect_language(text.lower()) for text in chosen]
     assert detected.count(language) >= 0.8 * len(chosen)
     assert sum(statement_kind(text) is not None for text in chosen) >= 0.93 * len(chosen)
@@ -119,7 +121,7 @@ def test_each_language_is_read_by_its_own_grammar(language):
         ("Pushe nie direkt nach main.", "Du darfst jetzt direkt nach main pushen."),
     ],
 )
-def test_a_statement_is_closed_by_what_takes_it_back(earlier, later):
+def test_a_statement_is_closed_by_its_revocation(earlier, later):
     facts = extract_facts([user(1, earlier), assistant(2, "Fine."), user(3, later)])
     assert [(fact.open, fact.superseded_by) for fact in facts] == [(False, 3), (True, None)]
 
@@ -136,13 +138,13 @@ def test_a_statement_is_closed_by_what_takes_it_back(earlier, later):
         ("Don't touch the vendor folder.", "Don't touch the vendor folder or the docs folder."),
     ],
 )
-def test_a_statement_is_not_closed_by_what_resembles_it(earlier, later):
+def test_a_statement_is_not_closed_by_a_similar_one(earlier, later):
     facts = extract_facts([user(1, earlier), assistant(2, "Fine."), user(3, later)])
     assert [fact.open for fact in facts if fact.role == "user"] == [True, True]
 
 
 @pytest.mark.parametrize(
-    ("question", "answer", "kept"),
+    ("question", "answer", "expected"),
     [
         ("Should I push to main?", "yes, go ahead", "Should I push to main? — yes, go ahead"),
         ("Which design do you want?", "the second one", "Which design do you want? — the second one"),
@@ -156,28 +158,28 @@ def test_a_statement_is_not_closed_by_what_resembles_it(earlier, later):
         ("Soll ich das löschen?", "nein, lass es", "Soll ich das löschen? — nein, lass es"),
     ],
 )
-def test_a_short_answer_is_kept_with_its_question(question, answer, kept):
-    assert texts(assistant(1, question), user(2, answer)) == [kept]
+def test_a_short_answer_is_stored_with_its_question(question, answer, expected):
+    assert texts(assistant(1, question), user(2, answer)) == [expected]
 
 
-def test_a_request_of_the_moment_is_no_answer():
+def test_a_momentary_request_is_not_an_answer():
     assert texts(assistant(1, "Anything else?"), user(2, "Show me the file.")) == []
     assert texts(assistant(1, "Anything else?"), user(2, "Thanks!")) == []
     assert texts(user(1, "yes"), user(2, "Perfect.")) == []
 
 
 def test_prohibitions_come_first_and_newer_ones_before_older_ones():
-    said = ["We decided to keep SQLite.", "I prefer tabs.", "Never push to main.", "Leave the migration for later.",
+    messages = ["We decided to keep SQLite.", "I prefer tabs.", "Never push to main.", "Leave the migration for later.",
             "You may restart staging.", "Write commit messages in English."]  # fmt: skip
-    assert texts(*(user(seq, text) for seq, text in enumerate(said, 1))) == [
+    assert texts(*(user(seq, text) for seq, text in enumerate(messages, 1))) == [
         "You may restart staging.", "Never push to main.", "Write commit messages in English.",
         "We decided to keep SQLite.", "I prefer tabs.", "Leave the migration for later.",
     ]  # fmt: skip
 
 
-def test_what_the_user_said_unasked_comes_before_answers_of_the_moment():
-    asked = [assistant(1, "Want me to fix this?"), user(2, "yes"), assistant(3, "Shall I rename it?"), user(4, "no")]
-    assert texts(*asked, user(5, "Never push to main."), user(6, "Write tests first, always."))[:2] == [
+def test_unprompted_statements_come_before_momentary_answers():
+    dialogue = [assistant(1, "Want me to fix this?"), user(2, "yes"), assistant(3, "Shall I rename it?"), user(4, "no")]
+    assert texts(*dialogue, user(5, "Never push to main."), user(6, "Write tests first, always."))[:2] == [
         "Never push to main.",
         "Write tests first, always.",
     ]
@@ -190,7 +192,7 @@ def test_near_duplicates_are_merged():
     assert len(texts(user(1, "Never push to main."), user(4, "You can push to staging."))) == 2
 
 
-def test_what_a_user_types_beside_a_tool_result_is_the_user_s():
+def test_text_typed_next_to_a_tool_result_belongs_to_the_user():
     message = {
         "role": "user",
         "content": [
@@ -221,7 +223,7 @@ def test_what_a_user_types_beside_a_tool_result_is_the_user_s():
         "Implement the following plan:",
     ],
 )
-def test_what_a_client_writes_under_the_user_s_name_is_no_statement(text):
+def test_text_written_by_a_client_in_the_user_role_is_not_a_statement(text):
     assert texts(user(1, text)) == []
 
 
@@ -237,11 +239,11 @@ def test_what_a_client_writes_under_the_user_s_name_is_no_statement(text):
         "Plan: Fix the hook response format and add a warning message",
     ],
 )
-def test_what_passes_in_a_real_session_is_no_statement(text):
+def test_passing_remarks_of_real_sessions_are_not_statements(text):
     assert texts(user(1, text)) == []
 
 
-def test_of_a_pasted_review_only_what_has_force_is_kept():
+def test_only_imperatives_of_a_pasted_review_are_statements():
     review = (
         "Missing shadow file treated as overlap\n\nWhen `RunAgent` returns an error, result can be nil.\n"
         "The test still reads result.Stdout.\nextractLines drops all lines shorter than 10 chars.\n"
@@ -251,35 +253,35 @@ def test_of_a_pasted_review_only_what_has_force_is_kept():
     assert len(texts(user(1, f"I want these fixed before every release.\n{review}"))) > 1
 
 
-def test_of_a_document_only_what_is_explicit_is_kept():
+def test_only_explicit_rules_of_a_document_are_statements():
     plan = "# Plan\n\nThe reader opens the file.\n\n## Steps\n\nThe index is built once.\n\nNever touch vendor/."
     assert texts(user(1, plan)) == ["Never touch vendor/."]
 
 
-def test_what_only_introduces_a_question_is_no_statement():
+def test_the_introduction_of_a_question_is_not_a_statement():
     assert texts(user(1, "Ticket 2268 from Northgate Cycles: invoice missing. What do we tell them?")) == []
     assert texts(user(1, "We have no staging environment. Where do you test it?")) == [
         "We have no staging environment."
     ]
 
 
-_ANY = st.sampled_from([one["text"] for one in (*STATEMENTS, *NEUTRAL)])
+_ANY = st.sampled_from([entry["text"] for entry in (*STATEMENTS, *NEUTRAL)])
 _ROLES = st.sampled_from(["user", "user", "user", "assistant", "tool", "system", "event"])
 _MESSAGES = st.lists(st.tuples(_ROLES, st.lists(_ANY, min_size=1, max_size=3)), max_size=30)
 
 
-def _views(said):
+def _views(messages):
     call = ToolCall("Bash", '{"command": "make check"}')
     return [
         MessageView(seq=seq, role=role, text="\n".join(lines), calls=(call,) if role == "tool" else ())
-        for seq, (role, lines) in enumerate(said, 1)
+        for seq, (role, lines) in enumerate(messages, 1)
     ]
 
 
 @settings(max_examples=60, deadline=None)
 @given(_MESSAGES, st.lists(st.integers(0, 30), max_size=8))
-def test_the_fold_does_not_depend_on_how_messages_are_divided(said, cuts):
-    views = _views(said)
+def test_the_fold_does_not_depend_on_how_messages_are_divided(messages, cuts):
+    views = _views(messages)
     facts = ()
     for start, end in pairwise(sorted({0, len(views), *(min(cut, len(views)) for cut in cuts)})):
         facts = stored(extract_facts(views[start:end], facts))
@@ -288,36 +290,38 @@ def test_the_fold_does_not_depend_on_how_messages_are_divided(said, cuts):
 
 @settings(max_examples=60, deadline=None)
 @given(_MESSAGES)
-def test_only_a_user_s_words_are_a_user_s_statement(said):
-    views = _views(said)
-    held = standing_statements(extract_facts(views))
+def test_only_words_of_the_user_are_statements_of_the_user(messages):
+    views = _views(messages)
+    standing = standing_statements(extract_facts(views))
     by_seq = {view.seq: view for view in views}
-    assert all(by_seq[fact.seq].role == "user" for fact in held)
-    assert all(fact.text.rpartition(" — ")[2] in by_seq[fact.seq].text for fact in held)
+    assert all(by_seq[fact.seq].role == "user" for fact in standing)
+    assert all(fact.text.rpartition(" — ")[2] in by_seq[fact.seq].text for fact in standing)
 
 
 _WORDS = st.sampled_from(("never", "always", "tabs", "spaces", "parser", "linter", "tests", "forget", "npm", "yarn"))
 _SENTENCES = st.lists(_WORDS, min_size=1, max_size=7, unique=True).map(" ".join)
 _FACTS = st.lists(st.tuples(st.sampled_from(sorted(STANDING)), _SENTENCES), max_size=25).map(
-    lambda said: [Fact(kind=kind, text=text, seq=seq, role="user") for seq, (kind, text) in enumerate(said, 1)]
+    lambda messages: [Fact(kind=kind, text=text, seq=seq, role="user") for seq, (kind, text) in enumerate(messages, 1)]
 )
 
 
 def _says_the_same(fact, other):
-    one, two = subject_of(fact.text), subject_of(other.text)
+    entry, other_subject = subject_of(fact.text), subject_of(other.text)
     same_force = is_negative(fact.text) == is_negative(other.text)
     same_force = same_force and (fact.kind == "approval") == (other.kind == "approval")
-    return same_force and len(one & two) > 1 and len(one & two) >= 0.8 * len(one | two)
+    return (
+        same_force and len(entry & other_subject) > 1 and len(entry & other_subject) >= 0.8 * len(entry | other_subject)
+    )
 
 
 @given(_FACTS)
 @example([Fact(kind="decision", text=f"parser linter schema cache {more}", seq=1, role="user") for more in ("", "npm")])
-def test_no_two_standing_statements_say_the_same_and_none_is_left_out_without_one_that_does(facts):
-    held = standing_statements(facts)
-    for place, fact in enumerate(held):
-        assert not any(_says_the_same(fact, other) for other in held[:place])
+def test_standing_statements_are_distinct_and_omit_only_duplicates(facts):
+    standing = standing_statements(facts)
+    for place, fact in enumerate(standing):
+        assert not any(_says_the_same(fact, other) for other in standing[:place])
     for fact in facts:
-        assert fact in held or any(_says_the_same(fact, other) for other in held)
+        assert fact in standing or any(_says_the_same(fact, other) for other in standing)
 
 
 @given(_FACTS, _SENTENCES, st.sampled_from(sorted(STANDING)))
@@ -325,11 +329,11 @@ def test_no_two_standing_statements_say_the_same_and_none_is_left_out_without_on
     [Fact(kind="constraint", text="Never touch the parser.", seq=1, role="user")], "Forget the parser.", "decision"
 )
 @example([Fact(kind="preference", text="Indent with tabs.", seq=1, role="user")], "Indent with spaces.", "preference")
-def test_what_takes_a_statement_back_may_take_one_back(facts, later, kind):
+def test_whatever_takes_a_statement_back_passes_the_quick_check(facts, later, kind):
     assert may_take_back(later, kind) or not any(takes_back(later, kind, fact) for fact in facts)
 
 
-def test_the_state_is_bounded_and_divides_where_it_is_full():
+def test_a_full_state_is_bounded_and_still_folds_in_parts():
     views = [user(seq, f"Never touch module number {seq} of part {seq % 7}.") for seq in range(1, MAX_FACTS + 60)]
     whole = extract_facts(views)
     assert len(whole) == MAX_FACTS
@@ -340,7 +344,7 @@ def test_the_state_is_bounded_and_divides_where_it_is_full():
     assert all(len(fact.text) <= 400 for fact in whole)
 
 
-def test_lasting_sentences_are_those_that_are_not_over_once_they_are_said():
+def test_lasting_sentences_outlive_their_message():
     views = [
         user(1, "Never push to main. Thanks! Run the tests. What is this?"),
         assistant(2, "Never mind."),
@@ -350,29 +354,31 @@ def test_lasting_sentences_are_those_that_are_not_over_once_they_are_said():
 
 
 def test_every_statement_of_the_set_that_is_extracted_is_a_lasting_sentence():
-    for one in STATEMENTS:
-        if statement_kind(one["text"]) not in (None, "obligation"):
-            assert lasting_sentences([user(1, one["text"])]), one["text"]
+    for entry in STATEMENTS:
+        if statement_kind(entry["text"]) not in (None, "obligation"):
+            assert lasting_sentences([user(1, entry["text"])]), entry["text"]
 
 
-def test_a_quotation_is_not_divided_and_what_a_request_quotes_is_no_statement():
-    said = 'Can we change\n"Both sessions are kept. Use rewind to see them"\n\nto something that is never shown twice.'
-    assert texts(user(1, said)) == ["to something that is never shown twice."]
-    said = 'The note must be precise: "We never commit here. Commits come later." Never use tabs.'
-    assert set(texts(user(1, said))) == {
+def test_quotations_are_not_split_and_quoted_text_is_not_a_statement():
+    message = (
+        'Can we change\n"Both sessions are kept. Use rewind to see them"\n\nto something that is never shown twice.'
+    )
+    assert texts(user(1, message)) == ["to something that is never shown twice."]
+    message = 'The note must be precise: "We never commit here. Commits come later." Never use tabs.'
+    assert set(texts(user(1, message))) == {
         "Never use tabs.",
         'The note must be precise: "We never commit here. Commits come later."',
     }
     assert texts(user(1, 'Remember:\n"Never use tabs."')) == ['"Never use tabs."']
 
 
-def test_of_a_long_text_no_half_sentence_is_kept_without_a_sign():
+def test_partial_sentences_of_a_long_text_are_marked():
     filler = "This is a line that fills the text. "
     rule = "Never push to main unless I approve it."
     text = filler * 33 + rule + " " + filler * 60 + "Never " + rule[6:].replace("main", "release") + " " + filler * 16
-    kept = split_sentences(text)
-    assert rule in kept
-    assert all(sentence in text and sentence.endswith(".") for sentence in kept)
+    sentences = split_sentences(text)
+    assert rule in sentences
+    assert all(sentence in text and sentence.endswith(".") for sentence in sentences)
     unbroken = "never push " * 400
     first, last = split_sentences(unbroken)
     assert first.endswith(" …")

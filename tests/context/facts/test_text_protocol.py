@@ -1,4 +1,4 @@
-"""Commands written as text, and their outputs, are recognised by their form."""
+"""Text protocols: commands written as text, and their outputs, are recognised by their form."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_output_is_recognised_by_its_form(text, is_output):
     assert looks_like_output(text) == is_output
 
 
-def test_the_exit_status_and_the_tags_stay_when_an_output_is_shortened():
+def test_a_shortened_output_keeps_its_exit_status_and_tags():
     output = "<returncode>2</returncode>\n<output>\n" + "line\n" * 100 + "</output>"
     assert exit_status(output) == "2"
     assert shortened_output(output, "[100 lines]") == "<returncode>2</returncode>\n<output>[100 lines]</output>"
@@ -78,5 +78,5 @@ def test_a_command_is_a_call_and_its_output_a_tool_result():
     assert (question.role, question.calls) == ("user", ())
 
 
-def test_a_fenced_message_is_the_users_own_where_no_command_came_before():
+def test_a_fenced_message_without_a_preceding_command_belongs_to_the_user():
     assert views(("assistant", "What is the error?"), ("user", "```\nmake: *** No rule\n```"))[1].role == "user"

@@ -1,4 +1,4 @@
-"""Views for the tests of policies: made up, hostile, and from real sessions."""
+"""Policy views for tests: generated, hostile, and from real sessions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def view_of(
 
 
 def conversation(*steps: tuple[str, str], tokens: int = 100) -> tuple[list[WindowMessage], dict[int, str]]:
-    """Lines from role and text; a tool's line answers a call of the assistant's line before it."""
+    """Returns lines made of role and text; a tool line answers a call of the assistant line before it."""
     lines: list[WindowMessage] = []
     texts: dict[int, str] = {}
     for seq, (role, text) in enumerate(steps, 1):
@@ -105,13 +105,13 @@ def views(draw: st.DrawFn) -> PolicyView:
 
 
 def freed_by(plan: Plan, view: PolicyView) -> int:
-    """What a plan frees, counted anew."""
+    """Counts independently how many tokens a plan frees."""
     leaving = sum(view.tokens[line.seq] for unit in plan.evicts for line in unit.messages)
     return leaving + sum(view.tokens[shrink.seq] - shrink.tokens for shrink in plan.shortens)
 
 
 def real_views(data: Path, every: int = 1) -> Iterator[PolicyView]:
-    """Real agent sessions as they stand at their end, the newest twenty-four messages protected."""
+    """Yields real agent sessions in their final state, with the newest 24 messages protected."""
     for file in sorted((data / "agent_sessions").rglob("*.jsonl"))[::every]:
         yield real_view(file)
 
@@ -127,8 +127,8 @@ def real_view(file: Path) -> PolicyView:
     lines: list[WindowMessage] = []
     arguments: dict[int, str] = {}
     for seq, message in enumerate(messages, 1):
-        asked = [calls[part.call_id] for part in message.results if part.call_id in calls]
-        arguments[seq] = asked[0].text if asked else ""
+        answered_calls = [calls[part.call_id] for part in message.results if part.call_id in calls]
+        arguments[seq] = answered_calls[0].text if answered_calls else ""
         lines.append(
             WindowMessage(
                 seq=seq,
@@ -137,7 +137,7 @@ def real_view(file: Path) -> PolicyView:
                 tokens=FRAME + plain_estimate(message.text),
                 calls=tuple(part.call_id for part in message.calls),
                 answers=tuple(part.call_id for part in message.results),
-                tools=tuple(part.name for part in (*message.calls, *asked)),
+                tools=tuple(part.name for part in (*message.calls, *answered_calls)),
             )
         )
     newest = len(messages) - 24

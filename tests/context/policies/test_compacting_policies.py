@@ -1,4 +1,4 @@
-"""Policies that make content shorter: what they plan, and when they let it be."""
+"""Compacting policies: what they plan, and when they plan nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def talk(exchanges, tokens=400):
 
 
 @given(view=views())
-def test_a_compaction_takes_only_what_may_leave_and_frees_more_than_it_writes(view):
+def test_a_compaction_evicts_only_eligible_units_and_frees_more_than_it_writes(view):
     plan = Compact(keep_recent_tokens=300, summary_tokens=200, handoff_tokens=0).plan(view, 1)
     if plan:
         assert {unit.first for unit in plan.evicts} <= {unit.first for unit in view.eligible}
@@ -29,8 +29,8 @@ def test_a_compaction_takes_only_what_may_leave_and_frees_more_than_it_writes(vi
 def test_a_compaction_keeps_the_newest_units_whole():
     view = talk(20)
     plan = Compact(keep_recent_tokens=2_000, summary_tokens=500).plan(view, 1)
-    kept = [unit for unit in view.eligible if unit not in plan.evicts]
-    assert kept == view.eligible[-2:]
+    remaining = [unit for unit in view.eligible if unit not in plan.evicts]
+    assert remaining == view.eligible[-2:]
 
 
 def test_a_compaction_that_would_not_pay_is_not_planned():
@@ -39,7 +39,7 @@ def test_a_compaction_that_would_not_pay_is_not_planned():
     assert not Compact(keep_recent_tokens=10**6).plan(talk(20), 1)
 
 
-def test_what_was_written_before_is_written_anew_and_counts_as_freed():
+def test_an_earlier_summary_is_rewritten_and_counts_as_freed():
     from dataclasses import replace
 
     view = talk(20)
@@ -49,21 +49,21 @@ def test_what_was_written_before_is_written_anew_and_counts_as_freed():
 
 
 @given(view=views())
-def test_progressive_levels_free_more_than_their_words_cost(view):
+def test_progressive_compaction_frees_more_than_it_writes(view):
     plan = Progressive().plan(view, 10**9)
     if plan:
         assert plan.frees > 0
         assert {unit.first for unit in plan.evicts} <= {unit.first for unit in view.eligible}
 
 
-def test_progressive_levels_stop_when_enough_is_free():
+def test_progressive_compaction_stops_when_enough_is_free():
     view = talk(30)
-    few, all_of_them = Progressive().plan(view, 500), Progressive().plan(view, 10**9)
-    assert 0 < len(few.evicts) < len(all_of_them.evicts)
-    assert few.evicts == all_of_them.evicts[: len(few.evicts)]
+    few, everything = Progressive().plan(view, 500), Progressive().plan(view, 10**9)
+    assert 0 < len(few.evicts) < len(everything.evicts)
+    assert few.evicts == everything.evicts[: len(few.evicts)]
 
 
-def test_progressive_levels_stop_where_their_words_would_be_too_many():
+def test_progressive_compaction_is_bounded_by_its_token_limit():
     view = talk(200)
     assert Progressive(most_tokens=300).plan(view, 10**9).writes.max_tokens <= 300
 
@@ -88,7 +88,7 @@ def test_results_of_less_than_500_tokens_are_left_to_others():
     assert not SummarizeResults().plan(view_of(*conversation(*steps, tokens=499)), 10**9)
 
 
-def test_tool_work_leaves_before_what_people_said():
+def test_tool_work_is_evicted_before_messages_of_people():
     steps = [("user", "please look at src/app.py")]
     steps += [("assistant", "reading"), ("tool", "text")] * 8 + [("assistant", "we decided to use sqlite")]
     lines, texts = conversation(*steps)
@@ -108,6 +108,6 @@ def test_tool_work_leaves_before_what_people_said():
         lambda: TrimResults(keep_newest=-1),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(make):
+def test_invalid_settings_are_refused(make):
     with pytest.raises(ValueError, match="must"):
         make()

@@ -1,4 +1,4 @@
-"""What holds for every policy, whatever the view."""
+"""Properties that hold for every policy and every view."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from recto.context.window.units import WindowMessage
 
 NEEDS = st.integers(-5, 6_000)
 each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-"""Where views are made up, one view goes through all policies: making it costs more than planning on it."""
+"""Generated views are shared by all policies instead: generating a view costs more than planning on it."""
 
 
-def named(policies: Iterable[Policy]) -> Iterator[Policy]:
-    """Policies one after the other, each told by its name where a test fails on it."""
+def each(policies: Iterable[Policy]) -> Iterator[Policy]:
+    """Yields the policies one after the other and notes each name for the report of a failing test."""
     for policy in policies:
         note(policy.name)
         yield policy
@@ -41,14 +41,14 @@ def check(plan: Plan, view: PolicyView, need: int) -> None:
 
 
 @given(view=views(), need=NEEDS)
-def test_a_plan_touches_only_what_may_leave_and_frees_what_it_says(view, need):
-    for policy in named(POLICIES):
+def test_a_plan_touches_only_eligible_units_and_frees_what_it_states(view, need):
+    for policy in each(POLICIES):
         check(policy.plan(view, need), view, need)
 
 
 @given(view=views(), need=NEEDS)
-def test_enough_leaves_or_everything_that_may_and_no_unit_too_many(view, need):
-    for policy in named(LEAVING):
+def test_a_plan_evicts_enough_or_everything_eligible_and_no_unit_too_many(view, need):
+    for policy in each(LEAVING):
         plan = policy.plan(view, need)
         assert plan.frees >= min(need, sum(view.cost(unit) for unit in view.eligible))
         if plan.evicts:
@@ -56,8 +56,8 @@ def test_enough_leaves_or_everything_that_may_and_no_unit_too_many(view, need):
 
 
 @given(view=views(), need=NEEDS, more=st.integers(0, 3_000))
-def test_who_needs_more_gets_no_less_and_the_same_first(view, need, more):
-    for policy in named(POLICIES):
+def test_a_larger_need_extends_the_plan_of_a_smaller_one(view, need, more):
+    for policy in each(POLICIES):
         some, rest = policy.plan(view, need), policy.plan(view, need + more)
         assert rest.frees >= some.frees
         assert rest.evicts[: len(some.evicts)] == some.evicts
@@ -67,13 +67,13 @@ def test_who_needs_more_gets_no_less_and_the_same_first(view, need, more):
 @given(view=views(), need=NEEDS)
 @pytest.mark.requirement("evict.deterministic")
 def test_the_same_view_gives_the_same_plan(view, need):
-    for policy in named(POLICIES):
+    for policy in each(POLICIES):
         assert policy.plan(view, need) == policy.plan(view, need)
 
 
 @given(view=views(), need=NEEDS)
-def test_what_opened_a_long_exchange_leaves_after_everything_that_answers_it(view, need):
-    for policy in named(LEAVING):
+def test_the_opening_of_a_long_exchange_is_evicted_after_its_answers(view, need):
+    for policy in each(LEAVING):
         leaves = policy.plan(view, need).evicts
         for place, unit in enumerate(leaves):
             if unit.opens:
@@ -82,8 +82,8 @@ def test_what_opened_a_long_exchange_leaves_after_everything_that_answers_it(vie
 
 
 @given(view=views())
-def test_every_unit_that_was_weighed_has_a_finite_score_on_record(view):
-    for policy in named(policy for policy in LEAVING if isinstance(policy, Evict)):
+def test_every_scored_unit_has_a_finite_score(view):
+    for policy in each(policy for policy in LEAVING if isinstance(policy, Evict)):
         plan = policy.plan(view, 1)
         assert plan.scores.keys() == {unit.first for unit in view.eligible}
         assert all(TOTAL in parts and all(map(isfinite, parts.values())) for parts in plan.scores.values())
@@ -91,7 +91,7 @@ def test_every_unit_that_was_weighed_has_a_finite_score_on_record(view):
 
 @each_policy
 @pytest.mark.parametrize("need", [-1, 0, 1, 10**12])
-def test_odd_views_are_no_reason_to_fail(policy, need):
+def test_unusual_views_do_not_fail(policy, need):
     nothing = PolicyView(eligible=(), protected=(), tokens={})
     free = [WindowMessage(seq=1, id="a", role="user", tokens=0)]
     late = [WindowMessage(seq=7, id="b", role="tool", tokens=900, answers=("gone",), tools=("",))]

@@ -1,4 +1,4 @@
-"""Each scorer lets go of what its description says."""
+"""Eviction policies: each scorer evicts what its description states."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def first_to_leave(scorer, *steps, need: int = 1, goal: str = "", stays=lambda u
 
 
 @pytest.mark.requirement("evict.fifo")
-def test_fifo_lets_the_oldest_go():
+def test_fifo_evicts_the_oldest():
     assert first_to_leave(Fifo(), *[("user", page) for page in PAGES], need=150) == [1, 2]
 
 
 @pytest.mark.requirement("evict.lru")
-def test_lru_lets_the_idle_go_and_keeps_what_is_spoken_of_again():
-    asked_again = ("user", "what about the harbour and its boats?")
-    steps = [*[("user", page) for page in PAGES], asked_again]
+def test_lru_evicts_idle_units_and_keeps_those_mentioned_again():
+    question = ("user", "what about the harbour and its boats?")
+    steps = [*[("user", page) for page in PAGES], question]
     assert first_to_leave(Lru(), *steps) == [2]
     lines, texts = conversation(*steps)
     scores = Evict(scorer=Lru()).plan(view_of(lines, texts), 1).scores
@@ -42,22 +42,22 @@ def test_lru_lets_the_idle_go_and_keeps_what_is_spoken_of_again():
     assert scores[2] == {"total": pytest.approx(1 / 3), "last_used": 2.0, "idle": 2.0}
 
 
-def test_lru_takes_more_than_one_shared_term_for_a_use():
+def test_lru_requires_more_than_one_shared_term_for_a_use():
     steps = [*[("user", page) for page in PAGES], ("user", "the harbour?")]
     assert first_to_leave(Lru(), *steps) == [1]
     assert first_to_leave(Lru(shared=1), *steps) == [2]
 
 
-def test_lru_does_not_count_terms_that_everybody_uses():
-    everybodys = "settings.yaml config_loader"
-    steps = [("user", f"{page} {everybodys}") for page in PAGES]
-    steps += [("user", f"topic{number} {everybodys}") for number in range(8)]
-    steps += [("user", f"harbour and boats {everybodys}")]
+def test_lru_does_not_count_common_terms():
+    common = "settings.yaml config_loader"
+    steps = [("user", f"{page} {common}") for page in PAGES]
+    steps += [("user", f"topic{number} {common}") for number in range(8)]
+    steps += [("user", f"harbour and boats {common}")]
     assert first_to_leave(Lru(), *steps) == [2]
 
 
-def talk_about(block: str, every: int, turns: int = 40) -> list[tuple[str, str]]:
-    """A block between two others, then turns of which every n-th speaks of it."""
+def steps_about(block: str, every: int, turns: int = 40) -> list[tuple[str, str]]:
+    """Returns a block between two others, followed by turns of which every n-th refers to it."""
     steps = [("user", PAGES[1]), ("user", block), ("user", PAGES[2])]
     for number in range(turns):
         referring = " and the retry_limit of billing_client.py" if number % every == 0 else ""
@@ -68,8 +68,8 @@ def talk_about(block: str, every: int, turns: int = 40) -> list[tuple[str, str]]
 @pytest.mark.parametrize("scorer", [Lru(), Priority(recency=0, relevance=0, source=0, reuse=1, mark=0)])
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8])
 @pytest.mark.requirement("evict.lru")
-def test_what_is_referred_to_most_stays_longest(scorer, every):
-    steps = talk_about("billing_client.py has a retry_limit of 5", every)
+def test_the_most_referenced_unit_stays_longest(scorer, every):
+    steps = steps_about("billing_client.py has a retry_limit of 5", every)
     lines, texts = conversation(*steps)
     scores = Evict(scorer=scorer).plan(view_of(lines, texts), 1).scores
     assert scores[2]["total"] > max(scores[1]["total"], scores[3]["total"])
@@ -79,16 +79,16 @@ def test_what_is_referred_to_most_stays_longest(scorer, every):
 
 
 @pytest.mark.requirement("evict.priority")
-def test_reuse_grows_with_the_number_of_turns_that_refer_to_a_unit():
+def test_reuse_grows_with_the_number_of_referring_turns():
     def reuse(every: int) -> float:
-        lines, texts = conversation(*talk_about("billing_client.py has a retry_limit of 5", every))
+        lines, texts = conversation(*steps_about("billing_client.py has a retry_limit of 5", every))
         return Evict(scorer=Priority()).plan(view_of(lines, texts), 1).scores[2]["reuse"]
 
     assert [reuse(1), reuse(2), reuse(4)] == pytest.approx([40 / 41, 20 / 41, 10 / 41])
 
 
 @pytest.mark.requirement("evict.priority")
-def test_priority_keeps_what_is_called_important_by_the_user_and_not_by_a_tool():
+def test_priority_keeps_what_the_user_marks_as_important_but_not_a_tool():
     steps = [
         ("user", "harbour boats"),
         ("user", "IMPORTANT: glacier ice"),
@@ -103,13 +103,13 @@ def test_priority_keeps_what_is_called_important_by_the_user_and_not_by_a_tool()
     assert first_to_leave(only_mark, *steps[1:2], *steps[:1], ("user", "copper")) == [2]
 
 
-def test_priority_keeps_what_the_goal_speaks_of():
+def test_priority_keeps_units_related_to_the_goal():
     steps = [("user", page) for page in PAGES]
     assert first_to_leave(Priority(), *steps, goal="unload the boats in the harbour") == [2]
 
 
 @pytest.mark.requirement("evict.priority")
-def test_priority_keeps_marks_sources_and_reuse_by_their_weights():
+def test_priority_applies_its_weights():
     lines, texts = conversation(("assistant", "one"), ("tool", "two"), ("assistant", "three"), ("user", "four"))
     view = view_of(lines, texts, long_exchange=2)
     only_source = Priority(recency=0, relevance=0, reuse=0, mark=0)
@@ -120,7 +120,7 @@ def test_priority_keeps_marks_sources_and_reuse_by_their_weights():
 
 
 @pytest.mark.requirement("evict.type")
-def test_expired_units_leave_first_tool_results_before_prose_before_what_the_user_said():
+def test_expired_units_are_evicted_tool_results_first_and_user_messages_last():
     steps = [("user", "a question"), ("assistant", "prose"), ("assistant", "calls"), ("tool", "result")]
     steps += [("assistant", "calls"), ("tool", "ValueError: no such file"), ("assistant", "we decided to use tar")]
     steps += [("user", "and now?")] * 30
@@ -128,7 +128,7 @@ def test_expired_units_leave_first_tool_results_before_prose_before_what_the_use
     assert order[:5] == [3, 2, 5, 7, 1]
 
 
-def test_of_two_that_say_the_same_the_older_leaves_and_the_reason_names_the_newer():
+def test_the_older_of_two_duplicates_is_evicted_and_the_reason_names_the_newer():
     page = " ".join(PAGES)
     steps = [("user", "glass marble stone copper silver golden bronze"), ("user", page), ("user", page + " again")]
     lines, texts = conversation(*steps)
@@ -140,20 +140,20 @@ def test_of_two_that_say_the_same_the_older_leaves_and_the_reason_names_the_newe
     assert plan.scores[1] == {"total": 0.0}
 
 
-def test_a_protected_unit_can_be_the_one_that_is_kept_but_never_the_one_that_leaves():
+def test_a_protected_duplicate_may_remain_but_is_never_evicted():
     page = " ".join(PAGES)
     steps = [("user", "glass marble stone"), ("user", page), ("user", page)]
     assert first_to_leave(SemanticMerge(), *steps, stays=lambda unit: unit.first == 3) == [2]
     assert first_to_leave(SemanticMerge(), *steps, stays=lambda unit: unit.first == 2) == [1]
 
 
-def test_merging_goes_on_with_the_oldest_where_repeats_are_not_enough():
+def test_merging_continues_with_the_oldest_if_duplicates_are_not_enough():
     page = " ".join(PAGES)
     steps = [("user", "glass marble stone copper"), ("user", page), ("user", page)]
     assert first_to_leave(SemanticMerge(), *steps, need=150) == [2, 1]
 
 
-def test_the_reason_names_no_kept_unit_that_leaves_as_well():
+def test_the_reason_names_no_duplicate_that_is_evicted_as_well():
     page = " ".join(PAGES)
     lines, texts = conversation(("user", page), ("user", page))
     plan = Evict(scorer=SemanticMerge()).plan(view_of(lines, texts), 200)
@@ -172,7 +172,10 @@ def with_vectors(vectors: dict[int, list[float]], *steps, characters: int = 200)
     return replace(view, vectors=lambda: EntryVectors(entries=rows, characters=characters))
 
 
-SAID, AGAIN = "the export breaks at night since the disk is full", "no space is left so nightly exports fail every time"
+ORIGINAL, PARAPHRASE = (
+    "the export breaks at night since the disk is full",
+    "no space is left so nightly exports fail every time",
+)
 NEAR, FAR = [1.0, 0.0], [0.0, 1.0]
 
 
@@ -180,19 +183,24 @@ NEAR, FAR = [1.0, 0.0], [0.0, 1.0]
 @pytest.mark.parametrize(
     ("steps", "vectors", "characters", "merged"),
     [
-        ([("user", SAID), ("user", AGAIN)], {1: NEAR, 2: NEAR}, 200, [1]),
-        ([("user", SAID), ("user", AGAIN)], {1: NEAR, 2: FAR}, 200, []),
-        ([("user", SAID), ("user", AGAIN)], {2: NEAR}, 200, []),
-        ([("user", SAID), ("user", AGAIN)], {1: NEAR, 2: NEAR}, 20, []),
-        ([("user", f"{SAID} on port 80"), ("user", AGAIN)], {1: NEAR, 2: NEAR}, 200, []),
-        ([("user", f"{SAID} on port 80"), ("user", f"port 80: {AGAIN}")], {1: NEAR, 2: NEAR}, 200, [1]),
-        ([("user", f"{SAID} in tax.py"), ("user", f"{AGAIN} in vat.py")], {1: NEAR, 2: NEAR}, 200, []),
-        ([("assistant", SAID), ("tool", "a"), ("assistant", AGAIN), ("tool", "b")], {1: NEAR, 3: NEAR}, 200, []),
-        ([("user", SAID), ("user", AGAIN), ("user", AGAIN)], {1: NEAR, 2: NEAR, 3: NEAR}, 200, [1, 2]),
+        ([("user", ORIGINAL), ("user", PARAPHRASE)], {1: NEAR, 2: NEAR}, 200, [1]),
+        ([("user", ORIGINAL), ("user", PARAPHRASE)], {1: NEAR, 2: FAR}, 200, []),
+        ([("user", ORIGINAL), ("user", PARAPHRASE)], {2: NEAR}, 200, []),
+        ([("user", ORIGINAL), ("user", PARAPHRASE)], {1: NEAR, 2: NEAR}, 20, []),
+        ([("user", f"{ORIGINAL} on port 80"), ("user", PARAPHRASE)], {1: NEAR, 2: NEAR}, 200, []),
+        ([("user", f"{ORIGINAL} on port 80"), ("user", f"port 80: {PARAPHRASE}")], {1: NEAR, 2: NEAR}, 200, [1]),
+        ([("user", f"{ORIGINAL} in tax.py"), ("user", f"{PARAPHRASE} in vat.py")], {1: NEAR, 2: NEAR}, 200, []),
+        (
+            [("assistant", ORIGINAL), ("tool", "a"), ("assistant", PARAPHRASE), ("tool", "b")],
+            {1: NEAR, 3: NEAR},
+            200,
+            [],
+        ),
+        ([("user", ORIGINAL), ("user", PARAPHRASE), ("user", PARAPHRASE)], {1: NEAR, 2: NEAR, 3: NEAR}, 200, [1, 2]),
     ],
     ids=["near", "far", "no vector", "only in part", "number", "same number", "name", "results", "chain"],
 )
-def test_units_are_merged_by_vectors_only_where_these_represent_all_that_they_say(steps, vectors, characters, merged):
+def test_units_are_merged_by_vectors_only_if_these_represent_all_of_their_text(steps, vectors, characters, merged):
     view = with_vectors(vectors, *steps, characters=characters)
     plan = Evict(scorer=SemanticMerge()).plan(view, 100 * max(len(merged), 1))
     assert [unit.first for unit in plan.merges] == merged
@@ -213,11 +221,11 @@ def test_a_hybrid_follows_its_weights_and_records_every_part():
 
 
 @pytest.mark.requirement("evict.hybrid")
-def test_a_hybrid_weighs_age_most_then_priority_kind_use_and_repetition():
+def test_the_default_weights_of_a_hybrid():
     assert Hybrid().weights == {"fifo": 0.3, "priority": 0.25, "type_ttl": 0.2, "lru": 0.15, "semantic_merge": 0.1}
 
 
-def test_a_hybrid_reads_no_text_for_scorers_it_does_not_ask():
+def test_a_hybrid_reads_no_text_for_scorers_without_weight():
     lines, _ = conversation(*[("user", page) for page in PAGES])
     view = view_of(lines, {})
     assert Evict(scorer=Hybrid(weights={"fifo": 1, "semantic_merge": 0})).plan(view, 1)
@@ -225,24 +233,24 @@ def test_a_hybrid_reads_no_text_for_scorers_it_does_not_ask():
         Evict(scorer=Hybrid(weights={"semantic_merge": 1})).plan(view, 1)
 
 
-def test_each_text_is_asked_for_once_by_each_plan():
+def test_each_plan_requests_each_text_once():
     lines, texts = conversation(*[("user", page) for page in PAGES * 3])
-    asked: list[int] = []
+    requested: list[int] = []
     view = view_of(lines, texts)
     counted = type(view)(
         eligible=view.eligible,
         protected=(),
         tokens=view.tokens,
-        text_of=lambda seq: asked.append(seq) or texts[seq],
+        text_of=lambda seq: requested.append(seq) or texts[seq],
     )
     for scorer in (Lru(), Priority(), Hybrid()):
-        asked.clear()
+        requested.clear()
         Evict(scorer=scorer).plan(counted, 1)
-        assert sorted(asked) == [line.seq for line in lines]
+        assert sorted(requested) == [line.seq for line in lines]
 
 
 @pytest.mark.requirement("evict.policies")
-def test_scorers_are_switched_by_name():
+def test_scorers_are_selected_by_name():
     for name, make in SCORERS.items():
         assert make().name == name
         assert Evict(scorer=scorer_named(name)).name == f"evict.{name}"

@@ -1,4 +1,4 @@
-"""Tool results become shorter, and nothing else does."""
+"""The trim policy: shortens tool results and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loop(results: int, output: str = LONG):
 @pytest.mark.parametrize("style", ["placeholder", "head_tail"])
 @given(view=views())
 @pytest.mark.requirement("evict.trim")
-def test_only_old_results_shrink_and_never_twice(style, view):
+def test_only_old_results_are_shortened_and_never_twice(style, view):
     plan = TrimResults(style=style, keep_newest=1, min_tokens=0, head_tokens=5, tail_tokens=5).plan(view, 10**9)
     results = sorted(
         line.seq for unit in (*view.eligible, *view.protected) for line in unit.messages if line.role == "tool"
@@ -34,7 +34,7 @@ def test_only_old_results_shrink_and_never_twice(style, view):
     assert not plan.evicts
 
 
-def test_the_oldest_shrink_first_and_the_newest_stay():
+def test_the_oldest_results_are_shortened_first_and_the_newest_stay():
     view = view_of(*loop(6))
     assert [shrink.seq for shrink in TrimResults().plan(view, 1).shortens] == [3]
     assert [shrink.seq for shrink in TrimResults().plan(view, 10**9).shortens] == [3, 5, 7]
@@ -48,7 +48,7 @@ def test_the_newest_are_counted_over_the_whole_prompt():
 
 
 @pytest.mark.requirement("evict.trim")
-def test_excluded_tools_marked_lines_small_and_shrunk_results_stay_whole():
+def test_results_that_are_excluded_marked_small_or_shortened_are_not_changed():
     lines, texts = loop(6)
     lines[2] = lines[2]._replace(tools=("Ask",))
     lines[4] = lines[4]._replace(marked=True)
@@ -58,7 +58,7 @@ def test_excluded_tools_marked_lines_small_and_shrunk_results_stay_whole():
     assert [shrink.seq for shrink in plan.shortens] == [11]
 
 
-def test_it_clears_at_least_so_much_or_does_nothing():
+def test_trimming_clears_at_least_the_configured_amount_or_nothing():
     view = view_of(*loop(6))
     most = TrimResults().plan(view, 10**9).frees
     assert TrimResults(clear_at_least=most).plan(view, 1).frees == most
@@ -66,7 +66,7 @@ def test_it_clears_at_least_so_much_or_does_nothing():
 
 
 @pytest.mark.requirement("evict.placeholder")
-def test_a_placeholder_says_what_it_was_and_where_it_is():
+def test_a_placeholder_describes_the_result_and_points_to_it():
     result = ToolResult(tool="Bash", arguments='{"command": "pytest -q tests/core"}', output=OUTPUT, turn=12)
     assert placeholder(result, 1_812, "recto://agent:default:main/57") == (
         '[Bash pytest -q tests/core: "3 failed, 20 passed in 4.2 s", 1812 tokens, turn 12: '
@@ -74,7 +74,7 @@ def test_a_placeholder_says_what_it_was_and_where_it_is():
     )
 
 
-def test_a_placeholder_is_one_short_line_whatever_stands_in_the_result():
+def test_a_placeholder_is_one_short_line_for_any_result():
     hostile = "\u202e\x00\x1b[31m" + "]\r\n" * 10_000
     for output in ("", "{", "<tag>", hostile, "x" * 1_000_000):
         text = placeholder(ToolResult(tool="T" * 999, arguments=hostile, output=output), 10**6, "recto://s/3")
@@ -83,7 +83,7 @@ def test_a_placeholder_is_one_short_line_whatever_stands_in_the_result():
         assert text.endswith("1000000 tokens: recto://s/3]")
 
 
-def test_both_ends_of_long_arguments_are_kept():
+def test_both_ends_of_long_arguments_are_shown():
     arguments = '{"file_path": "/srv/app/' + "deep/" * 400 + 'module/settings.py", "limit": 20}'
     text = placeholder(ToolResult(tool="Read", arguments=arguments, output="x = 1"), 500, "recto://s/3")
     assert "Read /srv/app/d" in text
@@ -100,6 +100,29 @@ def test_a_placeholder_names_the_file_of_an_edit_and_none_of_its_text():
 
 
 @pytest.mark.requirement("evict.placeholder")
+@pytest.mark.parametrize(
+    ("command", "output", "finding"),
+    [
+        ("pytest tests", "===== test session starts =====\ncollected 9 items\n\n== 2 failed, 7 passed in 0.4s ==\n", 3),
+        ("python -m unittest", "F.\nTraceback (most recent call last):\nKeyError: 'a'\n\nFAILED (failures=1)\n", 4),
+        ("cargo test", "running 3 tests\ntest a ... ok\ntest result: ok. 3 passed; 0 failed\n", 2),
+        (
+            "python app.py",
+            "starting\nTraceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n",
+            2,
+        ),
+        ("cat run.log", "first line\n2 failed, 7 passed\n", 0),
+        ("pip install x", "Collecting x\nInstalled\n", 0),
+        ("make", "<warning>\nThe output was too long.\n</warning>\n<output_head>\ncc -c a.c\n</output_head>\n", 4),
+    ],
+)
+def test_a_placeholder_says_how_its_call_ended(command, output, finding):
+    result = ToolResult(tool="Bash", arguments=json.dumps({"command": command}), output=output)
+    line = output.splitlines()[finding].strip("= ")
+    assert f': "{line}", 500 tokens' in placeholder(result, 500, "recto://s/3")
+
+
+@pytest.mark.requirement("evict.placeholder")
 def test_placeholders_of_real_results_have_few_tokens(data):
     count = counter_named("o200k").count
     sizes = sorted(
@@ -112,7 +135,7 @@ def test_placeholders_of_real_results_have_few_tokens(data):
     assert sizes[-1] < 120
 
 
-def test_head_and_tail_are_the_result_s_own_with_a_pointer_between():
+def test_head_and_tail_are_quoted_with_a_pointer_between():
     plan = TrimResults(style="head_tail", head_tokens=40, tail_tokens=40).plan(view_of(*loop(4)), 1)
     text = plan.shortens[0].text
     head, between, tail = text.partition("\n[… about ")

@@ -1,4 +1,4 @@
-"""Every component has its limits, together they fit the window, and the answer has its reserve."""
+"""Budgets: every component has limits, all of them fit the window, and the output has its reserve."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_the_default_limits_are_the_shares_of_the_window():
 
 @given(cards(), profiles, st.none() | tokens)
 @pytest.mark.requirement("window.reserve")
-def test_the_reserve_is_never_under_the_least_nor_over_what_the_model_can_answer(card, profile, reserve):
-    kept = Budget.for_model(card, profile, reserve=reserve).reserve
-    assert kept <= card.max_output
-    assert kept >= min(MIN_RESERVE, card.window // 4, card.max_output)
+def test_the_reserve_is_between_the_minimum_and_the_output_limit_of_the_model(card, profile, reserve):
+    reserved = Budget.for_model(card, profile, reserve=reserve).reserve
+    assert reserved <= card.max_output
+    assert reserved >= min(MIN_RESERVE, card.window // 4, card.max_output)
     if reserve is None:
-        assert kept <= max(1, card.window // 4)
+        assert reserved <= max(1, card.window // 4)
 
 
 def test_a_tiny_window_keeps_a_quarter_for_the_answer():
@@ -76,23 +76,23 @@ def test_a_tiny_window_keeps_a_quarter_for_the_answer():
     assert Budget.of(32_768).reserve == MIN_RESERVE
 
 
-def test_what_the_reserve_takes_above_its_share_comes_off_the_others_in_proportion():
+def test_a_larger_reserve_is_taken_from_the_other_components_in_proportion():
     budget = Budget.of(100_000, reserve=52_500)
     assert budget.reserve == 52_500
     assert budget.limits["history"].hard == 32_500
     assert budget.limits["system"].hard == 3_000
 
 
-def test_what_the_reserve_leaves_of_its_share_goes_to_the_others():
+def test_an_unused_part_of_the_reserve_goes_to_the_other_components():
     assert Budget.of(1_000_000, 12_000).limits["history"].hard == int(988_000 * 65 / 95)
 
 
-def test_a_reserve_of_the_whole_window_leaves_no_room():
+def test_a_reserve_of_the_whole_window_leaves_no_input_budget():
     budget = Budget.of(10_000, reserve=20_000)
     assert (budget.input_budget, budget.limits["history"].hard, budget.check("history", 1).level) == (0, 0, "violation")
 
 
-def test_a_prompt_never_gets_more_than_the_model_takes_as_input():
+def test_the_input_budget_never_exceeds_the_input_limit_of_the_model():
     card = ModelCard(name="m", window=400_000, max_input=272_000, max_output=128_000)
     budget = Budget.for_model(card)
     assert budget.input_budget == card.input_budget(budget.reserve) == 272_000
@@ -115,12 +115,12 @@ def test_each_profile_favours_what_its_work_needs():
     assert Budget.of(100_000, profile="research").limits["memory"].hard == 15_000
 
 
-def test_a_profile_that_does_not_exist_is_refused_with_those_that_do():
+def test_an_unknown_profile_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="customer_support"):
         Budget.of(100_000, profile="reserch")
 
 
-def test_shares_that_are_not_the_whole_are_refused():
+def test_shares_that_do_not_add_up_are_refused():
     with pytest.raises(ValueError, match="add up to 1"):
         BudgetShares(history=0.66)
     with pytest.raises(ValueError, match="at least 0"):
@@ -129,7 +129,7 @@ def test_shares_that_are_not_the_whole_are_refused():
         BudgetShares(system=0, tools=0, history=0, results=0, memory=0, reserve=1)
 
 
-def test_shares_that_are_given_stay_and_the_others_keep_their_proportions():
+def test_configured_shares_are_used_and_the_others_keep_their_proportions():
     shares = BudgetShares().with_shares({"history": 0.30})
     assert shares.history == 0.30
     assert shares.results / shares.tools == pytest.approx(3)
@@ -138,7 +138,7 @@ def test_shares_that_are_given_stay_and_the_others_keep_their_proportions():
     assert BudgetShares().with_shares({name: research[name] for name in COMPONENTS}) == research
 
 
-def test_shares_that_cannot_be_are_refused():
+def test_invalid_shares_are_refused():
     with pytest.raises(ValueError, match=r"more than 1, and these are 1\.1000"):
         Budget.of(100_000, shares={"history": 0.8, "results": 0.3})
     with pytest.raises(ValueError, match="no component"):
@@ -164,7 +164,7 @@ def test_a_check_looks_ahead():
     assert budget.check("results", 19_000, 5_001).level == "violation"
 
 
-def test_a_component_over_its_limit_is_refused_only_where_that_was_asked_for():
+def test_a_component_over_its_limit_is_refused_only_if_enforced_per_component():
     for enforced, refused in (("globally", False), ("per_component", True)):
         budget = Budget.of(200_000, enforced=enforced)
         assert budget.refuses(budget.check("results", 24_000, 1)) is refused
@@ -181,7 +181,7 @@ def test_burn_is_the_mean_growth_of_each_component():
     assert (rows["memory"].used, rows["memory"].level) == (0, "ok")
 
 
-def test_only_the_last_turns_burn():
+def test_only_the_last_turns_count_as_burn():
     sizes = [0, 90_000, *range(90_100, 90_600, 100)]
     burn = reduce(Burn.turn, [{"history": size} for size in sizes], Burn())
     assert burn["history"].pace == 100
@@ -193,7 +193,7 @@ def test_a_component_at_its_limit_has_no_turns_left():
     assert (rows["memory"].turns_left, rows["memory"].level) == (0, "violation")
 
 
-def test_a_decision_that_lowers_a_component_does_not_slow_its_burn():
+def test_a_decision_that_reduces_a_component_does_not_lower_its_burn():
     burn = reduce(Burn.turn, [{"results": 1000}, {"results": 3000}], Burn())
     after = burn.relieved("results", 500, before=5000)
     assert Budget.of(200_000).usage({"results": 500}, after)[3].burn == 2000
@@ -202,7 +202,7 @@ def test_a_decision_that_lowers_a_component_does_not_slow_its_burn():
 
 
 @given(st.lists(st.dictionaries(components, tokens), max_size=10), st.dictionaries(components, tokens), windows)
-def test_burn_is_never_negative_and_turns_left_keep_their_word(turns, used, window):
+def test_burn_is_never_negative_and_the_limit_is_reached_after_the_turns_left(turns, used, window):
     burn = reduce(Burn.turn, turns, Burn())
     for row in Budget.of(window).usage(used, burn):
         assert row.burn >= 0
@@ -214,13 +214,13 @@ def test_burn_is_never_negative_and_turns_left_keep_their_word(turns, used, wind
 
 
 @pytest.mark.requirement("budget.burn")
-def test_only_what_grows_is_used_up_and_the_reserve_is_never_a_warning():
+def test_only_growing_components_burn_and_the_reserve_never_warns():
     budget, burn = Budget.of(100_000), Burn()
     used = {"system": 1_000, "tools": 3_000, "history": 10_000, "results": 4_000, "reserve": 5_000}
     for turn in range(1, 4):
         burn = burn.turn({name: tokens * turn for name, tokens in used.items()})
     now = {name: tokens * 3 for name, tokens in used.items()} | {"reserve": budget.reserve}
-    usage = {one.component: one for one in budget.usage(now, burn)}
+    usage = {row.component: row for row in budget.usage(now, burn)}
     assert usage["history"].burn == 10_000
     assert usage["history"].turns_left is not None
     for name in ("system", "tools", "reserve"):

@@ -1,4 +1,4 @@
-"""Budget warnings in messages are read as what the model knows of its own window."""
+"""Budget warnings: system messages that tell the model its token usage are used as readings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def conversation(session, warning, role="user"):
 
 
 @pytest.mark.requirement("pressure.warnings")
-def test_a_reading_takes_the_size_of_the_prompt_from_the_models_own_warning_and_says_so():
+def test_a_reading_uses_the_size_in_a_system_warning_and_names_its_source():
     with recto.open("memory:", model="claude-sonnet-4-5") as session:
         conversation(session, usage(5_000), role="system")
         reading = session.prompt().reading
@@ -56,7 +56,7 @@ def test_a_reading_takes_the_size_of_the_prompt_from_the_models_own_warning_and_
 
 
 @pytest.mark.requirement("pressure.warnings")
-def test_a_window_that_the_model_is_let_know_is_smaller_bounds_the_reading():
+def test_a_smaller_window_in_a_warning_bounds_the_reading():
     with recto.open("memory:", model="claude-sonnet-4-5") as session:
         conversation(session, usage(5_000, window=50_000), role="system")
         reading = session.prompt().reading
@@ -65,20 +65,20 @@ def test_a_window_that_the_model_is_let_know_is_smaller_bounds_the_reading():
 
 @pytest.mark.requirement("pressure.warnings")
 @pytest.mark.parametrize("role", ["tool", "assistant"])
-def test_a_warning_in_tool_output_or_in_an_answer_is_not_believed(role):
+def test_a_warning_in_tool_output_or_in_an_answer_is_ignored(role):
     with recto.open("memory:", model="claude-sonnet-4-5") as session:
         conversation(session, usage(5_000), role=role)
         assert session.prompt().reading.source == "estimated"
 
 
 @pytest.mark.requirement("pressure.warnings")
-def test_an_implausible_warning_is_not_believed():
+def test_an_implausible_warning_is_ignored():
     with recto.open("memory:", model="claude-sonnet-4-5") as session:
         conversation(session, usage(150_000), role="system")
         assert session.prompt().reading.source == "estimated"
 
 
-def test_a_report_of_the_provider_is_newer_than_a_warning_before_it():
+def test_a_provider_report_overrides_an_earlier_warning():
     with recto.open("memory:", model="claude-sonnet-4-5") as session:
         conversation(session, usage(5_000), role="system")
         session.observe(session.prompt().messages, {"input_tokens": 4_000, "output_tokens": 3})
@@ -89,7 +89,7 @@ def test_a_report_of_the_provider_is_newer_than_a_warning_before_it():
         assert 4_000 < reading.tokens < 4_200
 
 
-def test_a_session_that_is_opened_again_still_knows_the_warning(tmp_path):
+def test_a_reopened_session_still_uses_the_warning(tmp_path):
     with recto.open(tmp_path / "a.db", model="claude-sonnet-4-5") as session:
         for number in range(160):
             session.append({"role": "user", "content": f"Question {number}"})
@@ -100,13 +100,13 @@ def test_a_session_that_is_opened_again_still_knows_the_warning(tmp_path):
             session.append({"role": "assistant", "content": "Yes."})
             reading = session.prompt().reading
     with recto.open(tmp_path / "a.db", model="claude-sonnet-4-5") as session:
-        again = session.prompt().reading
-    assert (again.tokens, again.source) == (reading.tokens, reading.source)
-    assert again.source == "warning"
+        reopened = session.prompt().reading
+    assert (reopened.tokens, reopened.source) == (reading.tokens, reading.source)
+    assert reopened.source == "warning"
 
 
 @pytest.mark.requirement("pressure.warnings")
-def test_a_monitor_reads_warnings_in_the_messages_that_it_measures():
+def test_a_pressure_monitor_reads_warnings_in_the_measured_messages():
     monitor = recto.PressureMonitor(200_000, model="claude-sonnet-4-5")
     messages = [
         {"role": "user", "content": "page " * 2_000},

@@ -1,4 +1,4 @@
-"""Units leave whole and leave the prompt valid; a window is the same however it was rebuilt."""
+"""Units are evicted whole and keep the prompt valid; a rebuilt window state is identical."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def answered_in(state: WindowState) -> int:
 
 
 @given(scripts, st.sets(st.integers(1, 60)), scripts)
-def test_what_the_question_answers_is_known_while_messages_come_and_leave(script, gone, more):
+def test_the_answered_message_is_tracked_across_appends_and_evictions(script, gone, more):
     lines = lines_from(script + more)
     state = WindowState()
     for line in lines[: len(script)]:
@@ -56,9 +56,9 @@ def test_what_the_question_answers_is_known_while_messages_come_and_leave(script
 
 
 @given(scripts)
-def test_a_state_of_messages_is_the_one_that_they_add_up_to(script):
+def test_a_state_built_at_once_equals_one_built_message_by_message(script):
     added = state_from(script)
-    added.growth, added.burn = WindowState().growth, WindowState().burn  # which nobody knows
+    added.growth, added.burn = WindowState().growth, WindowState().burn  # not known to `of`
     assert WindowState.of(lines_from(script)) == added
 
 
@@ -68,14 +68,14 @@ def test_a_short_exchange_is_one_unit():
 
 
 @pytest.mark.requirement("window.units")
-def test_a_long_tool_loop_is_taken_apart_by_steps_and_its_question_leaves_last():
+def test_a_long_tool_loop_is_split_into_steps_and_its_question_is_evicted_last():
     units = units_of(lines_from("u" + "cr" * 10 + "a" + "ua"))
     assert [unit.seqs for unit in units[:3]] == [(1,), (2, 3), (4, 5)]
     order = eviction_order(units)
     assert [unit.first for unit in order[-2:]] == [1, 23]
 
 
-def test_parallel_calls_travel_with_all_their_results():
+def test_parallel_calls_stay_with_all_their_results():
     [unit] = units_of(lines_from("udrr"))
     assert unit.is_complete
     assert steps_of(unit)[1].seqs == (2, 3, 4)
@@ -101,7 +101,7 @@ def test_every_line_is_in_exactly_one_unit_and_pairs_are_never_split(script):
 
 @given(scripts, st.integers(0, 30))
 @pytest.mark.requirement("protect.recent")
-def test_protected_and_eligible_share_nothing_and_lose_nothing(script, recent):
+def test_protected_and_eligible_units_partition_the_state(script, recent):
     state = state_from(script)
     found = split_units(state, Protection(min_recent_messages=recent))
     eligible = {seq for unit in found.eligible for seq in unit.seqs}
@@ -140,15 +140,15 @@ def test_a_window_rebuilt_from_its_snapshot_is_the_same(script, data):
     state.evict(data.draw(numbers))
     state.shorten(ShortenedResult(seq=seq, text="short", tokens=1) for seq in data.draw(numbers))
     state.pins |= set(data.draw(numbers))
-    again = WindowState.from_snapshot(state.snapshot(), state.messages.values())
-    again.component_tokens = {name: used for name, used in again.component_tokens.items() if used}
+    rebuilt = WindowState.from_snapshot(state.snapshot(), state.messages.values())
+    rebuilt.component_tokens = {name: used for name, used in rebuilt.component_tokens.items() if used}
     state.component_tokens = {name: used for name, used in state.component_tokens.items() if used}
-    assert again == state
+    assert rebuilt == state
     assert sum(state.component_tokens.values()) == state.tokens == sum(state.cost(seq) for seq in state.messages)
 
 
 @given(scripts, st.data())
-def test_what_comes_back_is_as_if_it_had_never_left(script, data):
+def test_restored_messages_leave_no_trace_of_their_eviction(script, data):
     state, untouched = state_from(script), state_from(script)
     gone = data.draw(st.sets(st.sampled_from(sorted(state.messages) or [0])))
     lines = [untouched.messages[seq] for seq in gone if seq in untouched.messages]
@@ -160,7 +160,7 @@ def test_what_comes_back_is_as_if_it_had_never_left(script, data):
 
 
 @given(st.sets(st.integers(1, 200)))
-def test_ranges_stand_for_their_numbers(seqs):
+def test_ranges_round_trip(seqs):
     assert seqs_in(ranges_of(sorted(seqs))) == sorted(seqs)
 
 

@@ -185,7 +185,7 @@ _COMMON = frozenset(
     a an the this that these those i me my you your he him his she her it its we us our they them their who what which
     where when why how am is are was were be been do does did done have has had will would can could should shall may
     might must and or but if so than then as at by for from in into of off on onto to up with about there here just
-    also very too not no any some such yes ok okay please thanks
+    also very too not no any some such yes ok okay please thanks sure
     actually instead rather wrong right correct correction mistake meant mean scratch forget said say wait sorry now
     longer anymore change changed switched switch updated update renamed postponed rescheduled make made use
     using used let lets set think want need got get go going new old still only more last next really
@@ -305,7 +305,8 @@ def _stem(word: str) -> str:
 
 @lru_cache(_CACHE_SIZE)
 def _denied_words(text: str) -> frozenset[str]:
-    denied_words = chain.from_iterable(words_of(word) for word in _DENIED.findall(text))
+    """The words that the author denies. Code denies nothing: `SELECT * FROM orders` is no farewell to orders."""
+    denied_words = chain.from_iterable(words_of(word) for word in _DENIED.findall(_prose(text)))
     significant = {word for word in denied_words if word not in _COMMON}
     return frozenset(significant | {_stem(word) for word in significant})
 

@@ -514,12 +514,14 @@ class _Ledger:
                 self._add("constraint", sentence, message)
 
     def _add_result(self, message: MessageView) -> None:
-        failure = detect_failure(message)
-        if failure.call:
-            self._settle("error", lambda fact: fact.role == "tool" and resolves_failure(failure.call, fact.about))
-        if failure.lines:
+        for failure in map(detect_failure, message.answers()):
+            if failure.call:
+                self._settle_errors(failure.call)
             for line in failure.lines:
                 self._add("error", line, message, about=failure.call)
+
+    def _settle_errors(self, call: str) -> None:
+        self._settle("error", lambda fact: fact.role == "tool" and resolves_failure(call, fact.about))
 
     def _update_tasks(self, message: MessageView) -> None:
         tasks = todo_list_in(message)

@@ -85,6 +85,13 @@ _CHECK_COMMAND = lazy_re(
 _INSTALLATION = lazy_re(r"\b(?:pip3?|uv(?: pip)?|poetry|conda|apt(?:-get)?|brew) (?:install|add) [^&|;\n]{1,400}")
 """Installing a checker is not running it."""
 _WORDS = lazy_re(r"[\w./:-]+")
+_TOTALS = lazy_re(
+    r"\b\d{1,6} (?:tests? )?(?:passed|failed|failures?|errors?|skipped)\b|^test result: |^Tests?: {1,8}\d"
+    r"|^FAILED \(|^BUILD (?:FAILED|SUCCESS)|^Ran \d{1,6} tests?\b"
+)
+"""Lines with the totals of a run of tests or a build."""
+_TOTALS_LINES = 40
+"""Lines at the end of a result that may be its totals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +132,26 @@ def detect_failure(message: MessageView) -> Failure:
     return find(message.text, message.calls[0] if message.calls else None)
 
 
+def result_line(message: MessageView) -> str:
+    """The line of a tool result that says how its call ended: the totals of a run, else the failure, else none."""
+    called = message.calls[0] if message.calls else None
+    if called and _only_reads(called, _subject(called.arguments).lstrip()):
+        return ""
+    newest_first = reversed(message.text[-_MAX_CHARS:].splitlines()[-_TOTALS_LINES:])
+    totals = next((line for line in newest_first if _TOTALS.search(line[:_MAX_CALL_CHARS].strip("= "))), "")
+    return totals or next(iter(detect_failure(message).lines), "")
+
+
+def _only_reads(called: ToolCall, subject: str) -> bool:
+    return _READ_TOOL.search(called.tool) is not None or reads_only(subject)
+
+
 def _find_failure(text: str, called: ToolCall | None) -> Failure:
     call = describe_call(called) if called else ""
     clipped = clip_middle(text, _MAX_CHARS)
     if _REFUSED.match(clipped):
         return Failure("")
-    if called and (_READ_TOOL.search(called.tool) or reads_only(call.partition(" ")[2])):
+    if called and _only_reads(called, call.partition(" ")[2]):
         return Failure(call)
     failed = _FAILED_RESULT.match(clipped) is not None
     if not failed and any(cue in clipped for cue in _CUES):

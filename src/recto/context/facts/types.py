@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntFlag
 from typing import Literal, NamedTuple
 
@@ -157,6 +157,15 @@ class MessageView:
     """The calls it makes; for a tool result, the call it answers."""
     typed: str = ""
     """What a user typed in the same message as a tool result, as after an interrupt; part of `text`."""
+    outputs: tuple[str, ...] = ()
+    """Where a message answers several calls, as in Anthropic's and Gemini's formats: the output of each."""
+
+    def answers(self) -> tuple[MessageView, ...]:
+        """A tool result as one view for each call that it answers."""
+        if not self.outputs:
+            return (self,)
+        pairs = zip(self.calls, self.outputs, strict=True)
+        return tuple(replace(self, text=output, calls=(call,), typed="", outputs=()) for call, output in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +213,7 @@ class MessageViewReader:
     def view(self, seq: int, message: Message) -> MessageView:
         """The view of one message."""
         calls: dict[str, ToolCall] = {}
-        results: list[str] = []
+        results: list[tuple[str, str]] = []
         texts: list[str] = []
         for part in message.parts:
             if part.kind == "call":
@@ -213,8 +222,10 @@ class MessageViewReader:
                 texts.append(part.text)
             elif part.kind == "result":
                 texts.append(part.text)
-                results.append(part.call_id)
-        answered = [call for id in results if (call := self._calls.get(id)) is not None]
+                results.append((part.call_id, part.text))
+        known = [(call, output) for id, output in results if (call := self._calls.get(id)) is not None]
+        answered = [call for call, _ in known]
+        outputs = tuple(output for _, output in known) if len(known) > 1 and not calls else ()
         text = texts[0] if len(texts) == 1 else "\n".join(texts)
         typed = "\n".join(part.text for part in message.parts if part.kind == "text") if message.role == "tool" else ""
         role, before, self._command = message.role, self._command, None
@@ -223,7 +234,9 @@ class MessageViewReader:
         elif role == "assistant" and not calls and (command := command_in(text)):
             self._command = ToolCall("bash", json.dumps({"command": command}))
             return MessageView(seq=seq, role=role, text=text, calls=(self._command,))
-        return MessageView(seq=seq, role=role, text=text, calls=(*calls.values(), *answered), typed=typed)
+        return MessageView(
+            seq=seq, role=role, text=text, calls=(*calls.values(), *answered), typed=typed, outputs=outputs
+        )
 
 
 def message_views(entries: Iterable[Entry]) -> list[MessageView]:

@@ -8,13 +8,15 @@ text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from recto.context.compaction.tool_output import digest_result
 from recto.context.facts.paths import parse_arguments
-from recto.context.facts.types import ToolCall, shortened_output
+from recto.context.facts.tool_errors import result_line
+from recto.context.facts.types import MessageView, ToolCall, shortened_output
 from recto.context.window.plan import ClearedThinking, Plan, PolicyView, ShortenedResult, TextRequest, ToolResult
 from recto.context.window.units import Unit, WindowMessage
 from recto.formats.tools import is_own_tool
@@ -29,9 +31,15 @@ _MAX_TOOL_CHARS = 64
 _MAX_ARGUMENT_CHARS = 32
 _MAX_FINDING_CHARS = 28
 """Characters of tool, arguments and finding quoted in a placeholder: a few tokens each."""
+_MAX_RESULT_CHARS = 48
+"""The same for a line that says how the call ended: what was wrong is often at its end."""
 
 _SPACE = lazy_re(r"\s+")
 _LINE_NUMBER = lazy_re(r"^\s*\d+[→\t:|-]\s*")
+_RULE = lazy_re(r"^[=*#~_-]{2,}\s+|\s{1,8}[=*#~_-]{2,}$")
+"""The ends of a line that is drawn as a rule, such as the titles and totals of a test runner."""
+_NOTICE = lazy_re(r"\A\s*(?:<returncode>[^<]{0,20}</returncode>\s*)?<warning>.{0,2000}?</warning>", re.DOTALL)
+"""What a harness says about an output that it cut."""
 _JSON_SIGNS = str.maketrans("", "", '{}"\\')
 
 
@@ -148,9 +156,9 @@ class TrimResults:
 
 
 def placeholder(result: ToolResult, size: int, pointer: str) -> str:
-    """One line that describes a result: tool, arguments, first finding, size, turn and pointer."""
+    """One line that describes a result: tool, arguments, main finding, size, turn and pointer."""
     called = f"{_one_line(result.tool, _MAX_TOOL_CHARS)} {_shorten_arguments(result.arguments)}".strip() or "tool"
-    finding = _first_finding(result.output)
+    finding = _finding(result)
     quoted = f'"{finding}"' if finding else "no text"
     when = f", turn {result.turn}" if result.turn else ""
     return f"[{called}: {quoted}, {size} tokens{when}: {pointer}]"
@@ -179,11 +187,18 @@ def _argument_values(arguments: str) -> str:
     return ", ".join(short or values) if values else arguments.replace("\\n", " ").translate(_JSON_SIGNS)
 
 
+def _finding(result: ToolResult) -> str:
+    """How the call ended, if a line of its output says so; else the first line of the output with a word in it."""
+    called = ToolCall(result.tool, result.arguments)
+    line = result_line(MessageView(seq=0, role="tool", text=result.output, calls=(called,)))
+    return _one_line(_RULE.sub("", line.strip()), _MAX_RESULT_CHARS) if line else _first_finding(result.output)
+
+
 def _first_finding(output: str) -> str:
     """The first line with a word in it, without the line number that some tools prepend."""
     fallback = ""
-    for line in output[:_FINDING_SEARCH_CHARS].splitlines():
-        plain = _LINE_NUMBER.sub("", line).strip()
+    for line in _NOTICE.sub("", output[:_FINDING_SEARCH_CHARS]).splitlines():
+        plain = _RULE.sub("", _LINE_NUMBER.sub("", line).strip())
         fallback = fallback or plain
         if sum(map(str.isalnum, plain[:200])) >= 3 and not (plain.startswith("<") and plain.endswith(">")):
             return _one_line(plain, _MAX_FINDING_CHARS)

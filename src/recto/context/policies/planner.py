@@ -36,6 +36,10 @@ if TYPE_CHECKING:  # start-up: most windows summarise nothing
 
 CLAMP = "clamp"
 """Policy name under which tool results in flight are cut to head and tail."""
+_SPARE_TOKENS = 8
+"""Tokens left free around a text that is cut: in its message it may cost a few more than alone."""
+_MIN_AROUND_TOKENS = 64
+"""Tokens reserved at least for what is around such a text."""
 WARM = CacheAge()
 _MAX_ROUNDS = 40
 
@@ -258,7 +262,7 @@ def plan_relief(
         planner.apply_policy(rules.forced_policy, replace(rules.protection, min_recent_messages=recent), target)
         if not recent:
             break
-    planner.widen_record(rules.record_tokens, target)
+    planner.widen_record(rules.record_tokens, target if planner.used < target else enough)
     # No text was worth writing: evict without one.
     if planner.used > rules.input_budget and rules.may_evict:
         planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
@@ -325,7 +329,7 @@ class _ReliefPlanner:
         self._measured = None, 0, 0
 
     def widen_record(self, most: int, target: int) -> None:
-        """Return to a record that was shrunk what is free below `target`: evictions may free more than was needed."""
+        """Return to a record that was shrunk what is free below `target`: evictions may have freed more than needed."""
         if self.rules.record_tokens < most and self.used < target:
             left = min(self.rules.record_tokens + target - self.used, most)
             self.rules = replace(self.rules, record_tokens=left)
@@ -419,10 +423,14 @@ class _ReliefPlanner:
         over = self.used - self.rules.input_budget
         if over <= 0:
             return
-        text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
+        # What stays around the text: the frame of each result, and with several results in one message a line in each.
+        around = max(self.inputs.cost_with(seq, "") + _SPARE_TOKENS, _MIN_AROUND_TOKENS)
+        text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - around, 32))
         shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text))
         if shortened.tokens < self.state.cost(seq):
-            reason = f"entry {seq} alone does not fit the input budget"
+            is_too_large = self.state.cost(seq) > self.rules.input_budget
+            what = f"entry {seq} alone" if is_too_large else "what may not be evicted"
+            reason = f"{what} does not fit the input budget"
             frees = self.state.cost(seq) - shortened.tokens
             self.apply(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
 
@@ -480,7 +488,7 @@ def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
             evicts=(*first.evicts, *plan.evicts),
             shortens=tuple({result.seq: result for result in (*first.shortens, *plan.shortens)}.values()),
             frees=first.frees + plan.frees,
-            reason=f"{first.reason}; {plan.reason}",
+            reason=first.reason if plan.reason in first.reason else f"{first.reason}; {plan.reason}",
             scores={**first.scores, **plan.scores},
             writes=plan.writes or first.writes,
             merges=(*first.merges, *plan.merges),

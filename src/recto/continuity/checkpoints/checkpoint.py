@@ -10,7 +10,7 @@ fields, wrong types, a newer schema, a checkpoint of another session, and one ol
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -255,9 +255,10 @@ def changes_given(given: Mapping[str, str | Sequence[str]]) -> Changes | None:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(known)}"
             raise InputError(f"a checkpoint has no '{name}' that can be set{hint}")
-        values = [value] if isinstance(value, str) else list(value)
+        values = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [value]
         if not all(isinstance(text, str) for text in values) or (name == "goal" and len(values) != 1):
-            raise InputError(f"'{name}' of a checkpoint is text")
+            wanted = "a text" if name == "goal" else "a text, or several"
+            raise InputError(f"'{name}' of a checkpoint is {wanted}. Nothing was stored.")
     if not given:
         return None
     goal = given.get("goal", "")

@@ -113,6 +113,8 @@ class Caller:
     """Its requests belong to sessions that begin with `agent:<agent>:`."""
     main: str
     """The session of requests that name none."""
+    newest: str
+    """The session with the newest entry, if nothing is stored in `main`, as after an import; else empty."""
     model: str
     """The model whose window counts where a request names none."""
     version: str

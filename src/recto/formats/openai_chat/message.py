@@ -242,13 +242,16 @@ def is_empty(fields: Mapping[str, Json]) -> bool:
     )
 
 
-_STARTS_WITH_TEXT = lazy_re(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
-"""The start of nearly every message. One that starts so is not empty, and need not be parsed to know it."""
+_IS_NOT_EMPTY = lazy_re(
+    rb'\{\s*"role"\s*:\s*"(?:\w+"\s*,\s*"content"\s*:\s*"|(?:tool|user|system)"\s*,'
+    rb'|assistant"\s*,\s*"(?:content"\s*:\s*null\s*,\s*")?tool_calls"\s*:\s*\[\s*\{)'
+)
+"""The start of nearly every message: with text, with calls, or of another role. It need not be parsed."""
 
 
 def settle(messages: Iterable[bytes]) -> list[bytes]:
     """Drops assistant messages without any content."""
-    return [raw for raw in messages if _STARTS_WITH_TEXT.match(raw) or not is_empty(fields_of(raw))]
+    return [raw for raw in messages if _IS_NOT_EMPTY.match(raw) or not is_empty(fields_of(raw))]
 
 
 def result_message(call_id: str, name: str, text: str, kind: str = "function_call") -> bytes:

@@ -56,6 +56,7 @@ class GatewayMcp:
             store=store,
             use=use,
             default_session=named if named.startswith("agent:") else f"agent:{key.agent}:{named or 'main'}",
+            is_chosen=bool(named),
             caller=f"{key.name} (key {key.id})",
             may_change="change" in key.rights,
         )

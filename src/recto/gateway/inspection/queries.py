@@ -70,6 +70,7 @@ from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import agent_of, session_in
 from recto.transcript.sources import sources_of
+from recto.transcript.tenancy import TenantStore
 from recto.version import __version__
 
 _MAX_PINS = 200
@@ -130,17 +131,25 @@ class Inspection:
 
 def asker(inspection: Inspection, call: ParsedCall) -> Caller:
     """The key that asks, and what it may do here."""
-    key = call.key
+    key, store = call.key, inspection.sessions.view(call.key)
+    main = f"agent:{key.agent}:main"
     return Caller(
         name=key.name,
         id=key.id,
         rights=tuple(right for right in RIGHTS if right in key.rights),
         tenant=key.tenant,
         agent=key.agent,
-        main=f"agent:{key.agent}:main",
+        main=main,
+        newest="" if store.head(store.key(main)).seq else _newest_conversation(store),
         model=inspection.settings.model,
         version=__version__,
     )
+
+
+def _newest_conversation(store: TenantStore) -> str:
+    """The name of the session with the newest entry, those of durable memory left out; empty if there is none."""
+    sessions = [summary for summary in store.sessions() if session_kind(summary.session) == "conversation"]
+    return store.name(max(sessions, key=lambda summary: summary.last_ts).session) if sessions else ""
 
 
 def keys(inspection: Inspection, call: ParsedCall) -> KeyList:

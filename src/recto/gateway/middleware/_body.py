@@ -158,7 +158,7 @@ class BodyReader:
     ) -> tuple[bytes, KnownPrefix | None]:
         """Read the complete body of a key's request, decompressed.
 
-        Returns it with the earlier request that it begins with, if `match` finds one: that part was checked before.
+        Returns it with the earlier request that it begins with, if `match` finds one: what they share was checked then.
 
         Raises:
             RequestRefused: It is too large, too slow, too deep or damaged.
@@ -184,7 +184,7 @@ class BodyReader:
                 packed, body = len(body), await on_a_thread(decompress, body, coding, limit)
             memory.take(max(len(body) - packed, 0))
         known = match(body)
-        rest = body if known is None else body[known.end :]
+        rest = body if known is None else body[known.end : known.end + known.new_bytes(body)]
         limit = self._depth - (0 if known is None else _MESSAGES_DEPTH)
         if len(rest) > _INLINE_BYTES:
             depth = await on_a_thread(nesting_depth, rest)

@@ -80,6 +80,11 @@ class UpstreamResponse:
         """Whether it is a stream of server-sent events."""
         return any(name == "content-type" and "text/event-stream" in value for name, value in self.headers)
 
+    @property
+    def is_web_page(self) -> bool:
+        """Whether it is a page for people, as a wrong URL or a login in front of the upstream answers."""
+        return any(name == "content-type" and "text/html" in value for name, value in self.headers)
+
 
 class Upstream(Protocol):
     """A provider of models."""
@@ -140,6 +145,17 @@ class HttpUpstream:
     def counting_model(self, model: str) -> str:
         """Return the requested model."""
         return model
+
+    @property
+    def key_note(self) -> str:
+        """Whose key it was that the upstream refused, and where to change it."""
+        setting = f"'gateway.upstreams.{self.name}'"
+        if self.auth == "client":
+            return f"This is the key that your client sent, which Recto passed on to upstream '{self.name}'."
+        whose = f"the key that Recto has for upstream '{self.name}'" if self.key else "a request without a key"
+        return (
+            f"Upstream '{self.name}' refused {whose}; your key for Recto is right. Set 'key_env' or 'key' of {setting}."
+        )
 
     async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Send a model request. Raises `UpstreamUnreachable`."""

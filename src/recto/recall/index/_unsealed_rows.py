@@ -18,7 +18,7 @@ from recto.recall.index.attributes import AttributeTable, merge_attributes
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.term_rows import HEAD, is_document
-from recto.transcript.entries import MESSAGE, Entry, Head
+from recto.transcript.entries import Entry, Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import TranscriptStore
 
@@ -99,7 +99,8 @@ class Unsealed:
     complete: bool
     """Whether every message from `first` to the head has a row."""
     segments: tuple[FreshPostings, ...]
-    """Decoded rows, in ascending order of entries. The last segment grows, the others do not."""
+    """Decoded rows, in ascending order of entries. The last one grows; it is joined with the one before when it is
+    about as long."""
     weight: float
     """Number of rows; a large one counts as several."""
     added: tuple[IndexRow, ...] = ()
@@ -114,7 +115,8 @@ class Unsealed:
         if not self.added:
             return self
         *full, last = (*self.segments, unpack_rows(self.added))
-        if full and len(full[-1].attributes) < _SEGMENT_ROWS:
+        # Few segments, so that a query looks into few, and each row is sorted again a few times at most.
+        while full and len(full[-1].attributes) < max(_SEGMENT_ROWS, 2 * len(last.attributes)):
             last = _join([full.pop(), last])
         size = sum(13 * len(part.terms) + 21 * len(part.attributes) for part in (*full, last))
         return replace(self, segments=(*full, last), segments_size=size, added=(), added_size=0)
@@ -193,16 +195,15 @@ class UnsealedRows:
         return known
 
     def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
-        """Take entries that this process has just stored, so that their rows are not read back."""
+        """Take entries that this process has just stored, each message with its row, so that rows are not read back."""
         known = self._known.get(session)
         if known is None or not known.complete or entries[0].prev != known.head.hash:
             return
-        if all(entry.kind != MESSAGE or entry.terms.startswith(self._version) for entry in entries):
-            rows = [IndexRow(entry.seq, entry.terms) for entry in entries if is_document(entry.terms, self._version)]
-            known = known.extended(Head(entries[-1].seq, entries[-1].hash), rows, complete=True)
-            if len(known.added) >= _MAX_ADDED:
-                known = known.decoded()
-            self._known.put(session, known, known.size)
+        rows = [IndexRow(entry.seq, entry.terms) for entry in entries if is_document(entry.terms, self._version)]
+        known = known.extended(Head(entries[-1].seq, entries[-1].hash), rows, complete=True)
+        if len(known.added) >= _MAX_ADDED:
+            known = known.decoded()
+        self._known.put(session, known, known.size)
 
     def _is_prefix(self, known: Unsealed | None, first: int, head: Head) -> bool:
         """Whether what is known is still there, and everything before the last of it was there too."""

@@ -323,6 +323,9 @@ class TermStatistics:
         return math.log(1 + (max(self.documents, count) - count + 0.5) / (count + 0.5))
 
 
+_FEW_POSTINGS = 16_384
+"""Postings up to which all of them are added up: quicker than to look for some messages in the postings of each term.
+"""
 _BEST_STEPS = 8
 """Steps for each message that is wanted, in which the scores of a long session are looked through for the best."""
 
@@ -366,11 +369,23 @@ class WordScores:
         start = len(self.bm25) - len(self.fresh_matched)
         split = int(positions.searchsorted(start))
         matched[split:] = self.fresh_matched[positions[split:] - start]
-        in_blocks, sealed = matched[:split], positions[:split]
-        for weight, at in self.matches if split else ():
-            in_blocks += weight * (at.take(at.searchsorted(sealed), mode="clip") == sealed)
+        if split:
+            matched[:split] = self._matched_in_blocks(positions[:split])
         matched /= np.float32(self.total)
         return np.minimum(matched, np.float32(1))
+
+    def _matched_in_blocks(self, sealed: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the weight that is in each of some messages in blocks."""
+        if 0 < sum([len(at) for _, at in self.matches]) <= _FEW_POSTINGS:
+            every = np.zeros(len(self.bm25), np.float32)
+            weights = [weight for weight, _ in self.matches]
+            sizes = [len(at) for _, at in self.matches]
+            np.add.at(every, np.concatenate([at for _, at in self.matches]), np.repeat(weights, sizes))
+            return every[sealed]
+        matched = np.zeros(len(sealed), np.float32)
+        for weight, at in self.matches:
+            matched += weight * (at.take(at.searchsorted(sealed), mode="clip") == sealed)
+        return matched
 
 
 __all__ = ["AttributeTable", "TermStatistics", "WordIndex", "WordScores"]
@@ -517,7 +532,7 @@ class WordIndex:
         return known.head.seq if known is not None and known.complete else 0
 
     def note_stored(self, session: str, entries: Sequence[Entry]) -> None:
-        """Take entries that this process has just stored, so that their rows are not read back."""
+        """Take entries that this process has just stored, each message with its row, so that rows are not read back."""
         self._unsealed.note_stored(session, entries)
 
     def forget(self, session: str) -> None:
@@ -667,6 +682,8 @@ class WordIndex:
         """Add the postings that were read, drop those of blocks that no longer exist, and cache the result."""
         current = {block.number for block in blocks}
         for term, known in postings.items():
+            if known.keys() == current:
+                continue
             new = {
                 block.number: found
                 for block in blocks

@@ -83,6 +83,8 @@ def connect(path: Path, mode: Mode, options: SqliteOptions, busy_seconds: float)
         connection.set_busy_timeout(int(busy_seconds * 1000))
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+        # A plan is made once. Otherwise a kept statement is compiled again for values that might have a better one.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.execute(_settings(mode, options)).fetchall()  # to the last statement, not to the first row
     except apsw.Error:
         connection.close()

@@ -18,6 +18,7 @@ from recto.transcript.entries import (
     Entry,
     Head,
     SessionSummary,
+    entry_of_values,
 )
 from recto.transcript.hash_chain import EMPTY_HEAD
 
@@ -266,4 +267,4 @@ def _entry(session: str, row: tuple[Any, ...]) -> Entry:
         raise apsw.CorruptError(f"entry {row[0] & MAX_SEQ} of session '{session}' has a value of a wrong type")
     pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, digest, content = row
     drafted = id, ts, role, content, kind, wire, surface, tokens, counter, meta, key, b""
-    return Entry.of_values((*drafted, session, pos & MAX_SEQ, prev, digest))
+    return entry_of_values((*drafted, session, pos & MAX_SEQ, prev, digest))

@@ -1,0 +1,131 @@
+"""Wrong arguments are refused by name, before anything is searched, stored or changed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import recto
+from recto.errors import InputError, SettingsError
+
+USER = {"role": "user", "content": "Where is the blue harbour crane?"}
+
+
+@pytest.fixture
+def session():
+    with recto.open("memory:", session="agent:test:main", model="gpt-4o") as opened:
+        opened.append(USER)
+        yield opened
+
+
+@pytest.mark.parametrize("messages", [None, 3, "hello", USER, b"{}"], ids=repr)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda messages: recto.fit(messages, 1_000),
+        lambda messages: recto.evict(messages, 10),
+        lambda messages: recto.open("memory:").append_all(messages),
+    ],
+    ids=["fit", "evict", "append_all"],
+)
+def test_anything_but_a_list_of_messages_is_refused(call, messages):
+    with pytest.raises(InputError, match="'messages' is a list of messages, not"):
+        call(messages)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": "100"},
+        {"max_tokens": 0},
+        {"max_tokens": True},
+        {"max_tokens": float("nan")},
+        {"max_tokens": 100, "threshold": "0.8"},
+        {"max_tokens": 100, "threshold": 1.5},
+        {"max_tokens": 100, "keep_turns": 1.5},
+        {"max_tokens": 100, "keep_turns": -1},
+    ],
+    ids=repr,
+)
+def test_fit_names_the_invalid_number(wrong):
+    with pytest.raises(SettingsError, match=f"'{list(wrong)[-1]}'"):
+        recto.fit([USER], **wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"free": "10"}, {"free": -1}, {"free": 10, "keep_turns": "1"}], ids=repr)
+def test_evict_names_the_invalid_number(wrong):
+    with pytest.raises(SettingsError, match=f"'{list(wrong)[-1]}'"):
+        recto.evict([USER], **wrong)
+
+
+SEARCHES = [
+    ((None,), {}, "query"),
+    ((3,), {}, "query"),
+    (("crane",), {"most": 0}, "'most'"),
+    (("crane",), {"most": -1}, "'most'"),
+    (("crane",), {"most": "3"}, "'most'"),
+    (("crane",), {"scope": "everything"}, "session, agent, tenant"),
+    (("crane",), {"project": 3}, "project"),
+]
+
+
+@pytest.mark.parametrize(("query", "options", "named"), SEARCHES, ids=repr)
+def test_a_search_with_invalid_arguments_is_refused(session, query, options, named):
+    with pytest.raises(InputError, match=f"{named}.*Nothing was searched"):
+        session.recall(*query, **options)
+
+
+@pytest.mark.parametrize(("query", "options", "named"), SEARCHES[:4], ids=repr)
+def test_an_async_search_is_refused_in_the_same_way(query, options, named):
+    async def search() -> None:
+        async with await recto.open_async("memory:", model="gpt-4o") as session:
+            await session.recall(*query, **options)
+
+    with pytest.raises(InputError, match=f"{named}.*Nothing was searched"):
+        asyncio.run(search())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.note("misc", None),
+        lambda session: session.rename(None),
+        lambda session: session.compact(3),
+        lambda session: session.compact(below=-1),
+        lambda session: session.compact(below="many"),
+        lambda session: session.checkpoint(goal=3),
+        lambda session: session.checkpoint(plan=3),
+        lambda session: session.observe([USER], None),
+        lambda session: session.append(USER, meta=3),
+        lambda session: session.append_all([USER, USER], meta=[{}]),
+        lambda session: session.tail(-1),
+        lambda session: session.tail("all"),
+        lambda session: session.unpin(),
+        lambda session: session.unpin(999),
+    ],
+)
+def test_a_wrong_argument_stores_nothing(session, call):
+    with pytest.raises(InputError, match=r"Nothing was (stored|changed)"):
+        call(session)
+    assert len(session) == 1
+
+
+@pytest.mark.parametrize("store", [3, ["a.db"]], ids=repr)
+def test_opening_something_that_is_not_a_store_is_refused(store):
+    with pytest.raises(SettingsError, match="it is a path"):
+        recto.open(store)
+
+
+@pytest.mark.parametrize("tokens", ["100", 0, True], ids=repr)
+def test_a_window_size_must_be_a_positive_number(tokens):
+    with pytest.raises(SettingsError, match="'max_tokens'"):
+        recto.PressureMonitor(tokens)
+    with pytest.raises(SettingsError, match="'max_context_tokens'"):
+        recto.manager("memory:", max_context_tokens=tokens)
+
+
+@pytest.mark.parametrize("store", [None, "agent.db"], ids=repr)
+def test_verify_explains_what_it_accepts(store):
+    with pytest.raises(InputError, match=r"verify takes an open store.*session\.verify"):
+        recto.verify(store)

@@ -1,0 +1,79 @@
+"""Errors for upstreams that refuse a key or interrupt a stream: they name whose key it was and what is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import serving
+
+REFUSED = {"error": {"message": "Incorrect API key provided: sk-up***.", "type": "x", "code": "invalid_api_key"}}
+BEGUN = b'data: {"id":"a","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"half"}}]}\n\n'
+
+
+def upstream_with(respond: Any) -> Any:
+    app = Starlette(routes=[Route("/v1/{rest:path}", respond, methods=["GET", "POST"])])
+    return serving(app)
+
+
+def ask(gw: Any, path: str = "chat/completions", **more: Any) -> httpx2.Response:
+    body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}], **more}
+    return httpx2.post(f"{gw.url}/v1/{path}", json=body, headers={"authorization": f"Bearer {gw.secret}"})
+
+
+async def refuse(request: Any) -> Response:
+    return JSONResponse(REFUSED, 401)
+
+
+async def break_off(request: Any) -> Response:
+    return Response(BEGUN, media_type="text/event-stream")
+
+
+@pytest.mark.parametrize(
+    ("options", "explanation"),
+    [
+        ({"key": "sk-upstream"}, "refused the key that Recto has for upstream 'main'; your key for Recto is right"),
+        ({}, "refused a request without a key; your key for Recto is right"),
+        ({"auth": "client"}, "the key that your client sent, which Recto passed on to upstream 'main'"),
+    ],
+    ids=["own", "none", "client"],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "messages"])
+def test_the_error_for_a_refused_key_names_whose_key_it_was(tmp_path, options, explanation, path):
+    with upstream_with(refuse) as url:
+        own = {"main": {"url": f"{url}/v1", "speaks": "chat", **options}}
+        with gateway(tmp_path, gateway={"upstreams": own}) as gw:
+            answer = ask(gw, path)
+            message = answer.json()["error"]["message"]
+    assert answer.status_code == 401
+    assert message.startswith("Incorrect API key provided: sk-up***. ")
+    assert explanation in message
+    assert "The messages of this request are stored" in message
+
+
+async def show_page(request: Any) -> Response:
+    return HTMLResponse("<html><body>Please log in</body></html>")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["chat/completions", "messages"])
+def test_the_error_for_a_web_page_in_place_of_an_answer_names_the_upstream_and_its_url(tmp_path, path, stream):
+    with upstream_with(show_page) as url, gateway(tmp_path, url, speaks=("chat",)) as gw:
+        answer = ask(gw, path, stream=stream)
+    assert answer.status_code == 502
+    assert "upstream 'main' answered with a web page (text/html): check its 'url', with '/v1'" in answer.text
+    assert "The messages of this request are stored" in answer.text
+
+
+def test_the_error_of_an_interrupted_stream_names_what_is_stored(tmp_path):
+    with upstream_with(break_off) as url, gateway(tmp_path, url, speaks=("chat",)) as gw:
+        answer = ask(gw, stream=True)
+        events = [entry for entry in gw.store.read(answer.headers["x-recto-session-id"]) if entry.kind == "reply_cut"]
+    assert "the upstream's stream ended before its message did. The messages of this request are stored" in answer.text
+    assert "what arrived of the answer as an event" in answer.text
+    assert b"half" in events[0].content

@@ -44,14 +44,17 @@ def test_a_record_contains_user_statements_steps_and_names():
     assert "load_settings" in text
 
 
-def answered_together(*steps: tuple[str, str]) -> list[MessageView]:
-    """A message with several calls, and one message with all of their results, as Anthropic's format has them."""
+def answered_together(*steps: tuple[str, str], marked: int | None = None) -> list[MessageView]:
+    """A message with several calls, and one message with all of their results, as Anthropic's format has them.
+
+    The result of the call `marked` is marked as an error.
+    """
     calls, results = [], []
     for number, (command, output) in enumerate(steps):
         call, result = {"type": "tool_use", "id": f"c{number}"}, {"type": "tool_result", "tool_use_id": f"c{number}"}
         tool, _, subject = command.partition(" ")
         calls.append({**call, "name": tool, "input": {"command" if tool == "bash" else "path": subject}})
-        results.append({**result, "content": output})
+        results.append({**result, "content": output, "is_error": number == marked})
     reader, messages = MessageViewReader(), [("assistant", calls), ("user", results)]
     raws = [json.dumps({"role": role, "content": content}).encode() for role, content in messages]
     return [reader.view(seq, read(raw, "anthropic.messages")) for seq, raw in enumerate(raws, 2)]
@@ -67,6 +70,21 @@ def test_results_in_one_message_have_an_outcome_each():
     assert "- read_file src/app.py → ok (2)" in text
     assert "- pytest tests/test_app.py → FAILED tests/test_app.py::test_a - AssertionError: 13 is not 14 (2)" in text
     assert "- make lint → ok (2)" in text
+
+
+def test_a_result_that_is_marked_as_an_error_is_a_failed_step_also_where_the_call_only_reads():
+    steps = (
+        ("read_file src/app.py", "x = 1"),
+        ("read_file src/old.py", "The file was moved.\nSee src/app.py"),
+        ("bash deploy staging", "the slot is taken"),
+    )
+    for marked, line in ((1, "read_file src/old.py → The file was moved."), (2, "deploy staging → the slot is taken")):
+        views = answered_together(*steps, marked=marked)
+        text = render_record(extend_record(WorkingRecord(), views), [], 400, words)
+        assert f"- {line} (2)" in text
+        assert text.count("→ ok") == 2
+    assert not extract_facts(answered_together(*steps, marked=1))  # there is nothing to repair
+    assert [fact.text for fact in extract_facts(answered_together(*steps, marked=2))] == ["the slot is taken"]
 
 
 def test_an_error_among_several_results_is_a_fact_until_its_own_call_succeeds():

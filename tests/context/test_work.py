@@ -67,6 +67,19 @@ def test_an_error_is_found_with_its_first_occurrence_later_steps_and_resolution(
     assert [event.seq for event in found.events] == sorted((event.seq for event in found.events), reverse=True)
 
 
+def test_a_read_that_its_client_marks_as_an_error_has_failed():
+    path = {"file_path": "/repo/src/none.py"}
+    call = {"type": "tool_use", "id": "c1", "name": "Read", "input": path}
+    answer = {"type": "tool_result", "tool_use_id": "c1", "content": "The path is a folder."}
+    for mark, state, line in ((True, "failed", "The path is a folder."), (False, "ok", "")):
+        with recto.open("memory:", model="claude-sonnet-4-5") as session:
+            session.append({"role": "user", "content": "Read it."})
+            session.append({"role": "assistant", "content": [call]})
+            session.append({"role": "user", "content": [{**answer, "is_error": mark}]})
+            [event] = session.work.file("none.py").events
+            assert (event.step.state, event.step.line) == (state, line)
+
+
 def test_numbers_with_units_are_found_by_the_words_of_their_line(session):
     found = session.work.number("passed in")
     assert [item.number for item in found.numbers] == ["3 passed"]

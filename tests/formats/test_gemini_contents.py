@@ -51,6 +51,15 @@ def test_a_content_is_detected_and_read_in_either_case():
     assert [(part.kind, part.weight) for part in parts] == [("thinking", 0), ("text", 90)]
 
 
+@pytest.mark.parametrize(
+    ("response", "failed"),
+    [({"output": "ok"}, False), ({"error": "no such file"}, True), ({"output": "1 row", "error": "none"}, False)],
+)
+def test_a_response_with_its_details_in_error_is_marked_as_failed(response, failed):
+    content = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": response}}]}
+    assert read(raw(content), GEMINI.name).results[0].failed is failed
+
+
 def test_calls_without_ids_are_paired_by_name_and_place():
     assert problems([raw(QUESTION), raw(CALLS), raw(RESULTS)], GEMINI.name) == []
     short = {**RESULTS, "parts": RESULTS["parts"][1:]}

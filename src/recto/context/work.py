@@ -366,36 +366,42 @@ class WorkLog:
         """The result of a call."""
         key = run.at, run.place
         if key not in self._answers:
-            at, output = self._written_result(run) if not run.id else self._result(run)
+            at, output, failed = self._written_result(run) if not run.id else self._result(run)
             answer = _Answer()
             if at is not None:
-                view = MessageView(seq=self._entries[at].seq, role="tool", text=output, calls=(run.call,))
+                marks = (True,) if failed else ()
+                view = MessageView(
+                    seq=self._entries[at].seq, role="tool", text=output, calls=(run.call,), failed=marks
+                )
                 answer = _Answer(at, output, *call_outcome(view))
             self._answers[key] = answer
         return self._answers[key]
 
-    def _result(self, run: _Run) -> tuple[int | None, str]:
-        """Where the result of a call is, and its text. The next question of the user ends the search."""
+    def _result(self, run: _Run) -> tuple[int | None, str, bool]:
+        """Where the result of a call is, its text, and whether it is marked as an error.
+
+        The next question of the user ends the search.
+        """
         for at in range(run.at + 1, min(run.at + _MAX_RESULT_DISTANCE, len(self._entries))):
             role = self._entries[at].role
             message = self._message(at) if role == "tool" else None
             for part in message.results if message else ():
                 if part.call_id == run.id:
-                    return at, part.text
+                    return at, part.text, part.failed
             if role == "user":
                 break
-        return None, ""
+        return None, "", False
 
-    def _written_result(self, run: _Run) -> tuple[int | None, str]:
+    def _written_result(self, run: _Run) -> tuple[int | None, str, bool]:
         """The output of a command that is written as text: the next message, if it looks like one."""
         at = run.at + 1
         reader = MessageViewReader()
         message, following = self._message(run.at), self._message(at) if at < len(self._entries) else None
         if message is None or following is None:
-            return None, ""
+            return None, "", False
         reader.view(0, message)
         view = reader.view(0, following)
-        return (at, view.text) if view.role == "tool" else (None, "")
+        return (at, view.text, False) if view.role == "tool" else (None, "", False)
 
     def _step(self, run: _Run) -> WorkStep:
         entry, answer, command = self._entries[run.at], self._answer(run), shell_command(run.call)

@@ -459,7 +459,8 @@ class MessageCache:
                 # Calls of every step may have the same ids, as from some servers: a result answers the nearest.
                 caller = max((caller for caller in callers if caller < seq), default=min(callers))
                 call = next(part for part in self.message(caller).calls if part.call_id == call_id)
-                return ToolResult(tool=call.name, arguments=call.text, output=output)
+                failed = any(part.failed for part in ordered if part.call_id == call_id)
+                return ToolResult(tool=call.name, arguments=call.text, output=output, failed=failed)
         name = next((part.name for part in results if part.name), "")
         return ToolResult(tool=name, arguments="", output=output)
 

@@ -41,6 +41,8 @@ class Part:
     """The requested detail level of an image."""
     weight: int = 0
     """Bytes of opaque data that are sent with the part (signatures, encrypted reasoning, base64)."""
+    failed: bool = False
+    """Whether the client marked a result as an error. Formats without such a mark leave it False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,7 @@ def unknown_members(fields: dict[str, Json], known: frozenset[str]) -> Iterable[
     return (Part(kind="other", weight=weight),) if weight else ()
 
 
-def result_parts(call_id: str, name: str, content: Iterable[Part]) -> list[Part]:
+def result_parts(call_id: str, name: str, content: Iterable[Part], *, failed: bool = False) -> list[Part]:
     """Creates the parts of a tool result: one for all of its text, and one for each image or file."""
     texts, rest, weight = [], [], 0
     for part in content:
@@ -201,7 +203,8 @@ def result_parts(call_id: str, name: str, content: Iterable[Part]) -> list[Part]
         else:
             texts.append(part.text)
             weight += part.weight
-    return [Part(kind="result", text="\n".join(texts), name=name, call_id=call_id, weight=weight), *rest]
+    text = "\n".join(texts)
+    return [Part(kind="result", text=text, name=name, call_id=call_id, weight=weight, failed=failed), *rest]
 
 
 def _without_opaque(value: Json) -> tuple[Json, int]:

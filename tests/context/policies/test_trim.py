@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,14 @@ def test_both_ends_of_long_arguments_are_shown():
     text = placeholder(ToolResult(tool="Read", arguments=arguments, output="x = 1"), 500, "recto://s/3")
     assert "Read /srv/app/d" in text
     assert "odule/settings.py, 20:" in text
+
+
+def test_a_placeholder_of_a_failed_read_says_why_it_failed():
+    result = ToolResult(tool="Read", arguments='{"file_path": "a.py"}', output="Nothing here.\n\nFile is a folder.")
+    assert "Nothing here." in placeholder(replace(result, failed=True), 90, "recto://s/3")
+    shown = ToolResult(tool="Read", arguments='{"file_path": "a.py"}', output="import os\n\nError: File is a folder.")
+    assert "Error: File is a folder." not in placeholder(shown, 90, "recto://s/3")
+    assert "Error: File is a folder." in placeholder(replace(shown, failed=True), 90, "recto://s/3")
 
 
 def test_a_placeholder_names_the_file_of_an_edit_and_none_of_its_text():

@@ -382,7 +382,8 @@ _MIN_MODEL_TOKENS = 80
 
 def _tool_result(message: MessageView) -> ToolResult:
     call = message.calls[0] if message.calls else None
-    return ToolResult(tool=call.tool if call else "", arguments=call.arguments if call else "", output=message.text)
+    tool, arguments = call or ("", "")
+    return ToolResult(tool=tool, arguments=arguments, output=message.text, failed=any(message.failed))
 
 
 def source_texts(messages: Sequence[MessageView], goal: str) -> list[str]:

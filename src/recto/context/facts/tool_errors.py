@@ -1,6 +1,7 @@
 """Failed tool calls: which lines of a result report the failure, and which later call shows that it is resolved.
 
-Tools and commands that only read are ignored: errors in their output belong to what they show.
+Tools and commands that only read fail where the client marks the result as an error (`is_error`): without that mark,
+errors in their output belong to what they show. Such a failure is no open error, since it leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -122,21 +123,26 @@ def call_outcome(message: MessageView) -> CallOutcome:
     exit_code = int(status) if status else None
     if message.calls and not failure.call:
         return CallOutcome("refused", exit_code, "")
-    state: Literal["ok", "failed"] = "failed" if failure.lines or exit_code else "ok"
-    return CallOutcome(state, exit_code, failure.lines[0] if failure.lines else "")
+    lines = failure.lines or (_marked_failure_lines(message) if any(message.failed) else ())
+    state: Literal["ok", "failed"] = "failed" if lines or exit_code or any(message.failed) else "ok"
+    return CallOutcome(state, exit_code, lines[0] if lines else "")
 
 
 def detect_failure(message: MessageView) -> Failure:
     """Whether a tool result is a failure, and which lines report it."""
     find = _find_short if len(message.text) <= _MAX_REMEMBERED_CHARS else _find_failure
-    return find(message.text, message.calls[0] if message.calls else None)
+    return find(message.text, message.calls[0] if message.calls else None, any(message.failed))
+
+
+def _marked_failure_lines(message: MessageView) -> tuple[str, ...]:
+    return _failure_lines(clip_middle(message.text, _MAX_CHARS))
 
 
 def result_line(message: MessageView) -> str:
     """The line of a tool result that says how its call ended: the totals of a run, else the failure, else none."""
     called = message.calls[0] if message.calls else None
     if called and _only_reads(called, _subject(called.arguments).lstrip()):
-        return ""
+        return next(iter(_marked_failure_lines(message)), "") if any(message.failed) else ""
     newest_first = reversed(message.text[-_MAX_CHARS:].splitlines()[-_TOTALS_LINES:])
     totals = next((line for line in newest_first if _TOTALS.search(line[:_MAX_CALL_CHARS].strip("= "))), "")
     return totals or next(iter(detect_failure(message).lines), "")
@@ -146,14 +152,14 @@ def _only_reads(called: ToolCall, subject: str) -> bool:
     return _READ_TOOL.search(called.tool) is not None or reads_only(subject)
 
 
-def _find_failure(text: str, called: ToolCall | None) -> Failure:
+def _find_failure(text: str, called: ToolCall | None, is_marked: bool) -> Failure:
     call = describe_call(called) if called else ""
     clipped = clip_middle(text, _MAX_CHARS)
     if _REFUSED.match(clipped):
         return Failure("")
     if called and _only_reads(called, call.partition(" ")[2]):
         return Failure(call)
-    failed = _FAILED_RESULT.match(clipped) is not None
+    failed = is_marked or _FAILED_RESULT.match(clipped) is not None
     if not failed and any(cue in clipped for cue in _CUES):
         failed = _FAILURE_SIGN.search(clipped) is not None
     return Failure(call, _failure_lines(clipped)) if failed else Failure(call)

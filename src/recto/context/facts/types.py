@@ -15,7 +15,7 @@ from enum import IntFlag
 from typing import Literal, NamedTuple
 
 from recto.formats import read
-from recto.formats.message import Message
+from recto.formats.message import Message, Part
 from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import MESSAGE, Entry, Role
 
@@ -159,13 +159,18 @@ class MessageView:
     """What a user typed in the same message as a tool result, as after an interrupt; part of `text`."""
     outputs: tuple[str, ...] = ()
     """Where a message answers several calls, as in Anthropic's and Gemini's formats: the output of each."""
+    failed: tuple[bool, ...] = ()
+    """For each call that it answers: whether the client marked the result as an error. Empty if none is."""
 
     def answers(self) -> tuple[MessageView, ...]:
         """A tool result as one view for each call that it answers."""
         if not self.outputs:
             return (self,)
-        pairs = zip(self.calls, self.outputs, strict=True)
-        return tuple(replace(self, text=output, calls=(call,), typed="", outputs=()) for call, output in pairs)
+        results = zip(self.calls, self.outputs, self.failed or (False,) * len(self.calls), strict=True)
+        return tuple(
+            replace(self, text=output, calls=(call,), typed="", outputs=(), failed=(failed,) if failed else ())
+            for call, output, failed in results
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +218,7 @@ class MessageViewReader:
     def view(self, seq: int, message: Message) -> MessageView:
         """The view of one message."""
         calls: dict[str, ToolCall] = {}
-        results: list[tuple[str, str]] = []
+        results: list[Part] = []
         texts: list[str] = []
         for part in message.parts:
             if part.kind == "call":
@@ -222,10 +227,11 @@ class MessageViewReader:
                 texts.append(part.text)
             elif part.kind == "result":
                 texts.append(part.text)
-                results.append((part.call_id, part.text))
-        known = [(call, output) for id, output in results if (call := self._calls.get(id)) is not None]
+                results.append(part)
+        known = [(call, part) for part in results if (call := self._calls.get(part.call_id)) is not None]
         answered = [call for call, _ in known]
-        outputs = tuple(output for _, output in known) if len(known) > 1 and not calls else ()
+        outputs = tuple(part.text for _, part in known) if len(known) > 1 and not calls else ()
+        failed = tuple(part.failed for _, part in known) if any(part.failed for _, part in known) else ()
         text = texts[0] if len(texts) == 1 else "\n".join(texts)
         typed = "\n".join(part.text for part in message.parts if part.kind == "text") if message.role == "tool" else ""
         role, before, self._command = message.role, self._command, None
@@ -235,7 +241,13 @@ class MessageViewReader:
             self._command = ToolCall("bash", json.dumps({"command": command}))
             return MessageView(seq=seq, role=role, text=text, calls=(self._command,))
         return MessageView(
-            seq=seq, role=role, text=text, calls=(*calls.values(), *answered), typed=typed, outputs=outputs
+            seq=seq,
+            role=role,
+            text=text,
+            calls=(*calls.values(), *answered),
+            typed=typed,
+            outputs=outputs,
+            failed=failed,
         )
 
 

@@ -190,7 +190,8 @@ def _argument_values(arguments: str) -> str:
 def _finding(result: ToolResult) -> str:
     """How the call ended, if a line of its output says so; else the first line of the output with a word in it."""
     called = ToolCall(result.tool, result.arguments)
-    line = result_line(MessageView(seq=0, role="tool", text=result.output, calls=(called,)))
+    failed = (True,) if result.failed else ()
+    line = result_line(MessageView(seq=0, role="tool", text=result.output, calls=(called,), failed=failed))
     return _one_line(_RULE.sub("", line.strip()), _MAX_RESULT_CHARS) if line else _first_finding(result.output)
 
 

@@ -124,6 +124,8 @@ class ToolResult:
     """The output; all outputs together if the entry answers several calls."""
     turn: int = 0
     """Number of its user turn in the session; 0 if unknown."""
+    failed: bool = False
+    """Whether the client marked the result of this call as an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,8 @@ def _block_parts(block: Json) -> Iterator[Part]:
         case {"type": "redacted_thinking"}:
             yield Part(kind="thinking", weight=weight_in(block.get("data")))
         case {"type": str(kind), "tool_use_id": call_id} if kind.endswith("tool_result"):
-            yield from result_parts(text_in(call_id), "", content_parts(block.get("content")))
+            failed = block.get("is_error") is True
+            yield from result_parts(text_in(call_id), "", content_parts(block.get("content")), failed=failed)
         case {"type": str(kind), "name": str(name)} if kind.endswith("tool_use"):
             arguments = as_json(block.get("input")) if "input" in block else ""
             yield Part(kind="call", name=name, text=arguments, call_id=text_in(block.get("id")))

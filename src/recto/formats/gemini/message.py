@@ -176,7 +176,7 @@ def _read_part(part: dict[str, Json], id: str) -> Iterator[Part]:
             arguments = as_json(call.get("args")) if "args" in call else ""
             yield Part(kind="call", name=text_in(call.get("name")), text=arguments, call_id=id, weight=signature)
         case {"functionResponse": dict(result)}:
-            yield from result_parts(id, text_in(result.get("name")), _output(result))
+            yield from result_parts(id, text_in(result.get("name")), _output(result), failed=_reports_error(result))
         case {"text": str(text)}:
             kind: Literal["thinking", "text"] = "thinking" if part.get("thought") is True else "text"
             yield Part(kind=kind, text=text, weight=signature)
@@ -198,6 +198,12 @@ def _output(result: Mapping[str, Json]) -> Iterator[Part]:
     parts = result.get("parts")
     for part in parts if isinstance(parts, list) else []:
         yield from _read_part(named(object_in(part)), "")
+
+
+def _reports_error(result: Mapping[str, Json]) -> bool:
+    """Whether a function's response is an error: its details are in `error`, in place of `output`."""
+    response = object_in(result.get("response"))
+    return bool(response.get("error")) and "output" not in response
 
 
 def output_text(response: Json) -> str:

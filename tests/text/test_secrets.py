@@ -163,6 +163,8 @@ def test_a_secret_inside_another_is_left_out_once():
         "sk-learn-is-a-very-long-kebab-name-indeed",
         "https://example.org:8080/a@b",
         "postgres://user:password@localhost/db",
+        'url = f"postgres://{p.user}:{p.password}@{p.host}/db"',
+        "psql postgres://app:$DB_PASS_2@db/x",
         "see src/recto/text/secrets.py:120",
         "-----BEGIN PUBLIC KEY-----",
         "the basic idea of internationalization2 is simple",

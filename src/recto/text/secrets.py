@@ -155,6 +155,8 @@ _PLACEHOLDERS = (
     "redacted", "<", "${", "$(", "{{", "%(", "todo", "environ", "getenv", "process.", "secret.", "secrets.", "config",
     "settings", "self.", "args.", "null", "none", "undefined",
 )  # fmt: skip
+_EXPRESSION = lazy_re(r"\{[A-Za-z_][\w.]{0,60}(?:![rsa])?\}|\$[A-Z_][A-Z0-9_]{0,60}")
+"""A variable in a template or a shell word, as in `f"postgres://{user}:{p.password}@{host}"`."""
 _POSSESSIVE = lazy_re(r"(?i)(?<!\w)(?:my|our|mein|unser|mon|mi|minha|мой)[ \t]{1,3}(?:[^\s.,:;]{1,20}[ \t]{1,3})?$")
 _NOT_PASSWORDS = frozenset(
     """
@@ -346,6 +348,8 @@ def _value_after(text: str, at: int, name: str) -> SecretSpan | None:
 def _looks_secret(value: str, min_chars: int) -> bool:
     """Whether a value looks like a secret and not like a word, a variable, or a placeholder."""
     bare = value.strip(".,;:!?-_=")
+    if _EXPRESSION.fullmatch(value):
+        return False
     if len(value) < min_chars or len(set(value)) < 3 or bare.isalpha() or _PROGRAM_NAME.fullmatch(bare):
         return False
     lowered = value.lower()

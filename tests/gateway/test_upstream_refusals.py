@@ -77,3 +77,13 @@ def test_the_error_of_an_interrupted_stream_names_what_is_stored(tmp_path):
     assert "the upstream's stream ended before its message did. The messages of this request are stored" in answer.text
     assert "what arrived of the answer as an event" in answer.text
     assert b"half" in events[0].content
+
+
+def test_a_request_without_a_model_is_refused_for_that_reason(tmp_path):
+    with upstream_with(refuse) as url:
+        own = {"main": {"url": f"{url}/v1", "speaks": "chat", "models": ["gpt-4o"]}}
+        with gateway(tmp_path, gateway={"upstreams": own}) as gw:
+            named = ask(gw, model="other").json()["error"]["message"]
+            missing = ask(gw, model=None).json()["error"]["message"]
+    assert "no upstream has the model 'other'" in named
+    assert "the request names no 'model'" in missing

@@ -336,7 +336,8 @@ class Upstreams:
         if missing:
             raise UpstreamsWrong(f"the model '{model:.80}' cannot be used: {missing}")
         known = ", ".join(sorted({pattern for pattern, _ in self.patterns})[:20])
-        raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
+        problem = f"no upstream has the model '{model:.80}'" if model else "the request names no 'model'"
+        raise UpstreamsWrong(f"{problem}; configured are: {known}")
 
     def example_model(self, preferred: str) -> str:
         """Return the name of a model that is served: the preferred one if it is, else one that is configured by its

@@ -370,9 +370,7 @@ class WorkLog:
             answer = _Answer()
             if at is not None:
                 marks = (True,) if failed else ()
-                view = MessageView(
-                    seq=self._entries[at].seq, role="tool", text=output, calls=(run.call,), failed=marks
-                )
+                view = MessageView(seq=self._entries[at].seq, role="tool", text=output, calls=(run.call,), failed=marks)
                 answer = _Answer(at, output, *call_outcome(view))
             self._answers[key] = answer
         return self._answers[key]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 from recto.concurrency import CpuBudget
 
@@ -78,3 +81,34 @@ def test_threads_are_stopped_and_joined_before_the_interpreter_ends():
         [sys.executable, "-c", handler_of_another_package + EXITS], capture_output=True, text=True, check=True
     )
     assert done.stdout.split("\n") == ["main ended", "worker ended", "refused the process is ending", ""]
+
+
+FORKING = """
+import os, threading
+from recto.concurrency import undivided_by_fork
+
+begun, finished = threading.Event(), []
+
+def work():
+    with undivided_by_fork():
+        begun.set()
+        finished.append(sum(range(5_000_000)))
+
+threading.Thread(target=work).start()
+begun.wait()
+child = os.fork()
+if not child:
+    with undivided_by_fork():
+        os._exit(0 if finished else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+child = os.fork()
+if not child:
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_waits_for_work_that_it_must_not_divide():
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -199,8 +199,40 @@ def _forget_threads() -> None:
     _exit = _Exit()
 
 
+_FORK_SECONDS = 10.0
+"""How long a fork waits for work that it must not divide."""
+_undivided = threading.RLock()
+_forking = threading.local()
+
+
+@contextmanager
+def undivided_by_fork() -> Iterator[None]:
+    """Do some work during which no other thread forks the process.
+
+    A forked child has none of the parent's other threads: a module that one of them was importing stays half imported
+    there, and a lock of a native library that one of them held stays locked.
+    """
+    with _undivided:
+        yield
+
+
+def _before_fork() -> None:
+    _forking.waits = _undivided.acquire(timeout=_FORK_SECONDS)
+
+
+def _after_fork_in_parent() -> None:
+    if _forking.waits:
+        _undivided.release()
+
+
+def _after_fork_in_child() -> None:
+    global _undivided  # noqa: PLW0603
+    _undivided = threading.RLock()
+    _forget_threads()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def start_thread(work: Callable[[], object], name: str) -> threading.Thread:

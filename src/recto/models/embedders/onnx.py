@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from recto.concurrency import stop_at_exit
+from recto.concurrency import stop_at_exit, undivided_by_fork
 from recto.errors import EmbedderFailed, RectoError
 from recto.tokens.tokenizers import replace_surrogates
 from recto.version import install_command
@@ -137,7 +137,8 @@ class OnnxEmbedder:
             name: np.array([_INPUTS[name](tokens)], dtype=np.int32 if kind == "tensor(int32)" else np.int64)
             for name, kind in model.inputs
         }
-        found: NDArray[np.float64] = model.session.run(None, inputs, model.options)[0][0].astype(np.float64)
+        with undivided_by_fork():
+            found: NDArray[np.float64] = model.session.run(None, inputs, model.options)[0][0].astype(np.float64)
         if found.ndim == 1:  # the model pools by itself
             return found
         pooled: NDArray[np.float64] = found[0] if self.pooling == "cls" else found.mean(axis=0)
@@ -153,7 +154,7 @@ class OnnxEmbedder:
 
     def _loaded(self) -> _Model:
         if self._model is None:
-            with self._loading:
+            with undivided_by_fork(), self._loading:
                 if self._model is None:
                     self._model = self._load()
         return self._model

@@ -172,6 +172,27 @@ def test_a_long_answer_is_not_superseded_by_a_correction_of_something_else():
         assert all(hit.superseded_by is None for hit in hits)
 
 
+LESSONS = (
+    "I'm trying to understand an isosceles triangle with sides 5 and 8, can you help me with the angles?",
+    "I'm trying to find the area of a triangle with sides 7, 24 and 25, can you help me with the formula?",
+    "I'm trying to prove that two triangles with sides 6 and 9 are similar, can you help me with the proof?",
+    "I'm trying to draw a triangle with sides 4 and 4 and an angle of 40, can you help me with the compass?",
+)
+
+
+def test_questions_about_one_subject_are_not_superseded_by_a_correction_of_another():
+    with opened() as session:
+        for number in range(24):
+            session.append({"role": "user", "content": f"{LESSONS[number % 4]} It is on page {number + 100}."})
+        wrong = session.append({"role": "user", "content": "The semi-perimeter of exercise 31 is 12."})
+        session.append({"role": "assistant", "content": "Then the area follows from it."})
+        text = "I made a mistake with the triangle: the semi-perimeter of exercise 31 is 18, not 12. Can you help me?"
+        right = session.append({"role": "user", "content": text})
+        hits = session.recall("semi-perimeter of exercise 31, triangle with sides 7, 24 and 25", most=20).hits
+        assert len(hits) > 5
+        assert {hit.seq: hit.superseded_by for hit in hits if hit.superseded_by} == {wrong.seq: right.seq}
+
+
 def test_a_long_statement_is_not_shown_without_its_short_correction():
     """Duplicates of a long message are detected by a sample of its terms, corrections by all of them."""
     with opened() as session:

@@ -209,6 +209,10 @@ _DENIED = lazy_re(
     r"(?:(?:the|a|an|in|on|at|to|by|use|using)\s){0,3}([^\s,;!?]+)",
     re.IGNORECASE,
 )
+CLAUSE_END = lazy_re(r"[.;:!?]\s+|\n+|,\s+(?:and|but|so|und|aber|et|mais|y|pero)\s+|[。；！？]")
+"""Where a clause of a message ends."""
+_MAX_INTRODUCTION = 40
+"""Characters of a clause that only says that a correction follows."""
 _MAX_COMPARED_CHARS = 2_000
 _CACHE_SIZE = 512
 """Number of texts whose words are cached: one correction is compared with many statements."""
@@ -262,6 +266,36 @@ def _weigh_signs(is_correction: bool, changed: bool, replaced: bool, denied: boo
 def _weight(words: Iterable[str]) -> int:
     """Long words weigh more."""
     return sum([min(len(word), 8) for word in words])
+
+
+@lru_cache(_CACHE_SIZE)
+def clause_words(text: str) -> tuple[frozenset[str], ...]:
+    """The words of each clause of the author's prose, without function words and the wording of corrections."""
+    return tuple(words for clause in _clauses(text) if (words := _subject_words(clause)))
+
+
+@lru_cache(_CACHE_SIZE)
+def correcting_words(correction: str) -> tuple[frozenset[str], ...]:
+    """The words of each clause that is worded as a correction, or follows a short one: "No, that was wrong: …".
+
+    Of a message whose clauses are not worded so one by one, the words of all of them.
+    """
+    chosen: list[str] = []
+    follows_short = False
+    for clause in _clauses(correction):
+        is_correcting = _is_correction(clause)
+        if is_correcting or follows_short:
+            chosen.append(clause)
+        follows_short = is_correcting and len(clause) <= _MAX_INTRODUCTION
+    return tuple(words for clause in chosen if (words := _subject_words(clause))) or clause_words(correction)
+
+
+def _clauses(text: str) -> list[str]:
+    return [clause for clause in CLAUSE_END.split(_prose(clip_middle(text, _MAX_COMPARED_CHARS))) if clause.strip()]
+
+
+def _subject_words(clause: str) -> frozenset[str]:
+    return frozenset("live" if word in RELOCATION else word for word in words_of(clause) if word not in _COMMON)
 
 
 class _Statement(NamedTuple):

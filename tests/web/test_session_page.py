@@ -138,6 +138,7 @@ def test_a_session_is_renamed_and_erased_by_the_keyboard_alone(editing_visit: Vi
         page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Erase")).to_be_focused()
     page.keyboard.press("Enter")
+    expect(page.get_by_label("to confirm")).to_be_visible()  # the dialog moves the focus when it opens
     page.get_by_label("to confirm").focus()
     page.keyboard.type(OTHER)
     page.keyboard.press("Tab")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.context.facts.test_classifier import TAKES_BACK
 
 import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
@@ -170,6 +171,18 @@ def test_a_long_answer_is_not_superseded_by_a_correction_of_something_else():
         hits = session.recall("medical bills and emergency fund").hits
         assert {hit.role for hit in hits} == {"user", "assistant"}
         assert all(hit.superseded_by is None for hit in hits)
+
+
+@pytest.mark.parametrize(("later", "earlier"), TAKES_BACK)
+def test_a_correction_is_found_in_a_short_and_in_a_long_session(later, earlier):
+    for length in (0, 40):
+        with opened() as session:
+            chatter(session, length)
+            wrong = session.append({"role": "user", "content": earlier})
+            session.append({"role": "assistant", "content": "Noted."})
+            right = session.append({"role": "user", "content": later})
+            hits = {hit.seq: hit for hit in session.recall(earlier).hits}
+            assert hits[wrong.seq].superseded_by == right.seq
 
 
 LESSONS = (

@@ -62,7 +62,7 @@ Without this, conversations about one subject consist of corrections: on BEAM, o
 superseded, most were only about the same triangle or the same deck of cards.
 """
 _MIN_SHARED_SHARE = 0.4
-"""Share of the rarity of the words of the shorter clause that these have."""
+"""Their rarity, at least, as a share of that of the words which name the subject of the shorter clause."""
 _BACKGROUND = 200
 """Messages without a word that are added to those of the session: in a short session every word seems frequent."""
 _MAYBE_DUPLICATES = 0.9
@@ -427,18 +427,26 @@ class Selection:
 
     def _have_subject_in_common(self, correction: str, hit: Hit) -> bool:
         """Whether a clause of the correction and one of the statement share words that few other messages have."""
-        corrections = [self._messages.terms_of(words) for words in correcting_words(correction)]
-        statements = [self._messages.terms_of(words) for words in clause_words(hit.text)]
-        found = self._messages.frequencies(hit.session, frozenset().union(*corrections, *statements))
+        corrections = [self._clause(words) for words in correcting_words(correction)]
+        statements = [self._clause(words) for words in clause_words(hit.text)]
+        all_terms = frozenset().union(*(terms for terms, _ in (*corrections, *statements)))
+        found = self._messages.frequencies(hit.session, all_terms)
 
         def rarity(terms: Collection[int]) -> float:
             return sum(log((found.documents + _BACKGROUND) / (found.df.get(term, 0) + 0.5)) for term in terms)
 
-        for later, earlier in product(corrections, statements):
+        for (later, its_subject), (earlier, old_subject) in product(corrections, statements):
             shared = rarity(later & earlier)
-            if shared >= _MIN_SHARED_RARITY and shared >= _MIN_SHARED_SHARE * min(rarity(later), rarity(earlier)):
+            least = _MIN_SHARED_SHARE * min(rarity(its_subject), rarity(old_subject))
+            if shared >= max(_MIN_SHARED_RARITY, least):
                 return True
         return False
+
+    def _clause(self, words: Collection[str]) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the terms of a clause, and those that name its subject: no numbers, dates and parts of paths."""
+        values = [word for word in words if not word.isalpha()]
+        subject = [word for word in words if word.isalpha() and not any(word in value for value in values)]
+        return self._messages.terms_of(words), self._messages.terms_of(subject)
 
     def _sharing_terms(self, hits: Sequence[Hit], corrections: Sequence[EntryKey]) -> dict[int, list[EntryKey]]:
         """Return, by hit, the corrections that have a term in common with it: others have no common subject."""

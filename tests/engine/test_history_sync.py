@@ -229,6 +229,57 @@ def test_familiar_parameter_names_map_to_window_settings():
         following(trigger=("messages", 20))
 
 
+RELIEF = {
+    "sliding_window": {},
+    "auto_compact": {"summarizer": lambda text: "The shelves were checked."},
+    "zones": {"placeholder": "[cleared]", "clear_at_least": 500},
+}
+
+
+@pytest.mark.parametrize(("mode", "options"), RELIEF.items(), ids=RELIEF)
+@pytest.mark.parametrize("percent", [30, 60, 95, 100])
+def test_relief_starts_at_the_trigger_in_every_mode(mode, options, percent):
+    with following(trigger=("fraction", percent / 100), **options) as known:
+        rules = known.of().session.window.rules
+        assert known.settings.window.mode == mode
+        assert rules.ceiling == pytest.approx(percent / 100)
+        assert rules.floor < rules.ceiling
+        assert rules.warning < rules.ceiling
+        assert all(rules.ceiling < start <= 1 for start in rules.policy_starts.values())
+
+
+@pytest.mark.parametrize("options", RELIEF.values(), ids=RELIEF)
+def test_the_first_relief_comes_soon_after_the_trigger(options):
+    history = list(scripted_session(seed=3, exchanges=14))
+    with following(trigger=("tokens", 1_500), window={"cache_aware": False}, **options) as conversations:
+        conversation = conversations.of()
+        before = 0
+        for place in calls_of(history):
+            sent = conversation.session.count(conversation.fitted(history[:place]))
+            if conversation.session.report().decisions:
+                break
+            before = sent
+        assert 500 < before <= 1_500
+
+
+def test_a_compaction_at_a_low_trigger_keeps_the_newest_messages():
+    with following(trigger=("tokens", 1_000), summarizer=lambda text: "Checked.") as known:
+        assert known.of().session.window.rules.compact.keep_recent_tokens == 400
+    with following(trigger=("tokens", 1_000), keep=("tokens", 600), summarizer=lambda text: "Checked.") as known:
+        assert known.of().session.window.rules.compact.keep_recent_tokens == 600
+
+
+def test_a_setting_given_by_its_own_name_overrides_the_trigger():
+    with following(
+        trigger=("fraction", 0.5), summarizer=lambda text: "Checked.", window={"compact_target_percent": 90}
+    ) as known:
+        assert known.settings.window.compact_target_percent == 90
+    with following(
+        trigger=("fraction", 0.5), window={"mode": "zones", "cascade_percents": {"progressive": 85}}
+    ) as known:
+        assert known.settings.window.cascade_percents == {"progressive": 85}
+
+
 @pytest.mark.parametrize(
     "size", [0.8, 4_000, "tokens", ("tokens",), ("tokens", "4000"), ("fraction", 80), ("words", 9)]
 )

@@ -11,7 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,8 @@ from weakref import WeakValueDictionary
 from recto.adapters.options import ConversationOptions, Size, Summarizer, joined
 from recto.config import Settings, load
 from recto.config.factory import make_indexer, model_card, open_session, open_store, own_meter
+from recto.config.loader import override
+from recto.config.modes import settings_for_start
 from recto.context.compaction.protocols import ChatModel
 from recto.context.window.budget import Budget
 from recto.engine.async_session import on_a_thread
@@ -220,11 +222,14 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
         groups = joined({"models": {known.model: {"window": max_tokens, "max_input": max_tokens}}}, groups)
         known = load(path=path, arguments={**arguments, **groups})
     card, window = model_card(known), known.window
-    room = Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced).input_budget
-    ours = wishes.window(room)
+    budget = Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced)
+    ours = wishes.window(budget.input_budget)
     if summarizer is not None and "mode" not in ours:
         ours["mode"] = "auto_compact"
     settings = load(path=path, arguments={**arguments, **joined({"window": ours}, groups)})
+    if trigger is not None:
+        own_names = {*ours, *(groups.get("window") or ())}
+        settings = _starting_at(ours["ceiling_percent"], settings, budget, own_names)
     writer = Summarizer(summarizer) if callable(summarizer) and not hasattr(summarizer, "complete") else summarizer
     return Conversations(
         settings,
@@ -235,3 +240,9 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
         surface=surface,
         wire=wire,
     )
+
+
+def _starting_at(percent: float, settings: Settings, budget: Budget, own_names: Collection[str]) -> Settings:
+    """Settings with which relief starts at a percent of the input budget; those given by their own names stay."""
+    start = settings_for_start(settings.window, budget, percent)
+    return override(settings, {"window": {name: value for name, value in start.items() if name not in own_names}})

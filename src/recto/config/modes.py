@@ -55,6 +55,24 @@ def floor_share(window: WindowSettings, size: int) -> float:
     return floor + (small_floor - floor) * small
 
 
+def settings_for_start(window: WindowSettings, budget: Budget, percent: float) -> dict[str, Any]:
+    """Return the settings with which relief starts at a percent of the input budget in this window's mode.
+
+    What comes before or after it in that mode moves in proportion.
+    """
+    if window.mode == "sliding_window":
+        return {"ceiling_percent": percent}
+    recent = min(window.keep_recent_tokens, _most_recent_tokens(int(budget.input_budget * percent / 100)))
+    if window.mode == "auto_compact":
+        warning = window.checkpoint_warning_percent / window.compact_target_percent * percent
+        changed = {"compact_target_percent": percent, "checkpoint_warning_percent": warning}
+        return changed | {"keep_recent_tokens": recent}
+    starts = _cascade_starts(window, zone_thresholds(window, budget.window))
+    first = min(starts.values())
+    moved = {name: min(start / first * percent, 100.0) for name, start in starts.items()}
+    return {"cascade_percents": moved, "keep_recent_tokens": recent}
+
+
 @dataclass(slots=True)
 class WindowConfiguration:
     """The budget and the rules of a window, and what becomes of them when settings change at run time."""
@@ -130,7 +148,7 @@ def make_relief_rules(
     window = settings.window
     eviction = eviction or as_policy(window.policy, **window.scorer)
     compact = Compact(
-        keep_recent_tokens=min(window.keep_recent_tokens, budget.input_budget * 2 // 5),
+        keep_recent_tokens=min(window.keep_recent_tokens, _most_recent_tokens(budget.input_budget)),
         summary_tokens=max(min(settings.compress.summary_tokens, budget.input_budget // 8), 1),
         handoff_tokens=min(settings.compress.handoff_tokens, budget.input_budget // 20),
     )
@@ -172,6 +190,11 @@ def make_relief_rules(
     if window.enforced == "per_component":
         rules = replace(rules, component_rules=_component_rules(rules, window, budget, eviction))
     return rules
+
+
+def _most_recent_tokens(tokens: int) -> int:
+    """Return how many tokens of the newest messages a compaction of a prompt of this size leaves at most."""
+    return tokens * 2 // 5
 
 
 def _component_rules(

@@ -19,7 +19,7 @@ def session():
         yield opened
 
 
-@pytest.mark.parametrize("messages", [None, 3, "hello", USER, b"{}"], ids=repr)
+@pytest.mark.parametrize("messages", [None, 3, "hello", USER, b"{}", object()], ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize(
     "call",
     [
@@ -129,3 +129,96 @@ def test_a_window_size_must_be_a_positive_number(tokens):
 def test_verify_explains_what_it_accepts(store):
     with pytest.raises(InputError, match=r"verify takes an open store.*session\.verify"):
         recto.verify(store)
+
+
+READS = [
+    (lambda session: session.get([1]), "the id of an entry is a text, not 'list'"),
+    (lambda session: session.get(1), "the id of an entry is a text, not 1"),
+    (lambda session: session.verify(5), "a head is what 'session.head' returned, not 5"),
+    (lambda session: session.prompt(answer="many"), "'answer' of a prompt"),
+    (lambda session: session.prompt(beside="text"), "'beside' of a prompt"),
+    (lambda session: session.report(run="last"), "'run' is the number of an entry"),
+    (lambda session: session.resume(3), "'source' is the path of a checkpoint"),
+    (lambda session: session.health.report("all"), "the number of turns"),
+    (lambda session: session.health.fidelity(None), "a judge is a model with the call 'complete', not None"),
+    (lambda session: session.transcript.grep(3), "a pattern is a text"),
+    (lambda session: session.transcript.grep("crane", limit="all"), "'limit'"),
+    (lambda session: session.transcript.outline("first"), "'start' is the number of an entry"),
+    (lambda session: session.work.file(3), "the path of a file"),
+    (lambda session: session.work.command(None), "a command is a text"),
+    (lambda session: session.work.error("E", limit=0), "'limit'"),
+    (lambda session: session.work.number("ms", before="x"), "'before' is the number of an entry"),
+]
+
+
+@pytest.mark.parametrize(("call", "reason"), READS, ids=[reason for _, reason in READS])
+def test_a_wrong_argument_of_a_read_is_refused_by_name(session, call, reason):
+    with pytest.raises(InputError, match=reason):
+        call(session)
+
+
+@pytest.mark.parametrize(("call", "reason"), READS, ids=[reason for _, reason in READS])
+def test_an_async_read_is_refused_in_the_same_way(call, reason):
+    async def read() -> None:
+        async with await recto.open_async("memory:", model="gpt-4o") as session:
+            await session.append(USER)
+            await call(session)
+
+    with pytest.raises(InputError, match=reason):
+        asyncio.run(read())
+
+
+@pytest.mark.parametrize(("numbers", "named"), [((None,), "'start'"), (("1",), "'start'"), ((1, "9"), "'stop'")])
+def test_entries_are_read_by_number(session, numbers, named):
+    async def read() -> None:
+        async with await recto.open_async("memory:", model="gpt-4o") as other:
+            async for _ in other.read(*numbers):
+                pass
+
+    with pytest.raises(InputError, match=f"{named} is the number of an entry"):
+        session.read(*numbers)
+    with pytest.raises(InputError, match=f"{named} is the number of an entry"):
+        asyncio.run(read())
+
+
+def test_a_question_to_a_judge_is_not_a_text(session):
+    class Judge:
+        name, window = "judge", 0
+
+        def complete(self, request, cancelled=None):
+            raise AssertionError("not asked")
+
+    with pytest.raises(InputError, match=r"a question is Question\(text=…\), not 'Which port\?'"):
+        session.health.fidelity(Judge(), ["Which port?"])
+
+
+@pytest.mark.parametrize("listener", [None, 3], ids=repr)
+def test_only_a_function_can_listen(session, listener):
+    with pytest.raises(InputError, match="a listener is a function"):
+        session.health.on_alert(listener)
+    with pytest.raises(InputError, match="a listener is a function"):
+        session.window.listen(listener)
+    with pytest.raises(InputError, match="a sink has the calls"):
+        session.health.watch(listener)
+
+
+@pytest.mark.parametrize("name", ["on_zone_change", "on_velocity_spike"])
+def test_a_pressure_monitor_refuses_a_listener_that_is_not_a_function(name):
+    with pytest.raises(InputError, match="a listener is a function, not 3"):
+        recto.PressureMonitor(1_000, **{name: 3})
+
+
+@pytest.mark.parametrize("function", [3, None, [USER]], ids=repr)
+def test_only_a_function_can_be_decorated(function):
+    with pytest.raises(InputError, match=r"recto\.bounded\(…\) decorates a function that takes messages, not"):
+        recto.bounded("memory:", model="gpt-4o")(function)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [((3,), "the name of a session"), ((None, [1]), "'heads' is a dict"), ((None, {"a": 5}), "a head is what")],
+    ids=repr,
+)
+def test_verify_names_the_wrong_argument(session, arguments, reason):
+    with pytest.raises(InputError, match=reason):
+        recto.verify(session.store, *arguments)

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from recto.adapters._messages import answer_in
 from recto.adapters.conversations import Conversations, follow
+from recto.engine.arguments import describe
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
 from recto.errors import InputError
@@ -92,7 +93,7 @@ def bounded(
     shared = conversations or follow(store, session_id=default_session, wire=wire, **names)
 
     def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401  # the same kind of function
-        signature = inspect.signature(function)
+        signature = _signature_of(function)
         name = argument or name_of_list(signature, format_named(shared.wire).body.messages)
         wrapper = _wrapper(_Loop(function, signature, shared, name, session_id))
         wrapper.conversations = shared
@@ -100,6 +101,15 @@ def bounded(
         return wrapper
 
     return decorate
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function. Raises `InputError` for anything that has none."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        found = describe(function)
+        raise InputError(f"recto.bounded(…) decorates a function that takes messages, not {found}") from None
 
 
 @dataclass(frozen=True, slots=True)

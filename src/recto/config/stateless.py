@@ -20,7 +20,7 @@ from recto.context.window.pressure import (
     measure_prompt,
     source_of,
 )
-from recto.engine.arguments import check_number
+from recto.engine.arguments import check_listener, check_number
 from recto.errors import InputError, SettingsError
 from recto.formats import detect, read
 from recto.formats.response_objects import MessageLike, message_bytes
@@ -139,6 +139,9 @@ class PressureMonitor:
         self._settings = load(arguments={"model": model or None})
         budget = _input_budget(self._settings) if max_tokens is None else max_tokens
         check_number("max_tokens", budget, "a number of at least 1", 1)
+        for listener in (on_zone_change, on_velocity_spike):
+            if listener is not None:
+                check_listener(listener)
         self._meter: Meter | None = None
         self._on_zone_change = on_zone_change
         self._on_velocity_spike = on_velocity_spike

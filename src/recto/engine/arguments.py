@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, get_args
 
 from recto.errors import InputError, SettingsError
@@ -26,6 +26,18 @@ def check_count(name: str, value: object, least: int) -> None:
         raise InputError(f"{name} is a whole number of at least {least}, not {describe(value)}. Nothing was changed.")
 
 
+def check_entry_number(name: str, value: object) -> None:
+    """Raises `InputError` unless an argument is the number of an entry."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"{name} is the number of an entry, not {describe(value)}. Nothing was read.")
+
+
+def check_listener(value: object) -> None:
+    """Raises `InputError` unless an argument can be called."""
+    if not callable(value):
+        raise InputError(f"a listener is a function, not {describe(value)}. Nothing was changed.")
+
+
 def check_number(
     name: str, value: object, expected: str, least: float, most: float = sys.float_info.max, *, whole: bool = False
 ) -> None:
@@ -39,7 +51,8 @@ def check_messages(name: str, value: object) -> None:
     """Raises `InputError` for what is no list of messages: None, one message, a text."""
     if isinstance(value, list):
         return
-    if value is None or isinstance(value, str | bytes | Mapping | int | float) or hasattr(value, "model_dump"):
+    refused = isinstance(value, str | bytes | Mapping) or hasattr(value, "model_dump")
+    if refused or not isinstance(value, Iterable):
         raise InputError(f"{name} is a list of messages, not {describe(value)}; {HOW_TO_WRITE}")
 
 

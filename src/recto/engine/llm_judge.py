@@ -20,8 +20,9 @@ from recto.context.compaction.fidelity import (
 )
 from recto.context.compaction.protocols import ChatModel, ModelRequest
 from recto.context.compaction.writer import quote_lines
+from recto.engine.arguments import describe
 from recto.engine.report import ledger
-from recto.errors import ModelFailed
+from recto.errors import InputError, ModelFailed
 from recto.formats import read
 from recto.text.truncation import clamp
 
@@ -42,6 +43,11 @@ _SYSTEM = (
 
 def judge_fidelity(window: Window, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
     """Judge how far answers from the prompt agree with answers from the full history."""
+    if not callable(getattr(model, "complete", None)):
+        raise InputError(f"a judge is a model with the call 'complete', not {describe(model)}. Nothing was judged.")
+    wrong = next((question for question in questions if not isinstance(question, Question)), None)
+    if wrong is not None:
+        raise InputError(f"a question is Question(text=…), not {describe(wrong)}. Nothing was judged.")
     with window.lock:
         messages = window.messages.views(window.state.messages)
         to_answer = questions or fidelity_questions(ledger(window), salient_entities(messages))

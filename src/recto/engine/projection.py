@@ -21,9 +21,10 @@ from recto.context.window.state import WindowState, left_out_tools, merged_unit,
 from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage, steps_in
 from recto.continuity.checkpoints.checkpoint import BEGUN, CONTINUED
+from recto.engine.arguments import check_listener
 from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
-from recto.errors import AppendConflict, InputError, KeyReused, RectoError
+from recto.errors import AppendConflict, KeyReused, RectoError
 from recto.formats.message import Message
 from recto.recall.types import JUDGED as RECALL_JUDGED
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head
@@ -128,8 +129,7 @@ def guarded(listener: Callable[..., object]) -> Callable[..., None]:
     Raises:
         InputError: It cannot be called.
     """
-    if not callable(listener):
-        raise InputError(f"a listener is a function, not {listener!r:.40}. Nothing was changed.")
+    check_listener(listener)
 
     def call(*arguments: object) -> None:
         try:

@@ -18,7 +18,16 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from recto.engine.arguments import check_count, check_messages, check_search, check_text, describe, refuse_only_orphans
+from recto.engine.arguments import (
+    check_count,
+    check_entry_number,
+    check_listener,
+    check_messages,
+    check_search,
+    check_text,
+    describe,
+    refuse_only_orphans,
+)
 from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
 from recto.formats import FORMATS, Usage, detect, read
@@ -193,6 +202,9 @@ class Session:
 
     def read(self, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order."""
+        check_entry_number("'start'", start)
+        if stop is not None:
+            check_entry_number("'stop'", stop)
         return self.store.read(self.key, start, stop)
 
     def tail(self, count: int = 20) -> list[Entry]:
@@ -202,6 +214,7 @@ class Session:
 
     def get(self, id: str) -> Entry | None:
         """The entry with an id."""
+        check_text("the id of an entry", id)
         return self.store.get(self.key, id)
 
     def find(self, key: str) -> Entry | None:
@@ -223,7 +236,7 @@ class Session:
         """Recomputes the hash chain and compares it with the head kept outside the store, and with `head`."""
         from recto.engine.verification import verify  # noqa: PLC0415  # start-up
 
-        return verify(self.store, self.key, {self.key: head} if head else {})
+        return verify(self.store, self.key, None if head is None else {self.key: head})
 
     def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
         """Tokens of a text, of one message, or of a prompt with its tool schemas, for this session's model.
@@ -294,6 +307,9 @@ class Session:
             WindowOverflow: What may not be evicted does not fit.
             InputError: All messages are tool results without their calls, so nothing could be sent.
         """
+        check_count("'answer' of a prompt", answer, 0)
+        if not isinstance(beside, bytes):
+            raise InputError(f"'beside' of a prompt is JSON as bytes, not {describe(beside)}. Nothing was changed.")
         if not self.checkpoints.is_announced:
             self._announce_waiting()
         prompt = self.window.prompt(
@@ -349,6 +365,8 @@ class Session:
         """
         from recto.engine.report import report  # noqa: PLC0415  # start-up
 
+        if run is not None:
+            check_entry_number("'run'", run)
         return report(self.window, tools, run=run)
 
     def pin(self, *entries: int | str) -> Entry:
@@ -469,6 +487,8 @@ class Session:
         `by` and `reason` say in the decision who asked for the window, and why. Returns the decision, which `restore`
         undoes.
         """
+        if not isinstance(source, str | os.PathLike | None):
+            raise InputError(f"'source' is the path of a checkpoint, not {describe(source)}. Nothing was changed.")
         checkpoint = self._checkpoint_in(source) if source is not None else None
         decision = self.window.start_next(checkpoint, changes=changes, by=by, reason=reason)
         self._offer_consolidation([decision])
@@ -768,6 +788,7 @@ class SessionHealth:
         from recto.engine.monitor import Monitor  # noqa: PLC0415  # start-up
         from recto.engine.report import current_reading  # noqa: PLC0415  # start-up
 
+        check_count("the number of turns in a report", turns, 0)
         session = self._session
         report = (session.monitor or Monitor(session.store, session.key)).report(
             turns, session.window.rules.thresholds.red
@@ -778,10 +799,14 @@ class SessionHealth:
         """Calls back when an alert is raised, and when it is over."""
         from recto.engine.monitor import AlertsOnly  # noqa: PLC0415  # start-up
 
+        check_listener(callback)
         self.watch(AlertsOnly(callback))
 
     def watch(self, sink: HealthSink) -> None:
         """Sends every turn, alert and event to a sink from now on."""
+        if not all(callable(getattr(sink, call, None)) for call in ("turn", "alert", "event")):
+            calls = "'turn', 'alert' and 'event'"
+            raise InputError(f"a sink has the calls {calls}, and {describe(sink)} has not. Nothing was changed.")
         monitor = self._session.monitor
         if monitor is None:
             raise InputError("turns of this session are not measured; see the setting health.enabled")
@@ -791,7 +816,10 @@ class SessionHealth:
         """Lets a model answer the same questions from the full conversation and from the prompt, and judge both.
 
         Without questions, some are generated from the facts of the conversation. The result is stored as an event and
-        shown in the report.
+        shown in the report. The score is 0 where no answer was judged, as in a conversation without facts.
+
+        Raises:
+            InputError: The model has no call `complete`, or one of the questions is no `Question`.
         """
         from recto.context.window.summary import FIDELITY_ALARM  # noqa: PLC0415  # only where there is a judge
         from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415
@@ -833,6 +861,12 @@ class SessionTranscript:
         from recto.engine.transcript_search import grep  # noqa: PLC0415  # start-up
         from recto.text.line_pattern import LinePattern  # noqa: PLC0415  # start-up
 
+        check_text("a pattern", pattern)
+        check_count("'limit'", limit, 1)
+        check_count("'context'", context, 0)
+        for name, seq in (("'start'", start), ("'stop'", stop)):
+            if seq is not None:
+                check_entry_number(name, seq)
         compiled = LinePattern(pattern, regex=regex, case=case)
         return grep(
             self._session.store,
@@ -849,6 +883,9 @@ class SessionTranscript:
         """A page of entries from one on: role, size and first line of each."""
         from recto.engine.transcript_search import list_entries  # noqa: PLC0415  # start-up
 
+        check_count("'limit'", limit, 1)
+        if start is not None:
+            check_entry_number("'start'", start)
         return list_entries(self._session.store, self._session.key, start, limit=limit, newest_first=newest_first)
 
 

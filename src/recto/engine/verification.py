@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from recto.engine.arguments import check_text, describe
 from recto.engine.erasure import Erasure, read_erasures
 from recto.errors import InputError, StoreError, UnknownSession
 from recto.transcript.entries import Entry, Head
@@ -59,8 +60,10 @@ def verify(
         kind = f"'{type(store).__name__}'"
         cure = "pass 'session.store', or call 'session.verify()'; 'recto --store FILE verify' verifies a file"
         raise InputError(f"verify takes an open store, not {kind}: {cure}. Nothing was verified.")
+    if session is not None:
+        check_text("the name of a session", session)
+    own_heads = _checked_heads(heads)
     findings: list[ChainFinding] = []
-    own_heads = heads or {}
     stored_heads = store.kept_heads()
     erased = _read_erasures(store)
     if session is None:
@@ -92,6 +95,18 @@ def verify(
             behind.append(name)
     erased_heads = tuple(sorted(own_heads.keys() & erased.keys()))
     return Verification(len(names), entries, tuple(findings), erased_heads, tuple(behind))
+
+
+def _checked_heads(heads: object) -> Mapping[str, Head]:
+    """The heads that a caller stored. Raises `InputError` for anything else."""
+    if heads is None:
+        return {}
+    if not isinstance(heads, Mapping):
+        raise InputError(f"'heads' is a dict from sessions to heads, not {describe(heads)}. Nothing was verified.")
+    for head in heads.values():
+        if not isinstance(head, Head):
+            raise InputError(f"a head is what 'session.head' returned, not {describe(head)}. Nothing was verified.")
+    return heads
 
 
 def _read_erasures(store: TranscriptStore) -> Mapping[str, Sequence[Erasure]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from recto.engine.arguments import check_count, check_entry_number, check_text
+
 if TYPE_CHECKING:
     from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory, WorkLog
     from recto.transcript.entries import Entry
@@ -32,19 +34,23 @@ class SessionWork:
 
     def file(self, path: str, *, limit: int = 20, before: int | None = None) -> FileHistory:
         """Every read, edit, creation and deletion of a file, newest first, with the reason the assistant gave."""
+        _check("the path of a file", path, limit, before)
         return self._log(before).file(path, limit)
 
     def command(self, text: str, *, limit: int = 20, before: int | None = None) -> CommandHistory:
         """The runs of a command, newest first, and what changed between a failing and the next passing run."""
+        _check("a command", text, limit, before)
         return self._log(before).command(text, limit)
 
     def error(self, text: str, *, limit: int = 20, before: int | None = None) -> ErrorHistory:
         """Where an error came from, how often, what followed, and the run after which it no longer came."""
+        _check("the text of an error", text, limit, before)
         is_recent = before is None or before > self._store.head(self._session).seq - MAX_ENTRIES
         return self._log(None if is_recent else before).error(text, limit, before)
 
     def number(self, text: str, *, limit: int = 20, before: int | None = None) -> NumberHistory:
         """Numbers with units in lines that contain these words, newest first."""
+        _check("the text around a number", text, limit, before)
         return self._log(before).number(text, limit)
 
     def _log(self, before: int | None) -> WorkLog:
@@ -52,6 +58,14 @@ class SessionWork:
 
         entries, first = recent_entries(self._store, self._session, before)
         return WorkLog(entries, first)
+
+
+def _check(name: str, text: object, limit: object, before: object) -> None:
+    """Raises `InputError` for arguments with which nothing can be found."""
+    check_text(name, text)
+    check_count("'limit'", limit, 1)
+    if before is not None:
+        check_entry_number("'before'", before)
 
 
 def recent_entries(store: TranscriptStore, session: str, before: int | None = None) -> tuple[list[Entry], int]:

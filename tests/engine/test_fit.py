@@ -396,3 +396,16 @@ def test_orphaned_results_alone_do_not_make_a_prompt():
         recto.fit([orphan], 1_000, model="gpt-4o")
     question = {"role": "user", "content": "Why?"}
     assert recto.fit([orphan, question], 1_000, model="gpt-4o") == [question]
+
+
+def test_a_list_of_empty_messages_is_refused_where_the_provider_accepts_none():
+    empty = {"role": "user", "parts": [{"text": ""}]}
+    with pytest.raises(InputError, match="the only message is empty"):
+        recto.fit([empty], 1_000)
+    with pytest.raises(InputError, match="all messages are empty"):
+        recto.fit([empty, empty], 1_000)
+    with recto.open("memory:", model="gemini-2.5-pro") as session:
+        session.append(empty)
+        with pytest.raises(InputError, match="the only message is empty"):
+            session.prompt()
+    assert recto.fit([], 1_000) == []

@@ -2,7 +2,10 @@
 
 import json
 
+import httpx2
 import pytest
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.errors import WindowOverflow
 from recto.formats import format_named
@@ -53,3 +56,35 @@ def test_an_overflow_with_tools_and_system_text_that_fit_stays_an_overflow(fixed
 def test_an_overflow_reads_as_whole_sentences(wire):
     answer = error_response(WindowOverflow(20_000, 12_000, [("entry 1 (user)", 20_000)]), format_named(wire), "req_1")
     assert ". The prompt needs 20,000 tokens" in answer.body.decode()
+
+
+EMPTY_REQUESTS = {
+    "/v1/messages": {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": ""}]},
+    "/v1beta/models/gemini-2.5-pro:generateContent": {"contents": [{"role": "user", "parts": [{"text": ""}]}]},
+}
+
+
+@pytest.mark.parametrize(("path", "body"), EMPTY_REQUESTS.items(), ids=EMPTY_REQUESTS)
+def test_a_request_whose_only_message_is_empty_is_refused_for_that_reason(tmp_path, path, body):
+    upstream = ScriptedUpstream(answer=lambda request: Says(text="Fine."))
+    with running(upstream), gateway(tmp_path, upstream.url, speaks=("messages", "gemini")) as gw:
+        headers = {"x-api-key": gw.secret, "x-goog-api-key": gw.secret}
+        refused = httpx2.post(gw.url + path, json=body, headers=headers, timeout=60)
+        assert refused.status_code == 400
+        assert "the only message is empty" in refused.json()["error"]["message"]
+        assert not upstream.asked
+
+
+EMPTY_ALLOWED = {
+    "/v1/chat/completions": {"model": "gpt-4o", "messages": [{"role": "user", "content": ""}]},
+    "/v1/responses": {"model": "gpt-4o", "input": [{"role": "user", "content": ""}]},
+}
+
+
+@pytest.mark.parametrize(("path", "body"), EMPTY_ALLOWED.items(), ids=EMPTY_ALLOWED)
+def test_an_empty_message_is_sent_where_the_provider_accepts_it(tmp_path, path, body):
+    upstream = ScriptedUpstream(answer=lambda request: Says(text="Fine."))
+    with running(upstream), gateway(tmp_path, upstream.url) as gw:
+        headers = {"authorization": f"Bearer {gw.secret}"}
+        assert httpx2.post(gw.url + path, json=body, headers=headers, timeout=60).status_code == 200
+        assert len(upstream.asked) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from recto.errors import InputError, SettingsError
@@ -78,6 +78,13 @@ def refuse_only_orphans(arrangement: Arrangement, cure: str) -> None:
         f"there is nothing to send: there are only tool results without their calls ({named}). {cure} the assistant "
         "message with the call and the result behind it, or a user message."
     )
+
+
+def refuse_only_empty(count: int, system: Sequence[bytes]) -> None:
+    """Raises `InputError` for a prompt without messages, because all there are say nothing and may not be sent."""
+    if count and not system:
+        which = "the only message is empty" if count == 1 else "all messages are empty"
+        raise InputError(f"there is nothing to send: {which}; a user message needs a text or another part.")
 
 
 def describe(value: object) -> str:

@@ -23,7 +23,7 @@ from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.plan import Policy
 from recto.context.window.state import Protection, WindowState
 from recto.context.window.units import WindowMessage
-from recto.engine.arguments import check_messages, check_number, refuse_only_orphans
+from recto.engine.arguments import check_messages, check_number, refuse_only_empty, refuse_only_orphans
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, PromptBuilder, PromptExtras, PromptLines
 from recto.errors import MalformedMessage
 from recto.formats import DEFAULT_FORMAT, detect, own_format
@@ -121,7 +121,7 @@ def fit_messages(
     Raises:
         WindowOverflow: The current question does not fit, even so.
         MalformedMessage: A message that a session would refuse.
-        InputError: All messages are tool results without their calls.
+        InputError: All messages are empty or tool results without their calls.
     """
     check_messages("'messages'", messages)
     check_number("max_tokens", max_tokens, "a number of at least 1", 1)
@@ -247,6 +247,7 @@ def _fitted(read: _ReadList, built: BuiltPrompt, kept: set[int]) -> FittedMessag
     """The messages of a prompt as they were passed in, where they are sent unchanged."""
     if not built.messages:
         refuse_only_orphans(built.arrangement, "Pass")
+        refuse_only_empty(len(read.sent), built.system)
     sent, raws = read.sent, read.cache.raws
     originals = {raws[seq]: sent[seq - 1] for seq in sorted(kept) if seq - 1 not in read.repaired}
     as_bytes = bool(sent) and isinstance(sent[0], bytes)

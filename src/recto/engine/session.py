@@ -26,6 +26,7 @@ from recto.engine.arguments import (
     check_search,
     check_text,
     describe,
+    refuse_only_empty,
     refuse_only_orphans,
 )
 from recto.engine.work import SessionWork
@@ -305,7 +306,7 @@ class Session:
 
         Raises:
             WindowOverflow: What may not be evicted does not fit.
-            InputError: All messages are tool results without their calls, so nothing could be sent.
+            InputError: All messages are empty or tool results without their calls, so nothing could be sent.
         """
         check_count("'answer' of a prompt", answer, 0)
         if not isinstance(beside, bytes):
@@ -319,6 +320,7 @@ class Session:
             self._offer_consolidation(prompt.decisions)
         if not prompt.built.messages:
             refuse_only_orphans(prompt.built.arrangement, "They are stored, but in no prompt; append")
+            refuse_only_empty(len(self.window.state.messages), prompt.built.system)
         return prompt
 
     def _offer_consolidation(self, decisions: Sequence[Entry]) -> None:

@@ -32,6 +32,11 @@ def test_messages_are_pinned_and_unpinned(home):
     assert pins(home) == [1]
 
 
+def test_a_second_pin_prints_the_same_event(home):
+    first = called_at(home, "pin", "1", *KEY, "--json")
+    assert called_at(home, "pin", "1", *KEY, "--json") == first
+
+
 def test_an_invalid_pin_is_rejected_and_changes_nothing(home):
     assert "no entry 99" in called_at(home, "pin", "1", "99", *KEY, code=3)
     assert "is an event" in called_at(home, "pin", "3", *KEY, code=3)

@@ -206,6 +206,29 @@ def test_a_pinned_result_returns_with_its_call_and_unpinned_both_may_be_evicted(
         assert session.window.state.pins == set()
 
 
+def test_a_message_that_is_pinned_already_is_not_pinned_again():
+    with opened() as session:
+        work(session, exchanges=3)
+        first, second = session.pin(1, 3), session.pin(5)
+        before, raw = len(session), session.prompt().raw
+        assert session.pin(3) == session.pin(1, 3) == first
+        assert session.pin(3, 5) == second
+        assert (len(session), session.prompt().raw) == (before, raw)
+        assert session.window.state.pins == {1, 3, 5}
+        session.unpin(3)
+        again = session.pin(1, 3)
+        assert again.seq > second.seq
+        assert session.pin(3) == again
+
+
+def test_a_message_pinned_by_a_restore_is_not_pinned_again():
+    with opened(min_recent_messages=4) as session:
+        work(session, exchanges=30)
+        decision = next(entry for entry in session.read() if entry.kind in DECISIONS)
+        restored = session.restore(decision.seq)
+        assert session.pin(min(session.window.state.pins)) == restored
+
+
 def test_an_entry_is_shown_as_in_the_prompt_only_if_the_built_prompt_contains_it():
     with opened() as session:
         session.append({"role": "user", "content": "Read it."})

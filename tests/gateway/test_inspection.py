@@ -330,7 +330,8 @@ def test_pins_are_added_listed_and_removed(fresh):
         for entry in fresh.get("/session/transcript", session=MAIN)["entries"]
         if entry["place"] == "out" and entry["role"] == "user"
     )
-    fresh.post("/session/pins", {"entries": [out]}, session=MAIN)
+    pinned = fresh.post("/session/pins", {"entries": [out]}, session=MAIN)
+    assert fresh.post("/session/pins", {"entries": [out]}, session=MAIN) == pinned
     assert [pin["seq"] for pin in fresh.get("/session/pins", session=MAIN)["pins"]] == [out]
     assert fresh.get("/session/pins", session=MAIN)["pins"][0]["place"] == "in"
     answer = fresh.ask("anna", "DELETE", "/session/pins", session=MAIN, seq=out)

@@ -219,7 +219,8 @@ def test_a_note_is_stored_with_its_surface_and_requester(client, fresh):
 
 
 def test_a_message_is_pinned_and_unpinned(client, fresh):
-    client.call("pin", session=fresh, entries=[1, 2])
+    pinned = client.call("pin", session=fresh, entries=[1, 2])
+    assert client.call("pin", session=fresh, entries=[2]) == {**pinned, "done": "Pinned: 2."}
     with opened(client.store, session=fresh) as session:
         assert session.window.state.pins == {1, 2}
     client.call("unpin", session=fresh, entries=[1, 2])

@@ -374,6 +374,8 @@ class Session:
     def pin(self, *entries: int | str) -> Entry:
         """Keeps messages in the prompt, by number or id, until they are unpinned; evicted ones are restored.
 
+        Returns the event. Where all of them are pinned already, an earlier one is returned and nothing is stored.
+
         Raises:
             InputError: None is named, or one of them is no message of this session. Nothing is changed then.
         """

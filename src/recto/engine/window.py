@@ -511,8 +511,13 @@ class Window:
 
     @_locked
     def pin(self, seqs: Iterable[int]) -> Entry:
-        """Keeps entries in the prompt until they are unpinned; evicted ones return with the rest of their steps."""
+        """Keeps entries in the prompt until they are unpinned; evicted ones return with the rest of their steps.
+
+        Where all of them are pinned already, the newest event that pinned one is returned and none is stored.
+        """
         wanted, shown = sorted(set(seqs)), self.state.messages
+        if (pinning := self._pinning(set(wanted))) is not None:
+            return pinning
         partners = self._projection.rest_of_steps([seq for seq in wanted if seq not in shown])
         pinned = self.events.append(PINNED, {"seqs": wanted} | ({"with": ranges_of(partners)} if partners else {}))
         self._take_snapshot(self.state)  # a long session without a snapshot would be opened without its pins
@@ -857,8 +862,24 @@ class Window:
         undoings = (entry for entry in later if entry.kind == RESTORED)
         return next((entry for entry in undoings if json.loads(entry.content)["decision"] == decision), None)
 
+    def _pinning(self, seqs: set[int]) -> Entry | None:
+        """The newest event that pinned one of these messages, where all of them are pinned and in the prompt."""
+        if not seqs <= self.state.pins & self.state.messages.keys():
+            return None
+        later = self.store.read(self.session, min(seqs, default=0) + 1)
+        events = [entry for entry in later if entry.kind in (PINNED, RESTORED)]
+        return next((entry for entry in reversed(events) if not seqs.isdisjoint(_pinned_by(entry))), None)
+
     def _take_snapshot(self, state: WindowState) -> None:
         self.events.record(SNAPSHOT, state.snapshot(), snapshot_key(self._projection.snapshots + 1))
+
+
+def _pinned_by(entry: Entry) -> set[int]:
+    """The messages that an event pinned."""
+    payload = json.loads(entry.content)
+    if entry.kind == PINNED:
+        return set(payload["seqs"])
+    return {*seqs_in(payload["left"]), *map(int, payload["shrunk"])}
 
 
 def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:

@@ -61,6 +61,12 @@ def entries_of(made, who: str = "anna", name: str = MAIN):
     return list(made.store.read(stored_key(name, KEYS[who].tenant)))
 
 
+def evicted_in(made) -> int:
+    """Messages that decisions have evicted, without those that the next prompt would evict."""
+    with made.sessions.use(KEYS["anna"], MAIN) as session:
+        return session.window.state.evicted_messages
+
+
 def who_is(made, who: str = "anna") -> str:
     return f"{who} (key {made.keys[who].id})"
 
@@ -251,6 +257,15 @@ def test_the_report_matches_the_librarys(shared):
     assert [decision["seq"] for decision in shown["decisions"]] == [decision.seq for decision in report.decisions]
 
 
+def test_every_view_of_a_session_that_was_never_sent_counts_what_the_next_prompt_evicts(fresh):
+    with fresh.sessions.use(KEYS["anna"], ODD) as session:
+        session.append_all([{"role": "user", "content": f"shelf {number} " * 100} for number in range(60)])
+    overview, report = fresh.get("/session", session=ODD), fresh.get("/session/context", session=ODD)
+    view = fresh.get("/session/window", session=ODD)
+    assert overview["left_messages"] == report["left_messages"] == view["evicted"] > 0
+    assert overview["messages"] == report["messages"] == view["messages"] == 60 - view["evicted"]
+
+
 def test_the_timeline_ends_at_the_current_window_and_marks_every_decision(shared):
     shown = shared.get("/session/timeline", session=MAIN)
     with shared.sessions.use(KEYS["anna"], MAIN) as session:
@@ -300,16 +315,15 @@ def test_decisions_are_listed_newest_first_in_pages_and_with_their_scores_on_req
 
 def test_a_decision_is_undone_redone_and_listed_as_undone(fresh):
     newest = fresh.get("/session/decisions", session=MAIN)["decisions"][0]
-    before = fresh.get("/session", session=MAIN)
+    before = evicted_in(fresh)
     undone = fresh.post("/session/restore", {"decision": newest["seq"]}, session=MAIN)
-    restored = fresh.get("/session", session=MAIN)
-    assert restored["left_messages"] == before["left_messages"] - newest["messages"]
+    assert evicted_in(fresh) == before - newest["messages"]
     decisions = fresh.get("/session/decisions", session=MAIN)["decisions"]
     assert next(decision for decision in decisions if decision["seq"] == newest["seq"])["undone"]
     later = fresh.get("/session/decisions", session=MAIN, **{"from": newest["seq"]})["decisions"]
     assert later[0]["undone"], "even where the page begins after it was undone"
     fresh.post("/session/redo", {"restored": undone["seq"]}, session=MAIN)
-    assert fresh.get("/session", session=MAIN)["left_messages"] == before["left_messages"]
+    assert evicted_in(fresh) == before
 
 
 @pytest.mark.requirement("recall.diagnostics")

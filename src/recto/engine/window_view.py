@@ -22,6 +22,7 @@ from recto.engine.prompt_builder import (
     NOTES_HEADING,
     RECALLED,
     RECORD_HEADING,
+    PromptBuilder,
     TurnNote,
 )
 from recto.engine.prompt_diff import PastPrompt, rebuild_prompt, recall_event, recalled_note
@@ -123,6 +124,7 @@ class WindowView:
     zone: Zone
     messages: int
     evicted: int
+    """Messages that are not in the prompt; now: those that the next prompt evicts included."""
     blocks: tuple[PromptBlock, ...]
     """In the order of the prompt."""
     more: int
@@ -230,11 +232,22 @@ def _decision(window: Window, entry: Entry, action: Literal["evicted", "trimmed"
     )
 
 
-def _planned(window: Window) -> PastPrompt:
-    """The next prompt, with the tools of the last one. Nothing is stored for it."""
+def next_state(window: Window) -> WindowState:
+    """The state of the next prompt: after the relief that is due. Nothing is stored for it."""
+    with window.lock:
+        return plan_relief(window.state, window.rules, _next_builder(window)).state
+
+
+def _next_builder(window: Window) -> PromptBuilder:
+    """The builder of the next prompt, with the tools of the last one."""
     outlook, live = window.outlook().builder, window.builder.extras
     recalled = live.recalled or recalled_note(window, window.state, outlook)
-    builder = outlook.using(handoff=live.handoff, recalled=recalled)
+    return outlook.using(handoff=live.handoff, recalled=recalled)
+
+
+def _planned(window: Window) -> PastPrompt:
+    """The next prompt. Nothing is stored for it."""
+    builder = _next_builder(window)
     state = plan_relief(window.state, window.rules, builder).state
     return PastPrompt(state=state, builder=builder, built=builder.build(state))
 

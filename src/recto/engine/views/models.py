@@ -91,8 +91,9 @@ class SessionOverview:
     """The upstream that answers for this model, such as `embedded`; empty where none does, and without a gateway."""
     reading: PressureReading
     messages: int
-    """Messages in the prompt."""
+    """Messages in the next prompt."""
     left_messages: int
+    """Messages that are not in the next prompt: evicted before, or evicted when it is built."""
     left_tokens: int
     pins: int
     notes: int

@@ -59,7 +59,7 @@ from recto.engine.views.models import (
     session_kind,
     session_page,
 )
-from recto.engine.window_view import EntryHistory, WindowView, entry_history, window_view
+from recto.engine.window_view import EntryHistory, WindowView, entry_history, next_state, window_view
 from recto.errors import InputError, RequestRefused
 from recto.gateway.api_keys import RIGHTS
 from recto.gateway.inspection.params import ParsedCall
@@ -209,7 +209,7 @@ def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
     with inspection.open_session(call) as opened:
         window = opened.window
         with window.lock:
-            state = window.state
+            state = next_state(window)
             reading = current_reading(window)
         first, last = next(iter(opened.read(1, 1))), opened.tail(1)[-1]
         return SessionOverview(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.cli.calling import called
@@ -75,6 +76,15 @@ def test_an_erasure_is_audited_and_verify_raises_no_false_alarm(store, tmp_path)
     assert "one, 1 entries" in " ".join(run(store, "audit", "--erased").stdout.replace("│", " ").split())
     assert run(store, "audit", "--erased", "--json", "-o", export).returncode == 0
     assert run(store, "audit", "--check", export).returncode == 0
+
+
+def test_verify_does_not_count_the_record_of_erasures_as_a_session(store):
+    assert run(store, "verify").stdout == "3 entries in 3 sessions: all as stored\n"
+    run(store, "session", "rm", "one", *REASON, "--yes")
+    assert run(store, "verify").stdout == "4 entries in 2 sessions and Recto's own records: all as stored\n"
+    file = Path(store)
+    file.write_bytes(file.read_bytes().replace(b"asked for by the user", b"asked for by no user!"))
+    assert "BROKEN recto:erasures, entry 1" in run(store, "verify").stdout
 
 
 def test_the_record_of_erasures_has_its_own_words_for_none_and_for_the_next_page(store):

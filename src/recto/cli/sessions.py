@@ -150,7 +150,8 @@ def verify_command(
             out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(finding.problem)))
         verdict = "all as stored" if result.ok else f"{len(result.findings)} found"
         sessions = "session" if result.sessions == 1 else "sessions"
-        out.print(f"{result.entries:,} entries in {result.sessions:,} {sessions}: {verdict}")
+        records = " and Recto's own records" if result.records else ""
+        out.print(f"{result.entries:,} entries in {result.sessions:,} {sessions}{records}: {verdict}")
         if is_forward:
             out.print(
                 f"{len(result.behind):,} of the heads kept beside the store were older; they are up to date again"

@@ -16,6 +16,7 @@ from recto.errors import InputError, StoreError, UnknownSession
 from recto.transcript.entries import Entry, Head
 from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import is_internal
 
 _PAGE = 1000
 
@@ -36,12 +37,15 @@ class Verification:
     """The result of a verification."""
 
     sessions: int
+    """Without Recto's own records."""
     entries: int
     findings: tuple[ChainFinding, ...]
     erased: tuple[str, ...] = ()
     """Sessions with a known head that were deliberately erased since, according to the record."""
     behind: tuple[str, ...] = ()
     """Sessions whose separately stored head lags behind a chain that is whole, as after a crash."""
+    records: int = 0
+    """Recto's own records that were verified, such as that of erasures; their entries are among `entries`."""
 
     @property
     def ok(self) -> bool:
@@ -94,7 +98,8 @@ def verify(
         if not found and seen > stored_heads.get(name, EMPTY_HEAD).seq:
             behind.append(name)
     erased_heads = tuple(sorted(own_heads.keys() & erased.keys()))
-    return Verification(len(names), entries, tuple(findings), erased_heads, tuple(behind))
+    records = sum(map(is_internal, names))
+    return Verification(len(names) - records, entries, tuple(findings), erased_heads, tuple(behind), records)
 
 
 def _checked_heads(heads: object) -> Mapping[str, Head]:

@@ -11,6 +11,7 @@ import pytest
 from recto.config import load
 from recto.config.factory import make_indexer, open_session, open_store
 from recto.engine.views.codec import to_json
+from recto.errors import InputError, RequestRefused
 from recto.mcp import _transcript, params, queries
 from recto.mcp.context import McpContext
 from recto.mcp.queries import MAX_CHARS
@@ -107,8 +108,21 @@ def test_no_page_cuts_a_secret_in_two(before):
         assert shown == mask_secrets(prompt_safe(text))
 
 
-def test_a_start_beyond_the_end_returns_the_end(desk):
+@pytest.mark.parametrize("start", [21, 10**9])
+def test_a_start_beyond_the_end_of_an_entry_is_refused_with_its_length(desk, start):
     append_messages(desk, "short")
-    (page,) = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/1", start=10**9)).pages
-    assert page.start == page.characters
-    assert page.next is None
+    with pytest.raises(InputError, match="beyond the end of entry 1: it has 21 characters"):
+        queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/1", start=start))
+
+
+def test_an_entry_beyond_the_end_of_a_session_is_refused_with_its_last_entry(desk):
+    assert _transcript.outline(desk, params.OutlineParams(start=3)).entries == ()
+    append_messages(desk, "first", "second")
+    for call in (
+        lambda: queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/3")),
+        lambda: _transcript.outline(desk, params.OutlineParams(start=3)),
+        lambda: _transcript.grep(desk, params.GrepParams(pattern="first", start=3, newest_first=False)),
+    ):
+        with pytest.raises((InputError, RequestRefused), match="there is no entry 3: the session ends at entry 2"):
+            call()
+    assert _transcript.grep(desk, params.GrepParams(pattern="first", start=3)).matches

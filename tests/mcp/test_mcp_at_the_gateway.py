@@ -53,7 +53,8 @@ def test_a_key_sees_its_tenant_and_nothing_of_another(running):
         own = found["hits"][0]["pointer"]
         assert "osprey" in acme.call("read", pointer=own)["quotation"]
         assert "osprey" in acme.call("read", pointer=f"recto://{MAIN}/1")["quotation"]
-        never = acme.refused("read", pointer=f"recto://tenant:acme/{MAIN}/900")
+        assert "ends at entry" in acme.refused("read", pointer=f"recto://tenant:acme/{MAIN}/900")
+        never = acme.refused("read", pointer="recto://tenant:acme/agent:nobody:main/1")
         for other in (f"recto://tenant:globex/{MAIN}/1", "recto://recto:keys/1", f"recto://tenant:acme/../{MAIN}/1"):
             assert acme.refused("read", pointer=other) == never
         unknown = acme.refused("context_report", session="agent:nobody:main")

@@ -338,7 +338,8 @@ def test_errors_explain_the_reason_and_what_to_do(client):
     assert unknown == client.refused("context_report", session="tenant:acme/agent:default:main")
     assert unknown == client.refused("recall", query="x", session="recto:keys")
     assert "'sessions' lists" in unknown
-    nothing = client.refused("read", pointer=f"recto://{MAIN}/900000")
+    assert "ends at entry" in client.refused("read", pointer=f"recto://{MAIN}/900000")
+    nothing = client.refused("read", pointer="recto://agent:nobody:main/1")
     assert nothing == client.refused("read", pointer="recto://recto:keys/1")
     assert "is not a pointer" in client.refused("read", pointer="/etc/passwd")
     assert "not a decision" in client.refused("restore", decision=1)

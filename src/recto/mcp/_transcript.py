@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory, WorkHistory, WorkStep
+from recto.engine.session import Session
 from recto.engine.views.models import (
     EntryOutline,
     GrepBrief,
@@ -39,6 +40,7 @@ _Item = tuple[WorkBrief, Excerpt]
 def outline(context: McpContext, request: params.OutlineParams) -> QuotedOutline:
     """A page of entries with their first lines."""
     with context.open_session(request.session) as session:
+        _check_start(session, request)
         page = session.transcript.outline(request.start, limit=request.limit, newest_first=request.newest_first)
         name = session_in(session.key)
     shown, quotation = _quote([_outline_excerpt(entry) for entry in page.entries])
@@ -46,6 +48,13 @@ def outline(context: McpContext, request: params.OutlineParams) -> QuotedOutline
     return QuotedOutline(
         session=name, entries=tuple(map(_outline_brief, page.entries[:shown])), quotation=quotation, next=following
     )
+
+
+def _check_start(session: Session, request: params.OutlineParams | params.GrepParams) -> None:
+    """Raise `InputError` where nothing follows the entry to begin with."""
+    last = len(session)
+    if request.start and 0 < last < request.start and not request.newest_first:
+        raise InputError(f"there is no entry {request.start}: the session ends at entry {last}")
 
 
 def _outline_brief(entry: EntryOutline) -> OutlineBrief:
@@ -72,6 +81,7 @@ def _role(entry: EntryOutline) -> str:
 def grep(context: McpContext, request: params.GrepParams) -> QuotedGrep:
     """The lines that match a pattern, by entry."""
     with context.open_session(request.session) as session:
+        _check_start(session, request)
         page = session.transcript.grep(
             request.pattern,
             request.start,

@@ -85,6 +85,9 @@ class McpContext:
                 entries = list(self.store.read(key, max(seq - around, 1), seq + max(around, more)))
                 if any(entry.seq == seq for entry in entries):
                     return key, seq, entries
+                if last := self.store.head(key).seq:
+                    message = f"there is no entry {seq}: the session ends at entry {last}"
+                    raise RequestRefused(404, "not_found", message)
         message = "there is nothing at this pointer; the tool 'recall' gives pointers to what there is"
         raise RequestRefused(404, "not_found", message)
 

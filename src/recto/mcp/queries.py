@@ -261,20 +261,21 @@ def transcript(context: McpContext, session: str, after: int) -> tuple[str, int 
 
 
 def text_page(entry: Entry, start: int = 0, max_chars: int = MAX_CHARS) -> tuple[TextPage, Excerpt]:
-    """A page of an entry's text, and the excerpt to quote for it."""
+    """A page of an entry's text, and the excerpt to quote for it. Raises `InputError` for a start beyond the end."""
     text = mask_secrets(prompt_safe(entry_text(entry)))
-    begin = min(start, len(text))
-    end = _page_end(text, begin, max_chars)
+    if start and start >= len(text):
+        raise InputError(f"start={start} is beyond the end of entry {entry.seq}: it has {len(text):,} characters")
+    end = _page_end(text, start, max_chars)
     pointer, role = pointer_to(entry.session, entry.seq), entry.role if entry.kind == MESSAGE else entry.kind
     page = TextPage(
         pointer=pointer,
         role=role,
         when=format_minute(entry.ts),
         characters=len(text),
-        start=begin,
+        start=start,
         next=end if end < len(text) else None,
     )
-    return page, Excerpt(pointer, role, entry.ts, text[begin:end], _extent(page, end))
+    return page, Excerpt(pointer, role, entry.ts, text[start:end], _extent(page, end))
 
 
 def _extent(page: TextPage, end: int) -> str:

@@ -14,12 +14,15 @@ from recto.cli.console import out
 from recto.cli.main import main
 
 
-def called(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs a command without a terminal and returns its output and exit code; `typed` is its standard input."""
+def called(*arguments: str, typed: str | None = "") -> subprocess.CompletedProcess[str]:
+    """Runs a command without a terminal and returns its output and exit code.
+
+    `typed` is its standard input; None closes it.
+    """
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(stdout), redirect_stderr(stderr):
         patched.setattr(sys, "argv", ["recto", *arguments])
-        patched.setattr(sys, "stdin", io.StringIO(typed))
+        patched.setattr(sys, "stdin", None if typed is None else io.StringIO(typed))
         with pytest.raises(SystemExit) as exit_info:
             main()
         stdout.flush()
@@ -28,7 +31,7 @@ def called(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]
     return subprocess.CompletedProcess(["recto", *arguments], int(exit_info.value.code or 0), *texts)
 
 
-def called_at(home: Path, *arguments: str, code: int = 0, typed: str = "") -> str:
+def called_at(home: Path, *arguments: str, code: int = 0, typed: str | None = "") -> str:
     """Runs a command in `home`, as home and working directory; asserts the exit code and returns all output."""
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(home)

@@ -70,6 +70,13 @@ def test_nothing_is_imported_before_the_user_agrees(home):
     assert not (home / ".recto" / "transcript.db").exists()
 
 
+@pytest.mark.parametrize("typed", ["", None])
+@pytest.mark.parametrize("command", [("import", "--discover"), ("watch", "--once")])
+def test_an_import_that_cannot_be_confirmed_is_refused_and_names_the_flag(home, command, typed):
+    assert "pass --yes" in called_at(home, *command, typed=typed, code=2)
+    assert not (home / ".recto" / "transcript.db").exists()
+
+
 def test_discovered_sessions_are_imported_once(home):
     assert "1 files, 3 entries, 3 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")
     assert "1 files, 1 unchanged, 0 entries, 0 new; 0 with problems" in called_at(home, "import", "--discover", "--yes")

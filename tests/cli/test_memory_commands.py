@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.calling import called, own_file
+from tests.cli.calling import called, called_at, own_file
 
 from recto.cli.console import out
 
@@ -127,6 +127,13 @@ def test_a_manually_edited_page_is_detected_and_proposed(home):
     output = run(home, "memory", "check", code=1)
     assert "line 3: this is not YAML" in output
     assert ".md" in output
+
+
+@pytest.mark.parametrize("typed", ["", None])
+def test_an_approval_without_a_terminal_or_a_digest_is_refused(home, typed):
+    (made,) = rows(home, "memory", "propose", "fact", "The office is in Bern.")
+    assert "name the digest" in called_at(home, "memory", "approve", made["id"], typed=typed, code=2)
+    assert pages(home) == []
 
 
 def test_a_terminal_shows_the_memory_and_asks_for_confirmation(home):

@@ -43,10 +43,20 @@ def test_a_session_is_erased_after_its_name_is_typed(store):
     assert names(store) == [ACME, "two"]
 
 
-@pytest.mark.parametrize("typed", ["", "two\n", "yes\n"])
-def test_any_other_or_no_confirmation_erases_nothing(store, typed):
+@pytest.mark.parametrize("typed", ["\n", "two\n", "yes\n"])
+def test_any_other_confirmation_erases_nothing(store, typed):
     done = run(store, "session", "rm", "one", *REASON, typed=typed)
-    assert done.returncode != 0
+    assert done.returncode == 2
+    assert "the typed name does not match" in done.stderr
+    assert len(names(store)) == 3
+
+
+@pytest.mark.parametrize("typed", ["", None])
+@pytest.mark.parametrize("command", [("session", "rm", "one"), ("store", "erase", "--tenant", "acme")])
+def test_an_erasure_that_cannot_be_confirmed_is_refused_and_names_the_flag(store, command, typed):
+    done = run(store, *command, *REASON, typed=typed)
+    assert done.returncode == 2
+    assert "pass --yes" in done.stderr
     assert len(names(store)) == 3
 
 

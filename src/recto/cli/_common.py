@@ -67,6 +67,36 @@ def program_command(context: click.Context) -> list[str]:
     return words
 
 
+def confirm(question: str) -> None:
+    """Asks a question that `--yes` answers beforehand. Any other answer than yes ends the command.
+
+    Raises:
+        UsageError: Standard input has no answer.
+    """
+    with require_answer():
+        is_confirmed = click.confirm(question, err=True)
+    if not is_confirmed:
+        raise click.Abort
+
+
+@contextmanager
+def require_answer() -> Iterator[None]:
+    """Refuses a question that standard input does not answer: it is closed or empty, and no terminal.
+
+    Raises:
+        UsageError: There is no answer; the message says how to go on without the question.
+    """
+    refusal = click.UsageError("there is no answer on standard input; pass --yes to go on without the question")
+    if sys.stdin is None:
+        raise refusal
+    try:
+        yield
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise refusal from None
+
+
 def _absolute(name: str) -> str:
     """Makes a path absolute; the URL of a database stays as it is."""
     if "://" not in name:

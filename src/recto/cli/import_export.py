@@ -15,7 +15,7 @@ import click
 
 from recto.adapters.agent_databases import is_database
 from recto.adapters.agent_files import AgentFiles, AgentImport, FileOutcome, find_agent_files, project_beside
-from recto.cli._common import session_option
+from recto.cli._common import confirm, session_option
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
 from recto.cli.sessions import resolve_session, session_to_read
@@ -148,7 +148,7 @@ def _import_discovered(
         return
     if not yes:
         what = f"what is of {policy.project}" if policy.project else f"{len(readable):,} files"
-        click.confirm(f"Import {what} into {settings.store}?", abort=True, err=True)
+        confirm(f"Import {what} into {settings.store}?")
     with closing(open_store(settings)) as store:
         agents = policy.make(make_importer(settings, store, model, settings.tenant))
         with progress("importing", 2 * sum(file.stat().st_size for file in readable), of_bytes=True) as advance:

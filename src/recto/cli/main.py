@@ -1,7 +1,7 @@
 """The `recto` command. A user error ends in one line and an exit code, never in a traceback.
 
 Exit codes: 0 done; 1 done, but something was found that needs attention; 2 the command or a setting is wrong; 3 the
-input was refused; 4 the store or the gateway refused or failed.
+input was refused; 4 the store or the gateway refused or failed; 130 stopped by the user.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def approve_command(
     with open_memories(settings, session) as memories:
         opened_proposal = memories.proposal(proposal)
         if not digest:
-            if not sys.stdin.isatty():
+            if sys.stdin is None or not sys.stdin.isatty():
                 raise click.UsageError(f"name the digest that was shown: recto memory show {opened_proposal.id}")
             print_proposal(opened_proposal)
             click.confirm("Approve exactly this?", abort=True)

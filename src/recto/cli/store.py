@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import click
 
+from recto.cli._common import require_answer
 from recto.cli._lazy_group import SpellingGroup
 from recto.cli.completion import complete_sessions
 from recto.cli.console import err, out, print_json, progress, safe
@@ -179,7 +180,9 @@ def _confirm(tenant: str, names: Sequence[str]) -> None:
     """Asks the user to type what will be erased; anything else refuses."""
     expected = tenant or (names[0] if len(names) == 1 else f"{len(names)} sessions")
     what = f"{len(names):,} sessions of tenant {tenant}" if tenant else expected
-    typed = click.prompt(safe(f"{what}: erased for good. Type '{expected}' to go on"), default="", show_default=False)
+    question = safe(f"{what}: erased for good. Type '{expected}' to go on")
+    with require_answer():
+        typed = click.prompt(question, default="", show_default=False)
     if typed != expected:
         raise click.UsageError("the typed name does not match; nothing was erased")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from recto.adapters.agent_files import AgentFileWatch, AgentImport, find_agent_files
+from recto.cli._common import confirm
 from recto.cli.console import err, format_time, out, safe
 from recto.cli.import_export import NOTHING_FOUND, ImportPolicy, ImportTotal, print_found
 from recto.config import Settings
@@ -45,7 +46,7 @@ def watch_command(settings: Settings, every: float, project: Path | None, once: 
             return
     if not yes:
         what = "the sessions that come" if is_empty else "them and what is added to them"
-        click.confirm(f"Import {what} into {settings.store}?", abort=True, err=True)
+        confirm(f"Import {what} into {settings.store}?")
     total = ImportTotal()
     with closing(open_store(settings)) as store, suppress(KeyboardInterrupt):
         agents = ImportPolicy(project=project).make(make_importer(settings, store, tenant=settings.tenant))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.context.real_messages import sessions, views_of
@@ -13,6 +14,7 @@ from recto.context.facts.extraction import extract_facts
 from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
 from recto.context.record import MAX_NAMES, MAX_STEPS, NameUse, WorkingRecord, extend_record, render_record
 from recto.formats import read
+from recto.gateway.own_tools import HISTORY_READ, HISTORY_SEARCH, NEW_CONTEXT, RECALL_TOOL
 
 
 def step(seq: int, command: str, output: str) -> list[MessageView]:
@@ -324,3 +326,23 @@ def test_code_shown_but_not_run_is_not_a_step():
         WorkingRecord(), conversation("Print it.", shows, "<returncode>0</returncode>\n<output>7</output>")
     )
     assert [step.call for step in ran.steps] == ["print(total_rows)"]
+
+
+@pytest.mark.parametrize(
+    "tool", [RECALL_TOOL.name, NEW_CONTEXT, HISTORY_SEARCH, HISTORY_READ, "mcp__recto__read", "recto.recall"]
+)
+def test_calls_of_rectos_own_tools_are_not_steps(tool):
+    calls = (ToolCall(tool, json.dumps({"query": "deploy_host"})), ToolCall("read", json.dumps({"path": "src/app.py"})))
+    record = extend_record(WorkingRecord(), [MessageView(seq=2, role="assistant", text="I look.", calls=calls)])
+    assert [step.call for step in record.steps] == ["read src/app.py"]
+    assert "deploy_host" in record.names
+
+
+def test_pointers_and_their_parts_are_not_names():
+    pointers = "recto://agent:default:main/1212, [recto://tenant:acme/agent:a:7f-2/345] (recto://src/app.py/57)"
+    call = ToolCall("recall", json.dumps({"entry": "recto://agent:default:main/678"}))
+    views = [
+        MessageView(seq=2, role="assistant", text=f"See {pointers}.", calls=(call,)),
+        MessageView(seq=3, role="tool", text=f"{pointers} load_settings", calls=(call,)),
+    ]
+    assert set(extend_record(WorkingRecord(), views).names) == {"load_settings"}

@@ -23,6 +23,7 @@ from recto.context.facts.paths import file_uses, find_paths, parse_arguments
 from recto.context.facts.tool_errors import call_outcome
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall, command_in
 from recto.context.facts.user_text import CUT_SIGN, CUT_START
+from recto.formats.tools import is_own_call
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import HarmlessWords, mask_secrets, may_hold_secrets
 from recto.text.unicode import prompt_safe
@@ -62,6 +63,7 @@ _NAME = lazy_re(
 
 Neither durations (`0.004s`) nor the dots of a test runner.
 """
+_POINTER = lazy_re(r"recto://[\w\-.~:/@+=,%]*")
 
 _ESCAPED_BREAK = lazy_re(r"(?:(?<=\\[nrt])|(?<!\w))\\[nrt]")
 _BREAK_BETWEEN_PATHS = lazy_re(r"\\[nrt]")
@@ -340,7 +342,8 @@ def _bullet(fact: Fact) -> str:
 def _steps(views: Sequence[MessageView]) -> list[Step]:
     """One line for each call of evicted messages, with the outcome of its result.
 
-    A block of code that no output follows is an example in a conversation: nothing was run.
+    A block of code that no output follows is an example in a conversation: nothing was run. Calls of Recto's own tools
+    are no steps of the work.
     """
     results = [result for view in views if view.role == "tool" for result in view.answers()]
     outcomes = {id(call): _outcome(result) for result in results for call in result.calls}
@@ -349,7 +352,7 @@ def _steps(views: Sequence[MessageView]) -> list[Step]:
         for view in views
         if view.role == "assistant"
         for call in view.calls
-        if id(call) in outcomes or not command_in(view.text)
+        if not is_own_call(call.tool) and (id(call) in outcomes or not command_in(view.text))
     ]
 
 
@@ -436,6 +439,8 @@ def _names_in(text: str) -> Mapping[str, int]:
 
 
 def _names_in_word(word: str) -> tuple[str, ...]:
+    if "recto://" in word:
+        word = _POINTER.sub(" ", word)
     if "\\" in word and not _WINDOWS_PATH.search(word):
         # `src\new.py` is a path unless the same word has slashes; then its backslashes are escapes.
         word = (_BREAK_BETWEEN_PATHS if "/" in word else _ESCAPED_BREAK).sub(" ", word)

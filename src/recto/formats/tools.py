@@ -40,6 +40,8 @@ MCP_TOOLS: Final = (
     "decisions",
     "restore",
 )
+HISTORY_TOOLS: Final = ("recall", "history_search", "history_read", "new_context")
+"""Tools of the gateway by which a model looks up its history and opens a window. `note` is too common a name."""
 _OWN = lazy_re(rf"(?:^|[^A-Za-z0-9]){MCP_SERVER}(?:__|[._:/-])(?:{'|'.join(MCP_TOOLS)})$")
 _LONGEST = 200
 _RECALL = lazy_re(rb'"name"\s*:\s*"([A-Za-z0-9_.:/-]{1,200}recall)"')
@@ -157,6 +159,11 @@ def _is_number(value: Json) -> bool:
 def is_own_tool(name: str) -> bool:
     """Whether a tool name, as a host writes it, is one of Recto's own tools."""
     return _OWN.search(name[-_LONGEST:]) is not None
+
+
+def is_own_call(name: str) -> bool:
+    """Whether a call is of one of Recto's own tools, those of the gateway included."""
+    return name in HISTORY_TOOLS or is_own_tool(name)
 
 
 def recall_tool_in(schemas: bytes) -> str:

@@ -454,6 +454,25 @@ def test_an_answer_stored_by_another_gateway_during_the_key_lookup_is_no_conflic
         assert text_of(ask(other, body, **key("one")), "chat/completions") == ["answer number 1"]
 
 
+def test_a_retry_between_the_records_of_an_answer_gets_the_answer(on_postgres, tmp_path, upstream, monkeypatch):
+    body = body_of("what is it?")
+    append_record = PostgresStore._append_record
+    retries = []
+    with own_gateway(tmp_path, upstream, on_postgres.store.url) as gateway:
+        other = Running(gateway.url, on_postgres.secret, gateway.gateway)
+
+        async def append_last_first(store, records):
+            for session, record in reversed(records):
+                await append_record(store, session, record)
+                if upstream.numbers:
+                    retries.append(await asyncio.to_thread(ask, other, body, **key("one")))
+
+        monkeypatch.setattr(PostgresStore, "_append_records", append_last_first)
+        assert text_of(ask(on_postgres, body, **key("one")), "chat/completions") == ["answer number 1"]
+    assert [text_of(answer, "chat/completions") for answer in retries] == [["answer number 1"]] * len(retries)
+    assert (len(retries) > 1, len(upstream.asked)) == (True, 1)
+
+
 def test_remembered_responses_are_bounded_in_bytes_count_and_age():
     async def answered(retries: Retries, name: str, size: int, *, ok: bool = True) -> list[bytes]:
         got: list[bytes] = []

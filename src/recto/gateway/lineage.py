@@ -75,6 +75,8 @@ class LineagePoint:
     seq: int
     head: int | None = field(default=None, compare=False)
     """The last entry of the session when the point was looked up."""
+    request: str = field(default="", compare=False)
+    """Digest of the request that was answered there, where it has an `Idempotency-Key`."""
 
 
 @lru_cache(maxsize=4_096)
@@ -111,7 +113,8 @@ class Lineage:
             return None
         payload: dict[str, Any] = json.loads(entry.content)
         head = store.head(payload["session"]).seq
-        point = LineagePoint(session=payload["session"], seq=payload["seq"], head=head)
+        request = payload.get("request", "")
+        point = LineagePoint(session=payload["session"], seq=payload["seq"], head=head, request=request)
         # The record of a session that was erased on purpose is still there, but leads nowhere.
         return point if point.seq <= head else None
 
@@ -128,17 +131,23 @@ class Lineage:
                 continue
             return
 
-    def records(self, store: TenantStore, names: Sequence[bytes | str]) -> Records:
-        """Return records, under several names, of the point at the end of the entries that they are stored with."""
+    def records(self, store: TenantStore, names: Sequence[bytes | str], request: str = "") -> Records:
+        """Return records, under several names, of the point at the end of the entries that they are stored with.
+
+        `request` is the digest of the request that the entries answer, if it has an `Idempotency-Key`.
+        """
 
         def made(entries: Sequence[Entry]) -> list[tuple[str, Draft]]:
-            point = LineagePoint(session=entries[-1].session, seq=entries[-1].seq)
+            point = LineagePoint(session=entries[-1].session, seq=entries[-1].seq, request=request)
             return [(store.record_session(_AREA, _shard(key)), self._draft(key, point)) for key in map(_key, names)]
 
         return made
 
     def _draft(self, key: str, point: LineagePoint) -> Draft:
-        return event(self._clock, _AREA, {"session": point.session, "seq": point.seq}, key, surface="gateway")
+        payload: dict[str, Any] = {"session": point.session, "seq": point.seq}
+        if point.request:
+            payload["request"] = point.request
+        return event(self._clock, _AREA, payload, key, surface="gateway")
 
 
 def lookup_order(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tuple[int, bytes]]:

@@ -376,15 +376,9 @@ class RetryKey:
         return self.count > 0 and not self.name and not self.is_new
 
     @property
-    def lineage_names(self) -> list[bytes | str]:
-        """The names under which the answer to an `Idempotency-Key` is recorded: with the body, and without it."""
-        if not self.name:
-            return []
-        return [f"idempotency/{json.dumps(part)}" for part in ([*self._key, self.body.hex()], self._key)]
-
-    @property
-    def _key(self) -> list[str]:
-        return [self.owner, self.name]
+    def lineage_name(self) -> str:
+        """The name under which the answer to an `Idempotency-Key` is recorded; empty without one."""
+        return f"idempotency/{json.dumps([self.owner, self.name])}" if self.name else ""
 
 
 def may_come_again(headers: Mapping[str, str]) -> bool:

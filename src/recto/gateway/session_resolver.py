@@ -393,19 +393,15 @@ class SessionResolver:
 
     def _refuse_answered(self, store: TenantStore, retry: RetryKey) -> None:
         """Raise `AlreadyAnswered` for an `Idempotency-Key` whose answer is stored."""
-        names = retry.lineage_names
-        if not names:
+        point = self.lineage.find(store, retry.lineage_name) if retry.lineage_name else None
+        if point is None:
             return
-        # Both are stored in one commit, which may come between the two questions: the key alone is asked for first.
-        is_used = self.lineage.find(store, names[1]) is not None
-        if (point := self.lineage.find(store, names[0])) is not None:
-            entries = store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)
-            messages = list(client_messages(entries))
-            replies = list(takewhile(lambda entry: entry.role == "assistant", reversed(messages)))[::-1]
-            if replies:
-                raise AlreadyAnswered(store, replies)
-        if is_used:
+        entries = store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)
+        messages = list(client_messages(entries))
+        replies = list(takewhile(lambda entry: entry.role == "assistant", reversed(messages)))[::-1]
+        if point.request != retry.body.hex() or not replies:
             raise IdempotencyKeyReused
+        raise AlreadyAnswered(store, replies)
 
     def _refuse_stored(self, store: TenantStore, session: str, seq: int) -> None:
         """Raise `AlreadyAnswered` where an answer follows an entry."""

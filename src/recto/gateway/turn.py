@@ -475,7 +475,8 @@ class TurnRunner:
             [_plain(raw, request.format) for raw in reply.messages] if turn.resolved.is_serial else reply.messages
         )
         wire = None if turn.resolved.is_serial else request.wire
-        names_of = self.resolver.lineage.records(turn.store, names) if names else None
+        answered = turn.retry.body.hex() if turn.retry is not None and turn.retry.name else ""
+        names_of = self.resolver.lineage.records(turn.store, names, answered) if names else None
         spent: list[tuple[str, Draft]] = []
 
         def records(entries: Sequence[Entry]) -> list[tuple[str, Draft]]:
@@ -534,8 +535,8 @@ class TurnRunner:
                 names.append(self.resolver.ending(turn.resolved.seed, last, turn.request.wire))
         if reply.id and turn.request.format.body.stored_history:  # clients of other formats cannot name a response
             names.append(f"response/{reply.id}")
-        if turn.retry is not None:
-            names += turn.retry.lineage_names
+        if turn.retry is not None and turn.retry.lineage_name:
+            names.append(turn.retry.lineage_name)
         return names
 
     def _append_event(self, turn: GatewayTurn, kind: str, payload: Mapping[str, Any]) -> None:

@@ -222,3 +222,23 @@ def test_only_a_function_can_be_decorated(function):
 def test_verify_names_the_wrong_argument(session, arguments, reason):
     with pytest.raises(InputError, match=reason):
         recto.verify(session.store, *arguments)
+
+
+@pytest.mark.parametrize("wrong", [3, "text", [USER]], ids=repr)
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (recto.open, "writer"),
+        (recto.open, "dispatcher"),
+        (recto.manager, "token_counter"),
+        (recto.manager, "writer"),
+        (recto.follow, "pin"),
+        (recto.follow, "summarizer"),
+        (recto.follow, "token_counter"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_part_that_cannot_do_its_work_is_refused_when_it_is_passed(call, name, wrong, tmp_path):
+    with pytest.raises(SettingsError, match=f"{name}.*it is a (function|model)"):
+        call(tmp_path / "a.db", model="gpt-4o", **{name: wrong})
+    assert not list(tmp_path.iterdir()), "a store was made"

@@ -26,6 +26,7 @@ from recto.config.loader import override
 from recto.config.modes import settings_for_start
 from recto.context.compaction.protocols import ChatModel
 from recto.context.window.budget import Budget
+from recto.engine.arguments import check_function, check_writer
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 from recto.engine.session import Session
@@ -203,6 +204,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     """
     if wire not in FORMATS:
         raise InputError(f"'{wire}' is not a wire format; known are {', '.join(FORMATS)}")
+    check_function("pin", pin)
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
     wishes = ConversationOptions(
         trigger=trigger,
@@ -231,6 +233,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
         own_names = {*ours, *(groups.get("window") or ())}
         settings = _starting_at(ours["ceiling_percent"], settings, budget, own_names)
     writer = Summarizer(summarizer) if callable(summarizer) and not hasattr(summarizer, "complete") else summarizer
+    check_writer("summarizer", writer)
     return Conversations(
         settings,
         opened,

@@ -25,7 +25,7 @@ from recto.config.loader import override
 from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.folders import PAGES, folder_name
-from recto.engine.arguments import check_number
+from recto.engine.arguments import check_function, check_number, check_writer
 from recto.engine.session import Session
 from recto.errors import IndexFailed, ProposalRefused, SettingsError, StoreUnavailable
 from recto.tokens.tokenizers import Tokenizers
@@ -290,6 +290,8 @@ def open_session(  # noqa: PLR0913  # each part can be replaced
     if store is not None and not hasattr(store, "head"):
         kind = type(store).__name__
         raise SettingsError("store", f"it is a path, '{MEMORY_STORE}', an address or an open store, not '{kind}'")
+    check_writer("writer", model)
+    check_function("dispatcher", dispatcher)
     opened = open_store(settings) if store is None else store
     meter, clock = meter or make_meter(settings), clock or SystemClock()
     view = TenantStore(opened, settings.tenant)
@@ -445,6 +447,7 @@ def own_meter(token_counter: Callable[[str], int]) -> Meter:
     """Count with a function of the caller's own; what a model adds around messages is assumed to be the most."""
     from recto.tokens.meter import Meter  # noqa: PLC0415
 
+    check_function("token_counter", token_counter)
     return Meter(name=f"own/{getattr(token_counter, '__name__', 'counter')}"[:64], count=token_counter)
 
 

@@ -38,6 +38,18 @@ def check_listener(value: object) -> None:
         raise InputError(f"a listener is a function, not {describe(value)}. Nothing was changed.")
 
 
+def check_function(name: str, value: object) -> None:
+    """Raises `SettingsError` for a part that a program passes, is not None and cannot be called."""
+    if value is not None and not callable(value):
+        raise SettingsError(name, f"it is a function, not {describe(value)}")
+
+
+def check_writer(name: str, value: object) -> None:
+    """Raises `SettingsError` for a part that is not None and cannot write a summary."""
+    if value is not None and not hasattr(value, "complete"):
+        raise SettingsError(name, f"it is a model, an object with the call 'complete', not {describe(value)}")
+
+
 def check_number(
     name: str, value: object, expected: str, least: float, most: float = sys.float_info.max, *, whole: bool = False
 ) -> None:

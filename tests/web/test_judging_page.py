@@ -82,7 +82,7 @@ def test_restore_and_pin_can_be_undone_from_their_toasts_even_inside_a_dialog(ed
     dialog.get_by_role("button", name=f"Restore only this: entry {seq}").click()
     dialog.get_by_role("button", name=f"Undo: Entry {seq} restored and pinned").click()
     expect(toast(page, "Undone")).to_be_visible()
-    expect(dialog.get_by_role("button", name=f"Pin entry {seq}")).to_be_visible()
+    expect(dialog.get_by_role("button", name=f"Pin entry {seq}", exact=True)).to_be_visible()
     assert get_json(fresh_world, "/session/pins")["pins"] == []
     page.keyboard.press("Escape")
     page = wait_until_loaded(editing_visit.view("Decisions"))

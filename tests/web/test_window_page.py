@@ -79,7 +79,7 @@ def test_a_newcomer_finds_why_a_message_is_missing_restores_it_alone_and_undoes_
     assert seq in sent
     prompt_blocks(page).get_by_role("button", name=f"Open entry {seq}", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name=f"Unpin entry {seq}").click()
-    expect(page.get_by_role("dialog").get_by_role("button", name=f"Pin entry {seq}")).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_role("button", name=f"Pin entry {seq}", exact=True)).to_be_visible()
     assert fresh_world.count_events("unpinned") == 1
 
 

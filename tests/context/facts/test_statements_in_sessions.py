@@ -6,7 +6,7 @@ These are the sessions of `python -m bench statements`, which measures all of th
 from __future__ import annotations
 
 import pytest
-from bench.statements import EVICTIONS, Outcome, cases, play, read_set
+from bench.statements import EVICTIONS, Case, Outcome, cases, play, read_set
 
 MODES = ["sliding_window", "auto_compact", "zones"]
 
@@ -33,18 +33,26 @@ def test_statements_are_in_the_prompt_of_their_later_turn(mode, scale):
 
 
 @pytest.mark.promise
-@pytest.mark.parametrize("window", [16_384, 32_768])
+@pytest.mark.parametrize("window", [8_192, 16_384, 32_768])
 def test_statements_are_in_the_prompt_among_the_messages_of_real_agents(data, window, scale):
     selected = cases(*read_set(), real=True)
     check(play_all(selected[1 : scale(4, ci=9, release=24)], "sliding_window", window))
 
 
 def test_a_session_full_of_statements_keeps_them_in_a_small_window():
-    statements, neutral = read_set()
-    crowded = [case for case in cases(statements, neutral, real=False) if len(case.statements) == 25]
-    total = play_all(crowded[:1], "sliding_window", 16_384)
+    total = play_all(crowded(real=False), "sliding_window", 16_384)
     assert total.lost == []
     assert max(total.record_tokens) <= 0.2 * total.budget
+
+
+def test_the_newest_messages_make_room_for_what_the_user_said(data):
+    """Real agents' results fill a window of 8 K: the record stays as it is, and messages are evicted instead."""
+    total = play_all(crowded(real=True), "sliding_window", 8_192)
+    assert total.lost == []
+
+
+def crowded(*, real: bool) -> list[Case]:
+    return [case for case in cases(*read_set(), real=real) if len(case.statements) == 25][:1]
 
 
 def test_without_a_record_statements_are_lost():

@@ -249,7 +249,7 @@ def plan_relief(
     for policy in started:
         planner.apply_policy(policy, rules.protection, target)
     if planner.used > enough:
-        planner.shrink_record(planner.used - enough)
+        planner.shrink_record(planner.used - enough, _record_tokens(state, inputs))
         for policy in started:  # with the whole record, what a policy evicts may free less than the record grows
             planner.apply_policy(policy, rules.protection, target)
     if bound.after <= rules.mandatory_from * rules.input_budget:
@@ -263,15 +263,8 @@ def plan_relief(
         if not recent:
             break
     planner.widen_record(rules.record_tokens, target if planner.used < target else enough)
-    # No text was worth writing: evict without one.
-    if planner.used > rules.input_budget and rules.may_evict:
-        planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
-    if rules.clamp_in_flight and planner.used > rules.input_budget:
-        planner.clamp()
-    # What the question answers is evicted before the question is refused.
-    if planner.used > rules.input_budget and rules.may_evict:
-        question_alone = replace(rules.protection, min_recent_messages=0, answered=False)
-        planner.apply_policy(Prune(), question_alone, rules.input_budget)
+    if planner.used > rules.input_budget:
+        planner.fit(target)
     plans = _join_plans([*component_planner.plans, *_with_expectation(planner.plans, ahead)])
     return Relief(plans=plans, state=planner.state, before=before, after=planner.used)
 
@@ -321,9 +314,27 @@ class _ReliefPlanner:
                 del self.plans[plans:]
                 return
 
-    def shrink_record(self, tokens: int) -> None:
-        """Take so many tokens from the working record, but leave it a twentieth of the input budget."""
-        left = max(self.state.planned_record_tokens - tokens, self.rules.input_budget // 20)
+    def fit(self, target: int) -> None:
+        """Bring a prompt that is over the input budget below it, whatever has to leave."""
+        budget, protection = self.rules.input_budget, self.rules.protection
+        self.shrink_record(self.used - budget)
+        # No text was worth writing: evict without one.
+        if self.used > budget and self.rules.may_evict:
+            self.apply_policy(Prune(), replace(protection, min_recent_messages=0), target)
+        if self.rules.clamp_in_flight and self.used > budget:
+            self.clamp()
+        # What the question answers is evicted before the question is refused.
+        if self.used > budget and self.rules.may_evict:
+            self.apply_policy(Prune(), replace(protection, min_recent_messages=0, answered=False), budget)
+
+    def shrink_record(self, tokens: int, shown: int = 0) -> None:
+        """Take so many tokens from the working record, but leave it a twentieth of the input budget.
+
+        It keeps the `shown` tokens that it has now, up to a seventh: in recorded runs this supports the next action
+        better than what the newest messages would gain, and what the user decided stays.
+        """
+        budget = self.rules.input_budget
+        left = max(self.state.planned_record_tokens - tokens, budget // 20, min(shown, budget // 7))
         self.rules = replace(self.rules, record_tokens=min(self.rules.record_tokens, left))
         self.state.planned_record_tokens = min(self.state.planned_record_tokens, self.rules.record_tokens)
         self._measured = None, 0, 0
@@ -457,6 +468,15 @@ class _ReliefPlanner:
         if self.rules.record_tokens and (smaller or plan.evicts):
             self.state.record, self.state.planned_record_tokens = None, max_record_tokens(self.state, self.rules)
         self.plans.append(replace(plan, shortens=smaller, frees=before - self.state.tokens))
+
+
+def _record_tokens(state: WindowState, inputs: PlannerInputs) -> int:
+    """What the working record of a state costs in its prompt."""
+    if state.record is None:
+        return 0
+    without = state.copy()
+    without.record = None
+    return inputs.marker_cost(state) - inputs.marker_cost(without)
 
 
 def max_record_tokens(state: WindowState, rules: ReliefRules) -> int:

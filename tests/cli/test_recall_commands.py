@@ -165,6 +165,17 @@ def test_an_imported_session_is_found_immediately(here):
     assert found["hits"][0]["pointer"] == "recto://agent:me:third/1"
 
 
+def test_a_hit_is_in_the_prompt_of_the_model_that_the_session_was_imported_for(here, monkeypatch):
+    """Not in that of an unknown model, whose window is much smaller."""
+    monkeypatch.delenv("RECTO_MODEL")
+    tale = [{"role": "user", "content": f"Report {number}: {'all is well. ' * 400}"} for number in range(40)]
+    tale.insert(1, {"role": "user", "content": "The viaduct has 31 arches."})
+    (here / "tale.json").write_text(json.dumps(tale))
+    run("import", "tale.json", "--session", "agent:me:tale", "--model", "gpt-4o")
+    found = recall_json("how many arches has the viaduct", "--session", "agent:me:tale")
+    assert (found["hits"][0]["seq"], found["hits"][0]["in_prompt"]) == (2, True)
+
+
 def test_an_unreachable_embedder_falls_back_to_lexical_search_with_a_note(here, monkeypatch):
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "endpoint")
     monkeypatch.setenv("RECTO_RECALL__EMBEDDER__URL", "http://127.0.0.1:9/v1")

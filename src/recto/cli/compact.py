@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Column, Table
@@ -26,7 +27,11 @@ from recto.engine.runs import last_model
 from recto.engine.session import Session
 from recto.engine.views.models import stored_event
 from recto.tokens.model_registry import UnknownModelWarning
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import session_in, tenant_of
+
+if TYPE_CHECKING:
+    from recto.recall.indexer import Indexer
 
 _model_option = click.option(
     "--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it."
@@ -48,14 +53,23 @@ def open_existing_session(
     """
     with closing(open_store(settings, create=False)) as store:
         key = (session_to_read if to_read else session_to_change)(store, settings, session)
-        used_last = "" if model else last_model(store, key)
-        seen_by = model or used_last or settings.model
-        given = replace(settings, session=session_in(key), tenant=tenant_of(key), model=seen_by)
-        with warnings.catch_warnings():
-            if used_last:  # it is not named now: there is nothing to warn about
-                warnings.simplefilter("ignore", UnknownModelWarning)
-            with open_session(given, store) as opened:
-                yield opened
+        with open_as_last_seen(settings, store, key, model) as opened:
+            yield opened
+
+
+@contextmanager
+def open_as_last_seen(
+    settings: Settings, store: TranscriptStore, key: str, model: str | None = None, indexer: Indexer | None = None
+) -> Iterator[Session]:
+    """Opens a session of an open store as the named model sees it, else as the one that was used last."""
+    used_last = "" if model else last_model(store, key)
+    seen_by = model or used_last or settings.model
+    given = replace(settings, session=session_in(key), tenant=tenant_of(key), model=seen_by)
+    with warnings.catch_warnings():
+        if used_last:  # it is not named now: there is nothing to warn about
+            warnings.simplefilter("ignore", UnknownModelWarning)
+        with open_session(given, store, indexer) as opened:
+            yield opened
 
 
 @click.command("compact")

@@ -15,10 +15,11 @@ import click
 from rich.text import Text
 
 from recto.cli._common import session_option
+from recto.cli.compact import open_as_last_seen
 from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.cli.sessions import newest_instead_of_default, print_entry, resolve_session, session_to_read
 from recto.config import Settings
-from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store, session_sources
+from recto.config.factory import SystemClock, make_indexer, make_recall, open_store, session_sources
 from recto.context.work import WorkHistory
 from recto.engine.views.models import full_entry, recall_result
 from recto.engine.work import SessionWork
@@ -243,9 +244,9 @@ def _search(
             indexer.with_repair(lambda: _index_words(indexer, key))
             problem = _index_vectors(indexer, key, patience=settings.recall.index_seconds)
             session_settings = replace(settings, session=session_in(key), tenant=tenant_of(key))
-            window = open_session(session_settings, store, indexer).window
-            in_prompt = window.shown_entries()
-            request = Query(text=query, now=SystemClock().now(), judged=window.judged_entries(), source=where.source)
+            with open_as_last_seen(settings, store, key, indexer=indexer) as opened:
+                in_prompt, judged = opened.window.shown_entries(), opened.window.judged_entries()
+            request = Query(text=query, now=SystemClock().now(), judged=judged, source=where.source)
             result = make_recall(session_settings, store, key, indexer).search(
                 request, limit=most, scope=where.scope, shown=in_prompt
             )

@@ -85,7 +85,7 @@ class WindowScreen(BaseView):
         super().__init__(state)
         self._session = ""
         self._at: int | None = None
-        """The entry after which the window is shown; None for now."""
+        """The entry after which the window is shown; None: as it is."""
         self._view: WindowView | None = None
         self._blocks: dict[str, PromptBlock] = {}
         self._turns: tuple[TurnPoint, ...] = ()

@@ -249,7 +249,9 @@ def plan_relief(
     for policy in started:
         planner.apply_policy(policy, rules.protection, target)
     if planner.used > enough:
-        planner.shrink_record(planner.used - enough, _record_tokens(state, inputs))
+        # A new window evicts the newest messages all at once, which loses more than a smaller record.
+        shown = 0 if isinstance(rules.forced_policy, Compact) else _record_tokens(state, inputs)
+        planner.shrink_record(planner.used - enough, shown)
         for policy in started:  # with the whole record, what a policy evicts may free less than the record grows
             planner.apply_policy(policy, rules.protection, target)
     if bound.after <= rules.mandatory_from * rules.input_budget:

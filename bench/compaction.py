@@ -13,8 +13,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from rich.progress import track
 
 from bench.compaction_data import Compaction, Recorded, recorded

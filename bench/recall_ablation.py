@@ -17,10 +17,11 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from msgspec.structs import replace
 from rich.progress import track
 
 from bench.action_support import action_of

@@ -9,7 +9,7 @@ from ast import literal_eval
 
 _HELP = "import sys; sys.argv = ['recto', '--help']; from recto.cli.main import main; main()"
 _OPEN = "import recto; recto.open(sys.argv[1], model='gpt-4o').close()"
-LIBRARIES = "numpy msgspec rich yaml onnxruntime tokenizers tiktoken starlette httpx2 uvicorn psycopg pydantic textual"
+LIBRARIES = "numpy rich yaml onnxruntime tokenizers tiktoken starlette httpx2 uvicorn psycopg pydantic textual"
 OF_A_TURN = (
     "recto.engine.window recto.context.facts recto.context.policies recto.recall recto.models recto.formats.convert"
 )
@@ -29,11 +29,17 @@ def output_of(program: str, *args: object) -> str:
 
 
 def test_importing_recto_loads_nothing_heavy():
-    assert loaded("import recto", f"{LIBRARIES} {OF_A_TURN} apsw splintr click asyncio recto.stores recto.engine") == []
+    assert (
+        loaded("import recto", f"{LIBRARIES} {OF_A_TURN} msgspec apsw splintr click asyncio recto.stores recto.engine")
+        == []
+    )
 
 
 def test_the_help_of_the_command_line_loads_no_command():
-    assert loaded(_HELP, f"{LIBRARIES} {OF_A_TURN} apsw splintr asyncio recto.config recto.stores recto.engine") == []
+    assert (
+        loaded(_HELP, f"{LIBRARIES} {OF_A_TURN} msgspec apsw splintr asyncio recto.config recto.stores recto.engine")
+        == []
+    )
 
 
 def test_opening_a_session_loads_no_module_of_a_turn(tmp_path):

@@ -7,10 +7,11 @@ import json
 import re
 
 import pytest
+from bench.likelihood import recorded_runs
 
 import recto
 from recto.context.compaction.fidelity import FIDELITY_ALARM, FIDELITY_GATE, Question
-from recto.engine.projection import DECISIONS
+from recto.engine.projection import COMPACTION, DECISIONS, NEW_WINDOW
 from recto.engine.report import compressions
 from recto.errors import InputError, ModelFailed
 from recto.formats import problems
@@ -47,6 +48,17 @@ def kinds(session):
 def decisions(session, *policies):
     found = [json.loads(entry.content) for entry in session.read() if entry.kind in DECISIONS]
     return [payload for payload in found if payload["policy"] in policies]
+
+
+def test_the_record_shrinks_instead_of_opening_a_new_window(data):
+    del data  # the run is read from it
+    with opened() as session:
+        for number, message in enumerate(recorded_runs()["django__django-13794"]):
+            if message["role"] == "assistant" and number > 2:
+                session.prompt()
+            session.append(message)
+        assert COMPACTION in kinds(session)
+        assert NEW_WINDOW not in kinds(session)
 
 
 def text_of(prompt):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 import recto
 from recto.engine import session as session_module

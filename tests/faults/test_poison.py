@@ -12,10 +12,10 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import recto
 from recto.config import Settings, load

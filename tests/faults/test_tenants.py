@@ -13,16 +13,18 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from recto.config import Settings, load
 from recto.config.factory import open_session
 from recto.engine.session import Session
+from recto.engine.views.codec import to_json
 from recto.errors import InputError
 from recto.recall import recall as recalling
 from recto.recall.indexer import Indexer
@@ -164,7 +166,7 @@ def leaks(world: World, settings, count: int, seed: int = 0) -> tuple[list[str],
             known[tenant, name] = entered(settings, world.store, world.indexer, tenant, name)
         session = known[tenant, name]
         answer = session.recall(query, scope=scope)
-        said = json.dumps(asdict(replace(answer, query="")), default=dict, ensure_ascii=False)
+        said = to_json(structs.replace(answer, query="")).decode()
         answered += bool(answer.hits)
         found += [f"{tenant} {scope} saw {word}" for word in foreign_words(tenant, query, said)]
         keys = [hit.session for hit in answer.hits] + list(map(unquote, re.findall(r"recto://(.+?)/\d+\b(?!/)", said)))

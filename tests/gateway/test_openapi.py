@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from math import isfinite, nan
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -14,6 +14,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from msgspec import Struct
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -111,7 +112,7 @@ def test_no_two_types_share_a_name_in_the_description():
     seen: dict[str, type] = {}
 
     def visit(kind) -> None:
-        if is_dataclass(kind) and inspect.isclass(kind):
+        if inspect.isclass(kind) and (is_dataclass(kind) or issubclass(kind, Struct)):
             assert seen.setdefault(kind.__name__, kind) is kind
             for hint in get_type_hints(kind).values():
                 visit(hint)
@@ -125,7 +126,7 @@ def test_no_two_types_share_a_name_in_the_description():
 
 def test_a_value_and_its_schema_have_the_same_fields():
     schema = json_schemas([ErrorResponse], "#/{name}")["ErrorResponse"]
-    assert list(schema["properties"]) == schema["required"] == [field.name for field in fields(ErrorResponse)]
+    assert list(schema["properties"]) == schema["required"] == list(ErrorResponse.__struct_fields__)
 
 
 @given(st.floats(), st.text(), st.integers())

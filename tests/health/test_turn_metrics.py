@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import fields, replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from recto.cli.main import COMMANDS
 from recto.config import Settings
@@ -270,8 +272,8 @@ def test_little_that_comes_in_is_never_a_burn_however_many_times_more_it_is():
 
 @pytest.mark.requirement("health.alerts")
 def test_the_rules_are_those_of_the_settings():
-    assert {one.name: one.default for one in fields(AlertRules)} == {
-        one.name: one.default for one in fields(AlertSettings)
+    assert {one.name: one.default for one in msgspec.structs.fields(AlertRules)} == {
+        one.name: one.default for one in dataclasses.fields(AlertSettings)
     }
 
 
@@ -327,7 +329,7 @@ def test_a_clock_that_is_set_back_does_not_silence_alerts_for_ever():
 def test_trends_tell_the_direction_and_whether_it_is_the_wrong_one():
     turns = [plain(number, utilization=0.1 * number, fidelity=1 - 0.1 * number) for number in range(1, 7)]
     found = {trend.name: trend for trend in compute_trends(turns)}
-    assert set(found) == set(MEASURES) <= {one.name for one in fields(TurnHealth)}
+    assert set(found) == set(MEASURES) <= set(TurnHealth.__struct_fields__)
     assert (found["utilization"].direction, found["utilization"].worse) == ("rising", True)
     assert found["utilization"].delta == pytest.approx(0.3)
     assert (found["fidelity"].direction, found["fidelity"].worse) == ("falling", True)

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from serving import (
     SLOW,
     Answer,

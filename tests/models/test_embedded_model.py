@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from recto.context.compaction.protocols import ModelReply, ModelRequest
 from recto.errors import ModelFailed, SettingsError

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from tests.context.facts.test_classifier import TAKES_BACK
 
 import recto
@@ -542,7 +543,7 @@ def test_an_output_in_the_prompt_is_not_recalled_with_its_call():
         query = Query(text="What stands in mill/quay/buffer.py?", now=0)
         assert output.seq in {hit.seq for hit in recall.search(query, limit=9).hits}
         assert output.seq not in {hit.seq for hit in recall.search(query, limit=9, hidden={output.seq}).hits}
-        before = replace(query, before=output.seq - 1)  # the state before the output was stored
+        before = structs.replace(query, before=output.seq - 1)  # the state before the output was stored
         assert {output.seq - 1} <= {hit.seq for hit in recall.search(before, limit=9).hits} <= {1, output.seq - 1}
 
 

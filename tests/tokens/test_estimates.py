@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from recto.tokens.tokenizers import CLAUDE, CLAUDE_4_7, byte_bound, plain_estimate, replace_surrogates
 

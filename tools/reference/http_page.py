@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from recto.engine.threads import CALLS
@@ -13,7 +12,7 @@ from recto.gateway.inspection.operations import OPERATIONS, PREFIX
 from recto.gateway.inspection.routes import description
 from recto.gateway.middleware.auth import PASSED_METHODS, PASSED_PATHS, TABLE, thread_path
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
-from reference.reading import attribute_texts
+from reference.reading import attribute_texts, members_of
 
 _ABOUT = """Everything that the gateway answers. A key is sent as `Authorization: Bearer rk-…`, or as `x-api-key`; each
 route needs the right that is beside it. How the gateway works: [the gateway](../gateway.md). How the inspection
@@ -165,11 +164,11 @@ def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _within(kind: Any) -> Iterator[type]:  # noqa: ANN401  # any type
-    """A dataclass, and all that stand in its fields."""
+    """A class of values, and all that stand in its members."""
     for part in get_args(kind):
         yield from _within(part)
-    if isinstance(kind, type) and is_dataclass(kind):
+    if isinstance(kind, type) and (members := members_of(kind)):
         yield kind
         hints = get_type_hints(kind)
-        for one in fields(kind):
-            yield from _within(hints[one.name])
+        for one in members:
+            yield from _within(hints[one])

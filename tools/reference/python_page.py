@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
 import recto
 from recto import errors
 from reference.markdown import cell, code, code_cell, fence, page, prose, slug, table
-from reference.reading import attribute_texts
+from reference.reading import attribute_texts, members_of
 
 _ABOUT = """The public names of `recto`, and those that the other pages use. How they are used, with examples:
 [the library](../library.md). What is promised about them: [versioning](../versioning.md)."""
@@ -135,10 +134,12 @@ def _section(name: str, one: Any) -> Iterator[str]:  # noqa: ANN401
 def _attributes(kind: type) -> Iterator[tuple[str, str, str]]:
     """Fields and properties, with what stands below or in them."""
     texts = attribute_texts(kind)
-    if is_dataclass(kind):
-        for one in fields(kind):
-            if not one.name.startswith("_"):
-                yield code(one.name), code_cell(_type(one.type)), cell(texts.get(one.name, ""))
+    types = {
+        name: told for one in reversed(kind.__mro__) for name, told in vars(one).get("__annotations__", {}).items()
+    }
+    for one in members_of(kind):
+        if not one.startswith("_"):
+            yield code(one), code_cell(_type(types[one])), cell(texts.get(one, ""))
     for name, found in inspect.getmembers(kind, lambda member: isinstance(member, property)):
         if not name.startswith("_") and found.fget is not None:
             yield (

@@ -6,8 +6,18 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import pairwise
+
+from msgspec import Struct
+
+
+def members_of(kind: type) -> tuple[str, ...]:
+    """The names of the members of a class of values; none for any other class."""
+    if issubclass(kind, Struct):
+        return tuple(kind.__struct_fields__)
+    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
 @cache

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 from rich.text import Text
 
 from recto.cli._common import session_option
@@ -251,7 +252,7 @@ def _search(
                 request, limit=most, scope=where.scope, shown=in_prompt
             )
             notes = [*([problem] if problem else []), *_index_notes(indexer, key, result.scope), *result.notes]
-            result = replace(result, notes=tuple(dict.fromkeys(notes)))
+            result = structs.replace(result, notes=tuple(dict.fromkeys(notes)))
             if as_json:
                 payload = recall_result(result, max_text=None, session_name=str)
                 print_json(payload, threshold=settings.recall.threshold)

@@ -12,13 +12,15 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Unpack
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, structs
 
 from recto.config import Settings, load
 from recto.config.loader import override
@@ -330,8 +332,7 @@ def _are_defaults(settings: Settings) -> bool:
     return named == settings
 
 
-@dataclass(frozen=True)
-class _WindowParts:
+class _WindowParts(Struct, frozen=True, dict=True):
     """What the window of a session is built from, when it is first used."""
 
     settings: Settings
@@ -945,7 +946,7 @@ def make_alert_rules(settings: Settings) -> AlertRules:
     floor = floor_share(window, model_card(settings, warn=False).window)
     if rules.utilization != AlertRules().utilization or floor < rules.utilization:
         return rules
-    return replace(rules, utilization=window.ceiling_percent / 100)
+    return structs.replace(rules, utilization=window.ceiling_percent / 100)
 
 
 def make_sinks(settings: Settings) -> list[HealthSink]:

@@ -8,10 +8,12 @@ A name that cannot be honoured is refused or answered with a note; none is ignor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from recto.config.settings import Settings
 from recto.context.window import CASCADE
@@ -53,8 +55,7 @@ class Translated(NamedTuple):
     """What the reader of the file should know."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Familiar:
+class Familiar(Struct, frozen=True, kw_only=True):
     """One line of the table."""
 
     setting: str
@@ -63,8 +64,7 @@ class Familiar:
     """Converts its value. Raises `ValueError` with the reason and the cure."""
 
 
-@dataclass(slots=True)
-class Translation:
+class Translation(Struct):
     """A layer in our own names."""
 
     tree: dict[str, Any] = field(default_factory=dict)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from recto.config.familiar_names import Translation, familiar_names, translate_layer
 from recto.config.settings import Settings
@@ -65,8 +67,7 @@ def override(settings: Settings, tree: Mapping[str, Any]) -> Settings:
     return _merge(settings, tree, "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """The values that one source sets."""
 
     origin: Origin

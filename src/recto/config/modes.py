@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, cast
+
+from msgspec import Struct, structs
 
 from recto.config import Settings, WindowSettings
 from recto.config.loader import override
@@ -73,8 +75,7 @@ def settings_for_start(window: WindowSettings, budget: Budget, percent: float) -
     return {"cascade_percents": moved, "keep_recent_tokens": recent}
 
 
-@dataclass(slots=True)
-class WindowConfiguration:
+class WindowConfiguration(Struct):
     """The budget and the rules of a window, and what becomes of them when settings change at run time."""
 
     settings: Settings
@@ -186,9 +187,11 @@ def make_relief_rules(
         rules = _cascade(rules, settings, eviction)
         if delegates and _DELEGATE in window.cascade:
             # A sub-agent reads what nothing else made small enough, recent messages too, instead of a new window.
-            rules = replace(rules, forced_policy=replace(rules.compact, name=_DELEGATE, keep_recent_tokens=0))
+            rules = structs.replace(
+                rules, forced_policy=structs.replace(rules.compact, name=_DELEGATE, keep_recent_tokens=0)
+            )
     if window.enforced == "per_component":
-        rules = replace(rules, component_rules=_component_rules(rules, window, budget, eviction))
+        rules = structs.replace(rules, component_rules=_component_rules(rules, window, budget, eviction))
     return rules
 
 
@@ -204,8 +207,10 @@ def _component_rules(
 
     Recall keeps memory within its limit.
     """
-    trim = replace(TrimResults(**asdict(window.trim)), clear_at_least=0, keep_share=0.0)
-    summaries = [replace(policy, chosen=trim) for policy in rules.policies if isinstance(policy, SummarizeResults)]
+    trim = structs.replace(TrimResults(**asdict(window.trim)), clear_at_least=0, keep_share=0.0)
+    summaries = [
+        structs.replace(policy, chosen=trim) for policy in rules.policies if isinstance(policy, SummarizeResults)
+    ]
     evicts = [
         policy
         for policy in rules.policies
@@ -216,7 +221,7 @@ def _component_rules(
         "results": ComponentRules(
             limit=results.hard,
             floor=results.floor,
-            shortens=(*summaries, trim, replace(trim, keep_newest=0)),
+            shortens=(*summaries, trim, structs.replace(trim, keep_newest=0)),
             evicts=(eviction,),
         ),
         "history": ComponentRules(limit=history.hard, floor=history.floor, evicts=evicts),
@@ -225,7 +230,7 @@ def _component_rules(
 
 def _trim(window: WindowSettings, input_budget: int) -> TrimResults:
     trim = TrimResults(**asdict(window.trim))
-    return replace(trim, clear_at_least=min(trim.clear_at_least, input_budget // 20))
+    return structs.replace(trim, clear_at_least=min(trim.clear_at_least, input_budget // 20))
 
 
 def _arrivals(settings: Settings, input_budget: int) -> SummarizeResults | None:
@@ -246,16 +251,16 @@ def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
     A compaction is announced instead of brought forward: it loses more than other relief.
     """
     target = window.compact_target_percent / 100
-    return replace(
+    return structs.replace(
         rules,
         ceiling=target,
         floor=min(rules.floor, 0.9 * target),
         mandatory_from=target,
         warning=window.checkpoint_warning_percent / 100,
         looks_ahead=False,
-        protection=replace(rules.protection, min_recent_messages=0),
+        protection=structs.replace(rules.protection, min_recent_messages=0),
         policies=(*_clear_thinking(window), rules.compact),
-        forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+        forced_policy=structs.replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 
@@ -273,18 +278,18 @@ def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> Relief
             most_tokens=rules.compact.summary_tokens,
         ),
         "compact": rules.compact,
-        _DELEGATE: replace(rules.compact, name=_DELEGATE),
+        _DELEGATE: structs.replace(rules.compact, name=_DELEGATE),
     }
     starts = _cascade_starts(window, thresholds)
     ceiling = min(starts.values())
-    return replace(
+    return structs.replace(
         rules,
         ceiling=ceiling,
         floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2, 0.9 * ceiling),
         mandatory_from=_LAST_RESORT,
         policies=(*_clear_thinking(window), *(policies[name] for name in window.cascade)),
         policy_starts={policies[name].name: start for name, start in starts.items() if start > ceiling},
-        forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+        forced_policy=structs.replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 

@@ -9,10 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from recto.errors import InputError
 from recto.tokens.model_registry import Registry
@@ -33,8 +34,7 @@ _PRICE_OR_LIMIT = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredList:
+class StoredList(Struct, frozen=True, kw_only=True):
     """A list as it is stored."""
 
     source: str

@@ -14,10 +14,12 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from recto.context.facts.paths import file_uses, find_paths, parse_arguments
 from recto.context.facts.tool_errors import call_outcome
@@ -86,8 +88,7 @@ _MAX_CALLS_TOKENS = 500
 """Tokens for calls as they were written and for further lines, unless half of the record is less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step that is no longer in the prompt: what the agent ran, and how it ended."""
 
     seq: int
@@ -120,8 +121,7 @@ class NameUse(NamedTuple):
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkingRecord:
+class WorkingRecord(Struct, frozen=True, kw_only=True):
     """What is known of the messages that left the prompt."""
 
     facts: tuple[Fact, ...] = ()
@@ -139,7 +139,7 @@ class WorkingRecord:
                 for fact in self.facts
             ],
             "steps": [[step.seq, step.call, step.outcome] for step in self.steps],
-            "names": {name: [use.weight, use.last] for name, use in self.names.items()},
+            "names": dict(self.names),
         }
 
     @classmethod

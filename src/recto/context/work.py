@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar, cast
+
+from msgspec import Struct
 
 from recto.context.facts.paths import file_uses, normalize_path, parse_arguments
 from recto.context.facts.tool_errors import call_outcome, describe_call, pasted_errors, reads_only, resolves_failure
@@ -66,8 +67,7 @@ _QUANTITY = lazy_re(
 """A number with its unit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkStep:
+class WorkStep(Struct, frozen=True, kw_only=True):
     """One call of the agent and how it ended."""
 
     pointer: str
@@ -88,8 +88,7 @@ class WorkStep:
     """The assistant's last words before the call; the user's, if the assistant said nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileEvent:
+class FileEvent(Struct, frozen=True, kw_only=True):
     """What a step did with a file."""
 
     path: str
@@ -99,8 +98,7 @@ class FileEvent:
     step: WorkStep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileHistory:
+class FileHistory(Struct, frozen=True, kw_only=True):
     """What was done with a file, newest first."""
 
     query: str
@@ -115,8 +113,7 @@ class FileHistory:
     """The `before` of the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRun:
+class CommandRun(Struct, frozen=True, kw_only=True):
     """A run of a command; of one that passes after failures, what was done in between."""
 
     step: WorkStep
@@ -130,8 +127,7 @@ class CommandRun:
     """Other commands that were run since then, oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandHistory:
+class CommandHistory(Struct, frozen=True, kw_only=True):
     """Runs of a command, newest first."""
 
     query: str
@@ -140,8 +136,7 @@ class CommandHistory:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorEvent:
+class ErrorEvent(Struct, frozen=True, kw_only=True):
     """A result, or a message of the user, that contains an error."""
 
     pointer: str
@@ -152,8 +147,7 @@ class ErrorEvent:
     """The call whose result it is; null if the user pasted it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorHistory:
+class ErrorHistory(Struct, frozen=True, kw_only=True):
     """Where an error came from and how it ended."""
 
     query: str
@@ -174,8 +168,7 @@ class ErrorHistory:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberMention:
+class NumberMention(Struct, frozen=True, kw_only=True):
     """A number with its unit, and the line that states it."""
 
     pointer: str
@@ -186,8 +179,7 @@ class NumberMention:
     line: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberHistory:
+class NumberHistory(Struct, frozen=True, kw_only=True):
     """Numbers with units in lines that contain the words of a question, newest first."""
 
     query: str

@@ -8,9 +8,11 @@ the decisions, and the replay of the handoff.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from recto.context.policies.eviction import describe_units
 from recto.context.policies.planner import Relief, ReliefRules, plan_arrivals, plan_relief
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRelief:
+class PlannedRelief(Struct, frozen=True, kw_only=True):
     """What should be evicted or trimmed, for one state."""
 
     relief: Relief
@@ -52,8 +53,7 @@ class PlannedRelief:
     rules: ReliefRules
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingDecision:
+class PendingDecision(Struct, frozen=True, kw_only=True):
     """Events to store, and the entry they must follow."""
 
     drafts: tuple[Draft, ...]

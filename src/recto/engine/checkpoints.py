@@ -16,9 +16,10 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import extract_facts

@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from recto.context.compaction.extractive import extract_sentences
 from recto.context.compaction.fidelity import (
     FIDELITY_GATE,
@@ -190,7 +192,7 @@ class Compactor:
         quoted = _facts_of_model(written, source)
         source = replace(source, facts=(*source.facts, *quoted), current=(*source.current, *quoted))
         summary, fidelity = self._compose(source, written, request.max_tokens, LayoutShares())
-        return written, replace(summary, parts=(*source.earlier, part)), fidelity
+        return written, structs.replace(summary, parts=(*source.earlier, part)), fidelity
 
     def _compose(
         self, source: _Source, written: WrittenSummary, most: int, shares: LayoutShares
@@ -282,7 +284,7 @@ class Compactor:
         rest = [view for view in source.views if view.seq not in prefetched.seqs]
         tokens -= sum(self._count(line) + 1 for line in written.lines)
         picked = extract_sentences(rest, goal=source.goal, tokens=max(tokens, 0), count=self._count)
-        return replace(written, lines=(*written.lines, *(bullet(found.text, found.seq) for found in picked)))
+        return structs.replace(written, lines=(*written.lines, *(bullet(found.text, found.seq) for found in picked)))
 
     def _delegated(self, source: _Source, request: TextRequest, tokens: int) -> WrittenSummary | None:
         if request.style != "delegated" or self._delegator is None:
@@ -321,7 +323,7 @@ class Compactor:
             "sources": ranges_of(sorted(results)),
             "generation": 1,
         }
-        return ExecutedPlan(plan=replace(plan, shortens=tuple(results.values())), record=record)
+        return ExecutedPlan(plan=structs.replace(plan, shortens=tuple(results.values())), record=record)
 
     def _parts_by_level(self, evicted: Sequence[Unit], state: WindowState) -> tuple[SummaryPart, ...]:
         """Each evicted exchange, at the level of detail for its age."""
@@ -364,7 +366,7 @@ class Compactor:
                 f"{picked.text} ({picked.seq})"
                 for picked in extract_sentences(views, tokens=_KEY_POINTS, count=self._count)
             ]
-            return replace(part, level=target, text="\n".join(bullet(line) for line in lines))
+            return structs.replace(part, level=target, text="\n".join(bullet(line) for line in lines))
         return _part(part.first, part.last, target, part.turn, self._at(views, target))
 
     def _at(self, views: Sequence[MessageView], level: Level) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from recto.context.window.report import PieceKind, PromptPiece
 from recto.context.window.units import WindowMessage

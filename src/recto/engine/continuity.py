@@ -10,10 +10,12 @@ import json
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.compaction.layout import CountText
 from recto.context.policies.eviction import Compact, Prune
@@ -379,8 +381,7 @@ def awaits_answer(state: WindowState) -> bool:
     return last is not None and (last.role != "assistant" or bool(last.calls))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeState:
+class ResumeState(Struct, frozen=True, kw_only=True):
     """A checkpoint, what has changed since, and the first page of a new window."""
 
     checkpoint: Checkpoint

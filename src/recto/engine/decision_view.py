@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from recto.context.window.report import DecisionSummary
 from recto.context.window.state import seqs_in
@@ -23,8 +24,7 @@ _MAX_TEXT = 600
 """Characters of a text; the entry has all of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecidedMessage:
+class DecidedMessage(Struct, frozen=True, kw_only=True):
     """A message that a decision evicted or shortened."""
 
     seq: int
@@ -42,8 +42,7 @@ class DecidedMessage:
     """What the policy weighed, for the unit that begins with it; empty where it goes by order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionView:
+class DecisionView(Struct, frozen=True, kw_only=True):
     """A decision, with its messages."""
 
     decision: DecisionSummary

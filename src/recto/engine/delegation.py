@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from recto.concurrency import BackgroundCall
 from recto.context.compaction.protocols import Delegated, Delegation, Dispatcher

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from recto.continuity.checkpoints.builder import address_in
 from recto.continuity.checkpoints.checkpoint import Environment, FileState, Service
 from recto.continuity.checkpoints.rules import LOOPBACK
@@ -125,8 +127,7 @@ class EnvironmentProbe:
             return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Repository:
+class _Repository(Struct, frozen=True, kw_only=True):
     top: Path
     """Its working directory."""
     folder: Path

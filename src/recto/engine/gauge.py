@@ -7,8 +7,9 @@ events that should be recorded; the window appends them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import COMPONENTS, Budget, BudgetVerdict, Component, ComponentUsage
@@ -32,8 +33,7 @@ from recto.health.metrics import PromptComposition
 _LEVELS = ("ok", "warning", "violation")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """The pressure of a state, and the events to record for it: a new zone, a passed budget, a spike."""
 
     reading: PressureReading

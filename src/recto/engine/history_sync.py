@@ -19,9 +19,10 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from recto.engine.context_window_manager import shrink_input_budget
 from recto.engine.prompt_builder import Prompt
@@ -40,8 +41,7 @@ _CACHE_SIZE = 50_000
 """Messages whose fingerprint is cached: a history is resent with each request."""
 
 
-@dataclass(slots=True)
-class Fingerprints:
+class Fingerprints(Struct):
     """Cached fingerprints of messages. Thread-safe."""
 
     cache_size: int = _CACHE_SIZE

@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from recto.continuity.memory.events import MemoryDecisions, brought_up
 from recto.continuity.memory.model import Memory
@@ -59,8 +61,7 @@ def import_key(digest: str) -> str:
     return f"import:{digest}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
+class ImportResult(Struct, frozen=True, kw_only=True):
     """The result of an import."""
 
     source: str
@@ -80,8 +81,7 @@ class ImportResult:
     """Messages that are stored already because they went through the gateway."""
 
 
-@dataclass(slots=True)
-class _FileScan:
+class _FileScan(Struct):
     """The result of the first pass."""
 
     path: Path
@@ -118,8 +118,7 @@ class _FileScan:
         return self.reader == recto_jsonl.NAME and not self.keep_going
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Importer:
+class Importer(Struct, frozen=True, kw_only=True):
     """Imports session files into a store."""
 
     store: TranscriptStore

@@ -13,8 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from recto.engine.projection import DECISIONS, JUDGED, PINNED, RESTORED, SNAPSHOT, USAGE
 from recto.engine.recall_injection import INJECTED, MISSED
@@ -34,7 +35,7 @@ from recto.health.protocols import HealthSink, SearchSink
 from recto.health.trends import HealthReport, make_report
 from recto.recall.types import SearchResult
 from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.events import to_json
+from recto.transcript.events import payload_of, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import pointer_to
 
@@ -86,7 +87,7 @@ class _HealthFold:
             self.accumulator.add_recall(())  # nothing was evicted lately, so there is nothing to regret
         elif entry.kind in _READERS:
             with suppress(*_MALFORMED):
-                _READERS[entry.kind](self, entry, json.loads(entry.content))
+                _READERS[entry.kind](self, entry, payload_of(entry.content))
         return None
 
     def _message(self, entry: Entry, announced: _Announced | None) -> tuple[TurnHealth, list[Alert]] | None:
@@ -173,7 +174,7 @@ class _HealthFold:
         for seq, turn in state["gone"]:
             decision = next(iter(store.read(self.session, seq, seq)), None)
             if decision is not None:
-                evictions.append(_eviction(seq, json.loads(decision.content), turn))
+                evictions.append(_eviction(seq, payload_of(decision.content), turn))
         self.alerts.load_state(state[_ALERTS])
         self.accumulator.load_state(state, evictions)
         self.last_seq, self.state_seq = state["after"], entry.seq
@@ -222,8 +223,7 @@ def _calls(entry: Entry) -> dict[str, str]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class AlertsOnly:
+class AlertsOnly(Struct, frozen=True):
     """A sink that passes alerts to a callback and ignores everything else."""
 
     callback: Callable[[Alert], object]

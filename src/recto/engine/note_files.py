@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from recto.engine.projection import EventLog, last_numbered
 from recto.errors import AppendConflict, InputError, KeyReused, NotHeld
@@ -29,8 +31,7 @@ _ATTEMPTS = 8
 """How often a change is tried again after another process changed a file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteFile:
+class NoteFile(Struct, frozen=True, kw_only=True):
     """One file, without its text."""
 
     path: str

@@ -6,7 +6,6 @@ be discarded at any time and is rebuilt the same, on this machine or another.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from recto.errors import AppendConflict, KeyReused, RectoError
 from recto.formats.message import Message
 from recto.recall.types import JUDGED as RECALL_JUDGED
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head
-from recto.transcript.events import event, refused_key
+from recto.transcript.events import event, payload_of, refused_key
 from recto.transcript.protocols import Clock, Records, TranscriptStore
 
 _log = logging.getLogger("recto.session")
@@ -342,7 +341,7 @@ class WindowProjection:
                 above = middle
         if newest is not None:
             with suppress(*_MALFORMED):
-                return self._from(newest, json.loads(newest.content))
+                return self._from(newest, payload_of(newest.content))
         return WindowState(seq=0 if start <= _SHORT else start - 1)
 
     def _open(self, head: Head) -> WindowState:
@@ -351,12 +350,12 @@ class WindowProjection:
         if snapshot is not None:
             with suppress(*_MALFORMED):
                 state = self._from_recent(snapshot, recent)
-                return self._from(snapshot, json.loads(snapshot.content)) if state is None else state
+                return self._from(snapshot, payload_of(snapshot.content)) if state is None else state
         return WindowState() if head.seq <= _SHORT else self._open_late(head)
 
     def _from_recent(self, snapshot: Entry, recent: Sequence[Entry]) -> WindowState | None:
         """The state after the recent entries; None where they do not reach back to the snapshot."""
-        payload = json.loads(snapshot.content)
+        payload = payload_of(snapshot.content)
         after = payload["seq"]
         following = [entry for entry in recent if entry.seq > after]
         if not following or following[0].seq != after + 1:
@@ -415,7 +414,7 @@ class WindowProjection:
 
     def _apply_event(self, state: WindowState, entry: Entry) -> None:
         if entry.kind in DECISIONS:
-            payload = json.loads(entry.content)
+            payload = payload_of(entry.content)
             evicted = _seqs(payload["left"], entry.seq)
             shortened = [ShortenedResult(seq=int(seq), **result) for seq, result in payload["shrunk"].items()]
             summary = Summary.from_json(entry.seq, payload["summary"]) if "summary" in payload else state.summary
@@ -435,7 +434,7 @@ class WindowProjection:
             state.windows += entry.kind == NEW_WINDOW
             state.last_edit = entry.seq
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
-            self._apply_pins(state, entry, json.loads(entry.content))
+            self._apply_pins(state, entry, payload_of(entry.content))
             state.last_edit = entry.seq if entry.kind != UNPINNED else state.last_edit
         elif entry.kind in (REFUSED, RETRIED):
             self._apply_refusal(state, entry)
@@ -446,7 +445,7 @@ class WindowProjection:
             self.snapshot_at = entry.seq
 
     def _apply_refusal(self, state: WindowState, entry: Entry) -> None:
-        seq = json.loads(entry.content)["entry"]
+        seq = payload_of(entry.content)["entry"]
         seqs = _seqs([[seq, seq]], entry.seq)
         if entry.kind == REFUSED:
             state.refuse(seqs)
@@ -458,12 +457,12 @@ class WindowProjection:
     def _summary(self, decision: int) -> Summary | None:
         """The summary of a decision; None for 0."""
         entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
-        return Summary.from_json(decision, json.loads(entry.content)["summary"]) if entry else None
+        return Summary.from_json(decision, payload_of(entry.content)["summary"]) if entry else None
 
     def _record(self, decision: int) -> WorkingRecord | None:
         """The working record of a decision; None for 0."""
         entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
-        return WorkingRecord.from_json(json.loads(entry.content)["record"]) if entry else None
+        return WorkingRecord.from_json(payload_of(entry.content)["record"]) if entry else None
 
     def _apply_pins(self, state: WindowState, entry: Entry, payload: Mapping[str, Any]) -> None:
         if entry.kind == UNPINNED:
@@ -550,7 +549,7 @@ def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
 
 def note_of(entry: Entry) -> Note | None:
     """The note that an event stores; None for one of another shape, which imported sessions may have."""
-    payload = json.loads(entry.content)
+    payload = payload_of(entry.content)
     kind, text, level = payload.get("kind"), payload.get("text"), payload.get("level")
     if kind not in NOTE_KINDS or not isinstance(text, str):
         return None
@@ -561,7 +560,7 @@ def note_of(entry: Entry) -> Note | None:
 
 
 def _apply_status(state: WindowState, entry: Entry) -> None:
-    payload = json.loads(entry.content)
+    payload = payload_of(entry.content)
     if entry.kind == ZONE:
         state.zone = payload["after"]
     elif entry.kind == USAGE:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from recto.context.facts.types import MessageView, MessageViewReader, command_in, looks_like_output
 from recto.context.facts.user_text import own_lines
@@ -79,8 +82,7 @@ _SMALL_RESULT_CHARS = 120
 """Characters of a result that stays beside a shortened one: a line in its place would cost about as much."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltPrompt:
+class BuiltPrompt(Struct, frozen=True, kw_only=True):
     """A prompt as it is sent."""
 
     wire: str
@@ -96,8 +98,7 @@ class BuiltPrompt:
     arrangement: Arrangement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnNote:
+class TurnNote(Struct, frozen=True, kw_only=True):
     """A text that Recto puts behind a question for as long as its turn lasts."""
 
     question: int
@@ -105,8 +106,7 @@ class TurnNote:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptExtras:
+class PromptExtras(Struct, frozen=True, kw_only=True):
     """What a prompt contains besides the messages of the session. Numbers are tokens."""
 
     frame: int = 0
@@ -265,8 +265,7 @@ _MAX_LINES, _MAX_LINE_CHARS = 2048, 400
 """Generated lines whose tokens are remembered, and the characters of each."""
 
 
-@dataclass(slots=True, kw_only=True)
-class MessageCache:
+class MessageCache(Struct, kw_only=True):
     """The messages that are in the window, by entry number, and what was derived from them."""
 
     meter: Meter
@@ -704,8 +703,7 @@ def _marker_place(state: WindowState) -> int:
     return state.first_evicted or state.task_seq
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptLines:
+class PromptLines(Struct, frozen=True, kw_only=True):
     """What a prompt is laid out from: its lines in order, and what determines their bytes."""
 
     wire: str
@@ -751,8 +749,7 @@ class PromptLines:
         return LaidLine(line, self.messages.trimmed(seq, shortened.text), shortened.tokens)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptBuilder:
+class PromptBuilder(Struct, frozen=True, kw_only=True):
     """Measures and builds the prompts of states, with the same extras in each."""
 
     messages: MessageCache

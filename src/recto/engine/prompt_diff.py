@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.window.state import WindowState
 from recto.engine.projection import HANDOFF, WindowProjection, snapshot_key
@@ -45,8 +47,7 @@ _PieceKey: TypeAlias = tuple[str, int]
 """Identifies a piece across prompts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptLine:
+class PromptLine(Struct, frozen=True, kw_only=True):
     """One piece of one of two prompts, or of both."""
 
     seq: int | None
@@ -63,8 +64,7 @@ class PromptLine:
     side: Side
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Two prompts of one session, as of two entries, in prompt order."""
 
     first: int
@@ -79,8 +79,7 @@ class Comparison:
     """Whether lines were omitted: first those common to both, then the last ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Piece(Struct, frozen=True, kw_only=True):
     what: What
     role: str
     text: str
@@ -91,8 +90,7 @@ class _Piece:
 _EMPTY_PIECE = _Piece(what="frame", role="", text="", tokens=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastPrompt:
+class PastPrompt(Struct, frozen=True, kw_only=True):
     """A session as of an entry, with the builder of its prompt."""
 
     state: WindowState

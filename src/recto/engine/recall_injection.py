@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.facts.statements import FUNCTION_WORDS
 from recto.context.facts.user_text import user_sentences
@@ -65,8 +67,7 @@ _REPLIES = frozenset(
 """Words of replies that name no subject."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RecalledTurn:
+class _RecalledTurn(Struct, frozen=True, kw_only=True):
     """What was recalled, and for which state of the prompt."""
 
     question: int
@@ -83,8 +84,7 @@ class _RecalledTurn:
         return TurnNote(question=self.question, text=found.text, tokens=found.tokens) if found is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnText:
+class TurnText(Struct, frozen=True, kw_only=True):
     """What is searched for in a turn."""
 
     text: str

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from recto.errors import InputError
 from recto.formats import read
@@ -32,8 +33,7 @@ _WHOLE_SECOND = 1_000_000
 """A file may name times in whole seconds."""
 
 
-@dataclass(slots=True)
-class TimeRange:
+class TimeRange(Struct):
     """From the first to the last time that a session names."""
 
     first: int | None = None
@@ -46,8 +46,7 @@ class TimeRange:
             self.last = ts if self.last is None else max(self.last, ts)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedSession:
+class RecordedSession(Struct, frozen=True):
     """What is stored of a session already."""
 
     sessions: frozenset[str]

@@ -13,10 +13,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
+
+from msgspec.structs import replace
 
 from recto.engine.arguments import (
     check_count,

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from recto.context.window.report import PromptPiece
 from recto.text.secrets import mask_secrets
@@ -32,8 +34,7 @@ _MAX_BYTES = 256 * 1024
 """Bytes that are read of one file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingFile:
+class StandingFile(Struct, frozen=True, kw_only=True):
     """One of the files, as the event records it."""
 
     name: str
@@ -44,8 +45,7 @@ class StandingFile:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingText:
+class StandingText(Struct, frozen=True, kw_only=True):
     """The text of all files, and the digest of critical memory."""
 
     text: str

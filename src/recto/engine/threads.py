@@ -14,11 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.handoff import FOOTER, handoff_of
@@ -49,8 +48,7 @@ _MAX_ENTRIES = 20_000
 _WINDOW_ID = re.compile(rb"Current context window id: ([0-9A-Za-z-]{8,64})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """An agent's thread, as one caller may see it."""
 
     store: TranscriptStore
@@ -71,8 +69,7 @@ class Thread:
         return [self.key, *branches] if self.store.head(self.key).seq else branches
 
 
-@dataclass(slots=True)
-class ThreadWindow:
+class ThreadWindow(Struct):
     """One window: its messages in order."""
 
     id: str
@@ -165,13 +162,11 @@ _Path = Annotated[str, Meta(min_length=1, max_length=300, description="A name su
 _Role = Literal["user", "assistant", "tool", "system", "developer"] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoParams:
+class NoParams(Struct, frozen=True, kw_only=True):
     """No parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsParams:
+class WindowsParams(Struct, frozen=True, kw_only=True):
     """A list of windows."""
 
     limit: _Limit = 20
@@ -179,8 +174,7 @@ class WindowsParams:
     agent_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemsParams:
+class ItemsParams(Struct, frozen=True, kw_only=True):
     """A list of messages."""
 
     limit: _Few = 20
@@ -193,8 +187,7 @@ class ItemsParams:
     agent_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadItemParams:
+class ReadItemParams(Struct, frozen=True, kw_only=True):
     """A range of one message."""
 
     window_id: str
@@ -204,8 +197,7 @@ class ReadItemParams:
     agent_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchItemsParams:
+class SearchItemsParams(Struct, frozen=True, kw_only=True):
     """A search of messages."""
 
     query: _Query
@@ -218,8 +210,7 @@ class SearchItemsParams:
     agent_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesParams:
+class FilesParams(Struct, frozen=True, kw_only=True):
     """A list of notes."""
 
     prefix: str | None = None
@@ -228,8 +219,7 @@ class FilesParams:
     file_order: Literal["ascending", "descending"] = "ascending"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFileParams:
+class ReadFileParams(Struct, frozen=True, kw_only=True):
     """Lines of a note, counted from 1, or from the end where negative."""
 
     path: _Path
@@ -237,8 +227,7 @@ class ReadFileParams:
     stop_line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchFilesParams:
+class SearchFilesParams(Struct, frozen=True, kw_only=True):
     """A search of the lines of notes."""
 
     query: _Query
@@ -248,8 +237,7 @@ class SearchFilesParams:
     recent_file_first: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteParams:
+class WriteParams(Struct, frozen=True, kw_only=True):
     """A text for a note."""
 
     path: _Path
@@ -259,14 +247,13 @@ class WriteParams:
 Result = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadCall:
+class ThreadCall(Struct, frozen=True, kw_only=True):
     """One call."""
 
     namespace: Namespace
     name: str
     description: str
-    params: type
+    params: type[Struct]
     handler: Callable[[Thread, Any], Result]
     changes: bool = False
 
@@ -523,7 +510,7 @@ def call_thread(call: ThreadCall, thread: Thread, arguments: Mapping[str, Any]) 
     """
     if call.changes and not thread.may_change:
         raise RequestRefused(403, "forbidden", "this may only read here; it has no right to change anything")
-    known = frozenset(field.name for field in fields(call.params))
+    known = frozenset(call.params.__struct_fields__)
     if unknown := sorted(arguments.keys() - known):
         raise InputError(f"'{unknown[0]:.80}' is not an argument of {call.name}; there are: {', '.join(sorted(known))}")
     try:

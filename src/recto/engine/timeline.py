@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from recto.context.window.pressure import Zone
 from recto.context.window.state import WindowState
@@ -27,8 +29,7 @@ MAX_ENTRIES = 2_000
 """Maximum number of entries of one timeline."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionMark:
+class DecisionMark(Struct, frozen=True, kw_only=True):
     """A decision, or the undoing of one, and where it happened."""
 
     seq: int
@@ -37,8 +38,7 @@ class DecisionMark:
     frees: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPoint:
+class TurnPoint(Struct, frozen=True, kw_only=True):
     """One turn."""
 
     turn: int
@@ -63,8 +63,7 @@ class TurnPoint:
     decisions: tuple[DecisionMark, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     """The turns of a range of entries, oldest first."""
 
     room: int
@@ -81,8 +80,7 @@ class Timeline:
     """The entry the next page begins with; None on the last page."""
 
 
-@dataclass(slots=True)
-class _TurnBuilder:
+class _TurnBuilder(Struct):
     first: int
     entry: Entry
     turn: int = 0

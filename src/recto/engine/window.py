@@ -19,10 +19,12 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.policies.eviction import Compact
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
@@ -111,8 +113,7 @@ def _locked(method: Callable[Concatenate[Window, _P], _R]) -> Callable[Concatena
     return call
 
 
-@dataclass(frozen=True, kw_only=True)
-class SentPrompt:
+class SentPrompt(Struct, frozen=True, kw_only=True, dict=True):
     """The last prompt of a window, as the next steps need it."""
 
     seq: int
@@ -132,8 +133,7 @@ class SentPrompt:
         return replace(self.totals, pieces=self.pieces())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptOutlook:
+class PromptOutlook(Struct, frozen=True, kw_only=True):
     """A prompt that would be sent now."""
 
     state: WindowState

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.policies.planner import plan_relief
 from recto.context.window.pressure import Zone
@@ -57,8 +59,7 @@ SpanPlace = Literal["in", "trimmed", "pinned", "protected", "summarized", "evict
 and quoted in the prompt. `event`: no message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecalledQuote:
+class RecalledQuote(Struct, frozen=True, kw_only=True):
     """One quotation of a recalled block."""
 
     pointer: str
@@ -76,8 +77,7 @@ class RecalledQuote:
     """What it was judged last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptBlock:
+class PromptBlock(Struct, frozen=True, kw_only=True):
     """One block of a prompt."""
 
     what: BlockKind
@@ -97,8 +97,7 @@ class PromptBlock:
     """Of a recalled block: its quotations."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntrySpan:
+class EntrySpan(Struct, frozen=True, kw_only=True):
     """Entries one after another that are in the same place."""
 
     first: int
@@ -106,8 +105,7 @@ class EntrySpan:
     place: SpanPlace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowView:
+class WindowView(Struct, frozen=True, kw_only=True):
     """The window after one entry."""
 
     at: int
@@ -133,8 +131,7 @@ class WindowView:
     """All entries up to `at`, oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryHistory:
+class EntryHistory(Struct, frozen=True, kw_only=True):
     """What became of an entry: where it is now, and the decisions that evicted or shortened it, newest first."""
 
     entry: EntryView
@@ -143,8 +140,7 @@ class EntryHistory:
     """Whether later decisions may concern it: not all entries after it were searched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryDecision:
+class EntryDecision(Struct, frozen=True, kw_only=True):
     """A decision about an entry."""
 
     action: Literal["evicted", "trimmed"]

@@ -11,8 +11,10 @@ marker, recalled text) is like any other, with a sequence number of its own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.transcript.entries import Role
 
@@ -62,8 +64,7 @@ class Keep(NamedTuple):
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeepSome:
+class KeepSome(Struct, frozen=True):
     """A message with only these results. It is skipped if nothing remains of it."""
 
     seq: int
@@ -72,8 +73,7 @@ class KeepSome:
     """Whether content that is no result stays too. If a message is split, only one of its pieces holds it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyntheticResult:
+class SyntheticResult(Struct, frozen=True):
     """A result that must be synthesised, because its call has none."""
 
     call_id: str
@@ -86,8 +86,7 @@ class SyntheticResult:
 ArrangedPiece: TypeAlias = Keep | KeepSome | SyntheticResult
 
 
-@dataclass(frozen=True, slots=True)
-class Omitted:
+class Omitted(Struct, frozen=True):
     """A result that is in an entry and not in the prompt."""
 
     seq: int
@@ -95,8 +94,7 @@ class Omitted:
     reason: OmissionReason
 
 
-@dataclass(frozen=True, slots=True)
-class Arrangement:
+class Arrangement(Struct, frozen=True):
     """The messages of a prompt in their final order, and the results that were omitted."""
 
     pieces: tuple[ArrangedPiece, ...]

@@ -8,8 +8,9 @@ compares format names: it gets the object with `format_named` and uses its attri
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from recto.formats.json_spans import Json, quoted
 
@@ -289,8 +290,7 @@ class Converter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BodyKeys:
+class BodyKeys(Struct, frozen=True, kw_only=True):
     """The members of a request body."""
 
     messages: str = "messages"
@@ -315,8 +315,7 @@ def _token_count(tokens: int) -> dict[str, Json]:
     return {"input_tokens": tokens}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpApi:
+class HttpApi(Struct, frozen=True, kw_only=True):
     """Paths and headers of the provider's API. The defaults are OpenAI's."""
 
     path: str
@@ -393,8 +392,7 @@ def _with_system(system: str, more: str) -> str:
     return f"[{block}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Format:
+class Format(Struct, frozen=True, kw_only=True, eq=False):
     """A wire format: the JSON of messages, requests, responses, streams and errors of one provider API."""
 
     name: str

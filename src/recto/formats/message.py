@@ -11,9 +11,10 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.json_spans import Json, apply_edits, elements_of, member_at, parse, removals, text_of
@@ -24,8 +25,7 @@ from recto.transcript.entries import Role
 PartKind = Literal["text", "thinking", "call", "result", "image", "media", "other"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One piece of a message that costs tokens."""
 
     kind: PartKind
@@ -45,8 +45,7 @@ class Part:
     """Whether the client marked a result as an error. Formats without such a mark leave it False."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """One message, parsed."""
 
     role: Role

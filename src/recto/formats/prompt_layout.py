@@ -8,9 +8,10 @@ before its end is kept, arranged and rendered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from recto.formats.arrangement import (
     ArrangedPart,
@@ -119,8 +120,7 @@ class LaidOut(NamedTuple):
     costs: list[int]
 
 
-@dataclass(slots=True)
-class _Rendered:
+class _Rendered(Struct):
     """Messages in their final order: the pieces, the bytes of what is sent, and what each of these costs."""
 
     pieces: list[ArrangedPiece] = field(default_factory=list)
@@ -140,8 +140,7 @@ class _Rendered:
         )
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """Lines that are arranged together, and the result, as far as it is known."""
 
     lines: list[LaidLine] = field(default_factory=list)

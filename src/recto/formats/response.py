@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from recto.formats.json_spans import Json, elements, members
 from recto.formats.message import object_in, text_in
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """Tokens as the provider counted them."""
 
     prompt: int
@@ -20,8 +20,7 @@ class Usage:
     cache_write: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderReply:
+class ProviderReply(Struct, frozen=True, kw_only=True):
     """A provider's response, parsed."""
 
     messages: tuple[bytes, ...]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from recto.errors import MalformedMessage
 from recto.formats.format import Format
@@ -86,8 +88,7 @@ def _plain_part(part: Any) -> Any:  # noqa: ANN401  # a part of a client's objec
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedCall:
+class RequestedCall(Struct, frozen=True, kw_only=True):
     """A tool call that the model asks for."""
 
     name: str
@@ -100,8 +101,7 @@ class RequestedCall:
     """The type of the call's item, where calls have types."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelResponse:
+class ModelResponse(Struct, frozen=True, kw_only=True):
     """What a model call returned."""
 
     messages: tuple[bytes, ...]

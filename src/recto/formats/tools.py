@@ -12,9 +12,10 @@ Hosts prefix the name of an MCP tool with that of its server, each in its own wa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from recto.formats.json_spans import Json, JsonSpan, TextEdit, apply_edits, elements, elements_of, members, removals
 from recto.formats.message import object_in, text_in
@@ -55,8 +56,7 @@ _MAX_MEMOISED: Final = 256 * 1024
 """Bytes of a list above which its definitions are not kept in memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTool:
+class OwnTool(Struct, frozen=True, kw_only=True):
     """A tool of the gateway."""
 
     name: str

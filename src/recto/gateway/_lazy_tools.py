@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import chain
 from math import log
 from typing import Final, Protocol
+
+from msgspec.structs import asdict, replace
 
 from recto.context.window.plan import LeftOutTools
 from recto.engine.projection import TOOLS_LEFT_OUT

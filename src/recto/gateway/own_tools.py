@@ -14,11 +14,13 @@ evicted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_args
+
+from msgspec.structs import replace
 
 from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NoteKind, NoteLevel
 from recto.context.window.plan import LeftOutTools

@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from msgspec import structs
+
 from recto.engine.composition import INSTRUCTIONS, TOOLS_OFFERED
 from recto.engine.prompt_builder import Prompt, render_marker
 from recto.engine.session import Session
@@ -244,7 +246,7 @@ class TurnRunner:
         """Store a response that only calls the gateway's own tools, with the results, and build the next prompt."""
         calls = own_calls(reply, turn.request, turn.recall_tool.names).own
         messages, metas = answered(turn.session, turn.request, reply, calls, turn.recall_tool, is_last=False)
-        self._store_reply(turn, replace(reply, messages=tuple(messages)), metas, [])
+        self._store_reply(turn, structs.replace(reply, messages=tuple(messages)), metas, [])
         turn.recall_tool.rounds += 1
         turn.decisions += open_asked_window(turn.session, turn.recall_tool)
         if offer_found(turn.request, turn.session, turn.recall_tool):
@@ -265,7 +267,7 @@ class TurnRunner:
         if calls:
             messages, metas = answered(turn.session, turn.request, last, calls, use, is_last=True)
         as_sent(metas, messages, reply.messages)
-        return replace(last, messages=tuple(messages)), metas
+        return structs.replace(last, messages=tuple(messages)), metas
 
     def cut(self, turn: GatewayTurn, partial: ProviderReply, why: str) -> None:
         """Store the part of a response that arrived before it was cut off. It is an event, not a message."""
@@ -618,7 +620,7 @@ def _write_body(turn: GatewayTurn) -> None:
     if messages != turn.prompt.raw:  # converted, or edited as the client asks: counted as it is sent
         body = open_body(turn.body, turn.request.wire)
         tokens = turn.session.window.sent_as(body.messages, body.system or b"", turn.request.wire)
-        turn.prompt = replace(turn.prompt, built=replace(turn.prompt.built, tokens=tokens))
+        turn.prompt = replace(turn.prompt, built=structs.replace(turn.prompt.built, tokens=tokens))
 
 
 def _edits_meta(turn: GatewayTurn) -> dict[str, Any]:

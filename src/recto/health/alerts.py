@@ -6,15 +6,16 @@ Alerts depend only on turns and their timestamps, not on a clock, so the same tu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.window.pressure import MIN_SPIKE_TOKENS
 from recto.health.metrics import Alert, AlertName, Grade, TurnHealth
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRules:
+class AlertRules(Struct, frozen=True, kw_only=True):
     """Alert thresholds; see the settings `health.alerts`."""
 
     utilization: float = 0.9
@@ -32,8 +33,7 @@ class AlertRules:
     """The same alert is not raised again within this time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AlertKind:
+class _AlertKind(Struct, frozen=True, kw_only=True):
     """The texts of one alert: the problem, with its value as `x`, and the remedy."""
 
     grade: Grade
@@ -91,8 +91,7 @@ ALERT_KINDS: Mapping[AlertName, _AlertKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _RaisedAlert:
+class _RaisedAlert(Struct, frozen=True):
     """When an alert was raised, at which turn and value, and whether it is still active."""
 
     ts: int

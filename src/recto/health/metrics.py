@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields
 from hashlib import blake2b
+from inspect import signature
 from typing import Any, Literal, Self, cast, get_args
+
+from msgspec import Struct, field
 
 from recto.context.window.pressure import MIN_BASELINE_TURNS, VELOCITY_TURNS
 from recto.context.window.report import PieceKind, PromptPiece
@@ -22,8 +24,7 @@ Grade = Literal["critical", "degradation", "anomaly"]
 AlertName = Literal["utilization", "evictions", "fidelity", "ratio", "bloat", "burn", "loop"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnHealth:
+class TurnHealth(Struct, frozen=True, kw_only=True):
     """The metrics of one turn."""
 
     turn: int
@@ -70,8 +71,7 @@ class TurnHealth:
     cache_write: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnMetric:
+class TurnMetric(Struct, frozen=True, kw_only=True):
     """How one metric of a turn is labelled, judged and exported. Trends, exporters, CLI and TUI read this table."""
 
     field: str
@@ -214,8 +214,7 @@ TURN_METRICS = (
 METRICS_BY_FIELD = {metric.field: metric for metric in TURN_METRICS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchHealth:
+class SearchHealth(Struct, frozen=True, kw_only=True):
     """A search of the history that a program or a model asked for."""
 
     scope: str = "session"
@@ -232,8 +231,7 @@ class SearchHealth:
     """The type of the error, where it failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
+class Alert(Struct, frozen=True, kw_only=True):
     """A condition that needs attention: raised when it begins, ended when it is over."""
 
     name: AlertName
@@ -259,8 +257,7 @@ _DIGITS = 4
 """Ratios are rounded so that they survive a JSON round trip unchanged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptComposition:
+class PromptComposition(Struct, frozen=True, kw_only=True):
     """The composition of a prompt, in tokens. Stored with the message that answers it."""
 
     tokens: int
@@ -317,9 +314,9 @@ class PromptComposition:
 
 
 _STORED_FIELDS = {
-    item.name: None if item.default is MISSING else item.default
-    for item in fields(PromptComposition)
-    if item.name != "pieces"
+    name: None if member.default is member.empty else member.default
+    for name, member in signature(PromptComposition).parameters.items()
+    if name != "pieces"
 }
 """The members of the stored form besides the pieces, and what those mean that are missing."""
 _STORED_TEXTS = ("model", "wire", "reader")
@@ -348,8 +345,7 @@ def _digest(*texts: str) -> str:
     return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionRecord:
+class EvictionRecord(Struct, frozen=True, kw_only=True):
     """What one decision evicted."""
 
     seq: int
@@ -361,8 +357,7 @@ class EvictionRecord:
     """Fingerprints of the tool calls whose results are no longer visible."""
 
 
-@dataclass(slots=True)
-class CallRepetition:
+class CallRepetition(Struct):
     """Counts how often the last tool calls were repeated with the same results.
 
     A call alone counts, and so does a sequence of up to `MAX_LOOP_CALLS` calls. A user message starts over: what the
@@ -417,8 +412,7 @@ class CallRepetition:
                 self.pending, self.recent, self.matched = dict(pending), tuple(recent), tuple(map(int, matched))
 
 
-@dataclass(slots=True)
-class _TurnTotals:
+class _TurnTotals(Struct):
     """Totals since the previous turn."""
 
     burn: int = 0
@@ -435,8 +429,7 @@ class _TurnTotals:
     cache_write: int = 0
 
 
-@dataclass(slots=True)
-class TurnAccumulator:
+class TurnAccumulator(Struct):
     """Folds the entries of a session into the metrics of its turns. Its memory is bounded."""
 
     regret_turns: int = 10

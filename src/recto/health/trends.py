@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import fsum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.window.pressure import VELOCITY_TURNS, PressureReading, Thresholds, turns_until
 from recto.health.metrics import TURN_METRICS, Alert, Direction, TurnHealth
@@ -15,8 +17,7 @@ MEASURES: Mapping[str, Direction] = {metric.field: metric.worse for metric in TU
 """The metrics that are tracked, and the direction in which each gets worse."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class Trend(Struct, frozen=True, kw_only=True):
     """How one metric moves over the turns examined."""
 
     name: str
@@ -31,8 +32,7 @@ class Trend:
     """Whether that is the wrong direction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(Struct, frozen=True, kw_only=True):
     """When the window is full at the current pace."""
 
     pace: float
@@ -62,8 +62,7 @@ class Forecast:
         return f"{pace}; red in {_turns(self.until_red)}, full in {full} unless relieved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthReport:
+class HealthReport(Struct, frozen=True, kw_only=True):
     """How a session is, and where it is heading."""
 
     session: str

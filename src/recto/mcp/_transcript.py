@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory, WorkHistory, WorkStep
 from recto.engine.session import Session

@@ -7,8 +7,9 @@ cleaned before they are cut, so that no secret is cut in two and passes unmasked
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from recto.context.window.report import DecisionSummary, PromptPiece, Report
 from recto.engine.pagination import decision_page

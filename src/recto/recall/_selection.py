@@ -8,12 +8,13 @@ are nearly the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product
 from math import log
 
 import numpy as np
+from msgspec import structs
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from recto.context.facts.classifier import (
@@ -364,7 +365,7 @@ class Selection:
                 del by_key[hit.session, hit.seq]  # the prompt contains the correction already
                 continue
             later = by_key.get((correction.session, correction.seq)) or self._correcting(hit, correction)
-            by_key[later.session, later.seq] = replace(
+            by_key[later.session, later.seq] = structs.replace(
                 later,
                 score=max(later.score, hit.score),
                 chance=max(later.chance, hit.chance),
@@ -372,7 +373,7 @@ class Selection:
             )
             lowered = by_key[hit.session, hit.seq]
             parts = {**lowered.parts, "taken back": self._superseded_weight}
-            by_key[hit.session, hit.seq] = replace(
+            by_key[hit.session, hit.seq] = structs.replace(
                 lowered, score=lowered.score + self._superseded_weight, parts=parts, superseded_by=correction.seq
             )
         return sorted(

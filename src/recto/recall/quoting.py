@@ -7,8 +7,9 @@ templates are removed or broken up, and secrets are masked.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
@@ -32,8 +33,7 @@ _MAX_KEPT_CHARACTERS = 1000
 _DAY = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """A piece of history to quote."""
 
     pointer: str

@@ -9,11 +9,12 @@ figures).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
@@ -29,8 +30,7 @@ _USER, _ASSISTANT = ROLES.index("user"), ROLES.index("assistant")
 _MAX_MATCHED = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class Candidates(Struct, frozen=True, kw_only=True):
     """Messages proposed by words, vectors or a date: one array per property, one position per message."""
 
     sessions: NDArray[np.intp]
@@ -76,8 +76,7 @@ class Candidates:
         return corrected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingWeights:
+class RankingWeights(Struct, frozen=True, kw_only=True):
     """Weight of each part, in standard deviations of similarity over the candidates."""
 
     meaning: float = 0.5
@@ -98,8 +97,7 @@ class RankingWeights:
         return replace(self, meaning=share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelevanceCalibration:
+class RelevanceCalibration(Struct, frozen=True, kw_only=True):
     """Maps absolute similarity to the relevance of a message: a logistic curve, fitted on labelled questions.
 
     This is a gate and not a probability: one in six questions about something that was never mentioned passes it.
@@ -136,8 +134,7 @@ def calibration_for(embedder: str) -> RelevanceCalibration:
     return next((curve for name, curve in CALIBRATIONS.items() if embedder.startswith(name)), WORDS_ONLY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class Scores(Struct, frozen=True, kw_only=True):
     """The scores of candidates, in the same positions."""
 
     parts: Mapping[str, Floats]

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from recto.context.facts.classifier import classify
 from recto.context.window.plan import EntryVectors
@@ -58,8 +60,7 @@ _MIN_REPEATED_TERMS = 2
 """Names and numbers of a recalled text that an answer must repeat to count as using it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallRules:
+class RecallRules(Struct, frozen=True, kw_only=True):
     """How much is recalled, from where, and above which relevance."""
 
     inject: bool = True
@@ -248,7 +249,7 @@ class RecallService:
             quoted = self._fit_to_budget(query, relevant, budget, count)
             if quoted is not None:
                 injection, threshold = quoted, max(threshold, least.chance)
-        return (None if injection is None else replace(injection, threshold=round(threshold, 4))), result
+        return (None if injection is None else structs.replace(injection, threshold=round(threshold, 4))), result
 
     def _is_refused(self, hit: Hit) -> bool:
         """Whether a provider refused a message of another session; those of this one are hidden by the caller."""
@@ -302,7 +303,7 @@ class RecallService:
         """Return the hits with where their sessions come from, as far as it is known."""
         known = self._sources.known() if self._sources else {}
         named = ((hit, known.get(hit.session)) for hit in hits)
-        return tuple(replace(hit, agent=at.agent, project=at.project) if at else hit for hit, at in named)
+        return tuple(structs.replace(hit, agent=at.agent, project=at.project) if at else hit for hit, at in named)
 
     def _memory(self) -> list[str]:
         """Return the session with the approved memory of this session's agent: in reach whatever the scope."""
@@ -478,8 +479,7 @@ class RecallService:
         return excerpts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limits:
+class _Limits(Struct, frozen=True, kw_only=True):
     """The tokens that one hit may take."""
 
     share: int
@@ -518,8 +518,7 @@ class _Quoting:
         return sum(self._count(piece.text.partition("\n")[2]) - self._empty for piece in pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class _QuotedExcerpt:
+class _QuotedExcerpt(Struct, frozen=True):
     """An excerpt as it is quoted."""
 
     pointer: str
@@ -545,8 +544,7 @@ def _rendered(hit: Hit, excerpts: Sequence[Excerpt]) -> list[_QuotedExcerpt]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _QuotedHit:
+class _QuotedHit(Struct, frozen=True):
     """A hit with its excerpts."""
 
     hit: Hit

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
@@ -95,8 +96,7 @@ Positions: TypeAlias = NDArray[np.intp]
 """Positions of messages in the attributes of their session."""
 
 
-@dataclass(slots=True, kw_only=True)
-class SearchedSession:
+class SearchedSession(Struct, kw_only=True):
     """One session of a search: its columns in the index, and what is proposed of it."""
 
     key: str
@@ -141,8 +141,7 @@ def _positions(sorted_values: NDArray[Any], values: NDArray[Any]) -> tuple[Posit
     return at, exists
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class Ranked(Struct, frozen=True, kw_only=True):
     """A candidate with its score and the parts of it."""
 
     session: str
@@ -158,8 +157,7 @@ class Ranked:
     parts: Mapping[str, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
+class Ranking(Struct, frozen=True, kw_only=True):
     """The ranked candidates of a search."""
 
     candidates: Candidates
@@ -257,7 +255,7 @@ class Searcher:
     ) -> Ranking:
         """Rank the candidates in these sessions, best first, without hidden entries."""
         spans, notes, question = find_date_spans(query.text, query.now), list[str](), query.text
-        query = replace(query, text=subject_of(query.text))  # after the dates, which may be in the rest
+        query = structs.replace(query, text=subject_of(query.text))  # after the dates, which may be in the rest
         searched, statistics, weights = self._by_words(query, sessions, hidden or {})
         self._by_meaning(query, searched, notes)
         _by_date(searched, spans)

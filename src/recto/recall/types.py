@@ -6,9 +6,10 @@ The rows and ranges an index stores are another matter: see `recto.recall.index.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Literal
+
+from msgspec import Struct, field
 
 from recto.context.facts.types import Mark
 from recto.text.lazy_re import lazy_re
@@ -31,8 +32,7 @@ def verdict_of(helpful: bool | None) -> Verdict | None:
     return None if helpful is None else "helpful" if helpful else "not_helpful"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True, kw_only=True):
     """Whether entries are in the index; relief evicts nothing that recall could not find again.
 
     Words suffice. Vectors that are missing are made later.
@@ -53,8 +53,7 @@ class Confirmation:
         return f"words alone: {self.reason}" if self.reason else "words; vectors to follow"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(Struct, frozen=True, kw_only=True):
     """A search query and the state of the session it is run for."""
 
     text: str
@@ -72,8 +71,7 @@ class Query:
     """Time limit for embedding the query. After that only words are searched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Struct, frozen=True, kw_only=True):
     """One message that matched, and why."""
 
     session: str
@@ -111,8 +109,7 @@ class Hit:
         return f"<Hit {self.pointer} {self.role}, chance {self.chance:.2f}: {text!r}>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injection:
+class Injection(Struct, frozen=True, kw_only=True):
     """The quotation that is added to one prompt."""
 
     text: str
@@ -124,8 +121,7 @@ class Injection:
     """The relevance that hits had to have: more than the settings ask for where the budget was too small for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True, kw_only=True):
     """The result of a search, with the state of the index it was made from."""
 
     query: str

@@ -10,8 +10,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from recto.errors import AppendConflict, IndexUnavailable, KeyReused, StoreUnavailable
 from recto.recall.index.rows import (
@@ -42,8 +43,7 @@ from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.protocols import Records
 
 
-@dataclass(slots=True)
-class _Transcript:
+class _Transcript(Struct):
     entries: list[Entry] = field(default_factory=list)
     by_id: dict[str, Entry] = field(default_factory=dict)
     by_key: dict[str, Entry] = field(default_factory=dict)
@@ -257,8 +257,7 @@ class MemoryStore:
             raise StoreUnavailable(self.location, "the store is closed already")
 
 
-@dataclass(slots=True)
-class _Shelf:
+class _Shelf(Struct):
     """One lane of one session."""
 
     generation: int = 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
@@ -364,8 +365,7 @@ _DAY_MICROSECONDS = 86_400_000_000
 _EPOCH = date(1970, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class DateSpan:
+class DateSpan(Struct, frozen=True):
     """A range of days, and the words that name it."""
 
     start: int

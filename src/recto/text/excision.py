@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from recto.text.lazy_re import lazy_re
 
@@ -68,8 +69,7 @@ def remove_spans(text: str, spans: Sequence[TextSpan]) -> str:
     return "\n".join(result)
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """Lines that are read as one: an item with its continuation lines, a paragraph, a line of code."""
 
     start: int
@@ -190,8 +190,7 @@ def _close_fences(lines: Sequence[str], remaining: list[str | None]) -> None:
             opened, had_content, has_content, fence = index, False, False, match[1]
 
 
-@dataclass(slots=True)
-class _OpenHeading:
+class _OpenHeading(Struct):
     index: int
     depth: float
     had_content: bool = False

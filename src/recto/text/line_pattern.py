@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from recto.errors import InputError
 from recto.text.lazy_re import lazy_re
@@ -31,31 +32,26 @@ _PLAIN_BYTES = lazy_re(r"[a-z0-9_.,:;@+*=()\[\]{}!?#$%^~|-]{2,}")
 _Assertion: TypeAlias = Literal["start", "end", "word", "inside"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Char:
+class _Char(Struct, frozen=True):
     """One character: a literal, or a class with the test for it."""
 
     source: str
     literal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Assert:
+class _Assert(Struct, frozen=True):
     kind: _Assertion
 
 
-@dataclass(frozen=True, slots=True)
-class _Sequence:
+class _Sequence(Struct, frozen=True):
     items: tuple[_Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(Struct, frozen=True):
     options: tuple[_Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeat:
+class _Repeat(Struct, frozen=True):
     item: _Node
     least: int
     most: int | None
@@ -192,8 +188,7 @@ class _Parser:
         return _Char(f"{source}]")
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     """A state of the automaton: the nodes that are reached, and what came before."""
 
     nodes: frozenset[int]

@@ -7,8 +7,10 @@ ratios, does not lower estimates on thin evidence, and never lowers an exact cou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MAX_RATIOS = 20
 """Number of reports remembered."""
@@ -18,8 +20,7 @@ MARGIN = 1.01
 """Margin above the highest ratio seen: the next prompt will differ from the last ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(Struct, frozen=True, kw_only=True):
     """What recent reports say about one counter on one model."""
 
     exact: bool = False

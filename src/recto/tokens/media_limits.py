@@ -7,8 +7,10 @@ absent. The newest media stay. Older ones are replaced in steps, so that the pro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.formats.media import Media
 from recto.formats.registry import format_named
@@ -23,8 +25,7 @@ def _in_base64(size: int) -> int:
     return -(-size // 3) * 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MediaLimits:
+class MediaLimits(Struct, frozen=True, kw_only=True):
     """The limits of one provider for one request."""
 
     body: float = inf

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import ceil
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from recto.formats.message import Message, Part
 
@@ -25,8 +26,7 @@ MEDIA_TOKENS_PER_BYTE = 0.25
 """Audio and video cost far less per byte; a text-only PDF can come near this."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """Tokens a model family adds around content."""
 
     message: int
@@ -91,8 +91,7 @@ MAX_FRAME = Frame(
 """For unknown families: the maximum of all known ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meter:
+class Meter(Struct, frozen=True, kw_only=True):
     """Counts messages, tool schemas and prompts as one model does."""
 
     name: str

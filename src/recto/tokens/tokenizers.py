@@ -23,11 +23,12 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from recto.errors import SettingsError
 from recto.text.lazy_re import lazy_re
@@ -126,8 +127,7 @@ def plain_estimate(text: str) -> int:
     return min(len(data), ceil(tokens))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaudeFormula:
+class ClaudeFormula(Struct, frozen=True, kw_only=True):
     """Claude's count derived from cl100k's: its vocabulary is smaller, with fewer capitals, signs and long spaces."""
 
     per_token: float
@@ -192,8 +192,7 @@ MAX_CTOK_CHARS = 1 << 18
 """Claude's reconstructed tokenizer takes seconds per megabyte and is only used for texts shorter than this."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """How one tokenizer family is counted."""
 
     vocabulary: str
@@ -266,8 +265,7 @@ _TIKTOKEN_FILES = {
 """Files cached by tiktoken and their SHA-256: with a different file it would use the network."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SafeCounter:
+class SafeCounter(Struct, frozen=True, kw_only=True):
     """A token counter that never raises: if its tokenizer fails, it returns the byte bound."""
 
     name: str
@@ -301,8 +299,7 @@ class SafeCounter:
             return byte_bound(text) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Tokenizers:
+class Tokenizers(Struct, frozen=True):
     """Provides the counter for each model, from the families known here or from the user's own files."""
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -354,8 +351,7 @@ def counter_from_file(path: Path) -> TokenCounter:
     return SafeCounter(name=name, exact=True, count_text=lambda text: len(tokenizer.encode_ordinary(text)) - frame)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Encoding:
+class _Encoding(Struct, frozen=True, kw_only=True):
     """A loaded vocabulary and the library that loaded it."""
 
     count_text: CountText

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
+from msgspec import Struct
+
 from recto.errors import InputError
 
 Role = Literal["system", "user", "assistant", "tool", "event"]
@@ -144,8 +146,7 @@ class Head:
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSummary:
+class SessionSummary(Struct, frozen=True, kw_only=True):
     """One row of a list of sessions."""
 
     session: str

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from recto.errors import MalformedMessage
 from recto.transcript.entries import Draft
 
@@ -66,11 +68,26 @@ def event(
         ts=clock.now(),
         role="event",
         kind=kind,
-        content=to_json(payload),
+        content=_payload_json(payload),
         surface=requested_surface or surface,
         meta=to_json({"asked_by": who}) if who else b"{}",
         key=key,
     )
+
+
+def payload_of(content: bytes) -> Any:  # noqa: ANN401  # JSON
+    """The payload of an event."""
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:  # half of a surrogate pair, which the standard library reads
+        return json.loads(content)
+
+
+def _payload_json(payload: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(payload)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        return to_json(payload)
 
 
 def to_json(value: object) -> bytes:

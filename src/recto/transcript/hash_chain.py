@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from recto.errors import AppendConflict, KeyReused
 from recto.transcript.entries import Draft, Entry, Head, entry_of_values, values_of_draft
@@ -85,8 +86,7 @@ def already_stored(
     return already
 
 
-@dataclass(frozen=True, slots=True)
-class ChainBreak:
+class ChainBreak(Struct, frozen=True):
     """The first place where a chain is broken."""
 
     session: str

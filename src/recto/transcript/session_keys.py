@@ -11,9 +11,10 @@ Code below a door does not form keys with a tenant in them: it holds a `tenancy.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from recto.errors import InputError
 from recto.text.lazy_re import lazy_re
@@ -39,8 +40,7 @@ _UNSAFE = lazy_re(r"[^\w\-.~:/@+=,]+")
 _DEFAULT_AGENT = "default"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(Struct, frozen=True, kw_only=True):
     """The sessions that a session may search."""
 
     prefix: str

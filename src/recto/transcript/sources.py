@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from recto.errors import KeyReused
 from recto.transcript.entries import Draft, Entry
@@ -22,8 +23,7 @@ from recto.transcript.tenancy import TenantStore
 _AREA: Final = "sources"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSource:
+class SessionSource(Struct, frozen=True, kw_only=True):
     """Where a session comes from; empty text for what is not known."""
 
     agent: str = ""

@@ -40,7 +40,7 @@ def test_a_compaction_that_would_not_pay_is_not_planned():
 
 
 def test_an_earlier_summary_is_rewritten_and_counts_as_freed():
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     view = talk(20)
     first = Compact(keep_recent_tokens=2_000, summary_tokens=500).plan(view, 1)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from tests.context.policies.policy_views import conversation, real_views, view_of, views
 
 from recto.context.policies.edits import TrimResults, placeholder

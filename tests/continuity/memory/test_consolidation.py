@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 import recto
 from recto.config import load
@@ -243,7 +244,7 @@ def test_without_a_model_that_works_the_rules_are_enough(settings, store, troubl
 def remembered(settings, store, *told, clock, **rules):
     memories = open_memory(settings, store)
     memories.clock = memories.proposing._clock = clock
-    memories.rules = replace(memories.rules, **rules)
+    memories.rules = structs.replace(memories.rules, **rules)
     for text, more in told:
         made = memories.propose("fact", text, **more)
         memories.approve(made.id, made.digest, "ada")
@@ -275,7 +276,7 @@ def test_what_was_never_used_is_retired_without_asking_only_where_that_is_allowe
     assert len(cycle.retired) == 1
     assert [one.memory.id for one in memories.remembered()] == [used]
     assert [one.action for one in cycle.proposed] == ["retire"]
-    memories.rules = replace(memories.rules, retire="never")
+    memories.rules = structs.replace(memories.rules, retire="never")
     assert Consolidator(memories).run([]).proposed == []
 
 

@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 import recto
 from recto.config import load
@@ -91,7 +92,7 @@ def test_the_same_thing_proposed_twice_is_one_proposal(memories, store):
     (source,) = say(store, "We close on Mondays, always.")
     first = memories.propose("fact", "We close on Mondays, always.", sources=[source])
     again = memories.propose("fact", "We close on Mondays, always.", sources=[source], why="once more")
-    assert again == replace(first, why="once more")
+    assert again == structs.replace(first, why="once more")
     assert len(memories.proposals()) == 1
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nlargest
 from math import log
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.facts.classifier import classify
 from recto.context.facts.types import Mark, MessageView
@@ -79,8 +81,7 @@ _ERROR = lazy_re(
 _NAME_OR_NUMBER = lazy_re(r"\d|`|[a-z][A-Z]|\w[._/]\w")
 
 
-@dataclass(frozen=True, slots=True)
-class PickedSentence:
+class PickedSentence(Struct, frozen=True):
     """A sentence or a line, verbatim except for white space and secrets."""
 
     seq: int

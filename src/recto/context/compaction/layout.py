@@ -7,7 +7,9 @@ remaining tokens. Pure: texts are passed in, not written here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.facts.extraction import by_priority, standing_statements
 from recto.context.facts.files import render_files
@@ -40,8 +42,7 @@ _STATED = 1.5
 _NARRATIVE, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutShares:
+class LayoutShares(Struct, frozen=True, kw_only=True):
     """Share of the tokens each section may use; unused tokens go to the narrative."""
 
     facts: float = 0.4
@@ -49,8 +50,7 @@ class LayoutShares:
     earlier: float = 0.15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A text with a gap for the narrative."""
 
     before: tuple[str, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from recto.context.facts.types import MessageView
 
@@ -11,8 +12,7 @@ Ending = Literal["stop", "length", "refused", "unknown"]
 """Why a model stopped: finished, out of tokens, refused, or not stated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+class ModelRequest(Struct, frozen=True, kw_only=True):
     """One request to a model: instructions, and the text they apply to."""
 
     system: str
@@ -23,8 +23,7 @@ class ModelRequest:
     """Total time limit, including retries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReply:
+class ModelReply(Struct, frozen=True, kw_only=True):
     """A model's answer."""
 
     text: str
@@ -34,8 +33,7 @@ class ModelReply:
     """As counted by the provider; 0 if it does not say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delegation:
+class Delegation(Struct, frozen=True, kw_only=True):
     """A task for a sub-agent."""
 
     task: str
@@ -49,8 +47,7 @@ class Delegation:
     """The session that stores the sub-agent's own transcript; the dispatcher may write to it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delegated:
+class Delegated(Struct, frozen=True, kw_only=True):
     """A sub-agent's answer."""
 
     answer: str

@@ -13,9 +13,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
 from threading import Event
 from typing import Any
+
+from msgspec import Struct, structs
+from msgspec.structs import asdict, replace
 
 from recto.context.compaction.extractive import extract_sentences
 from recto.context.compaction.layout import CountText, bullet
@@ -184,8 +186,7 @@ _FRAME_TOKENS = 700
 """Tokens of instructions around the text shown to a model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterAttempt:
+class WriterAttempt(Struct, frozen=True, kw_only=True):
     """One attempt to write a text."""
 
     engine: str
@@ -201,8 +202,7 @@ class WriterAttempt:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenSummary:
+class WrittenSummary(Struct, frozen=True, kw_only=True):
     """A text, and how it was written."""
 
     lines: tuple[str, ...]
@@ -215,8 +215,7 @@ class WrittenSummary:
     """Number of lines with instructions to a model; they were removed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WritingRules:
+class WritingRules(Struct, frozen=True, kw_only=True):
     """Limits for writing."""
 
     seconds: float = 60.0
@@ -351,7 +350,7 @@ class SummaryWriter:
     ) -> list[MessageView]:
         """The messages shown to the model: all of them if they fit, else their most informative sentences."""
         shortened = [
-            replace(message, text=digest_result(_tool_result(message), _MAX_RESULT_TOKENS, self._count))
+            structs.replace(message, text=digest_result(_tool_result(message), _MAX_RESULT_TOKENS, self._count))
             if message.role == "tool"
             else message
             for message in messages
@@ -361,7 +360,9 @@ class SummaryWriter:
         texts: dict[int, list[str]] = {}
         for picked in extract_sentences(messages, goal=goal, focus=focus, tokens=available * 3 // 4, count=self._count):
             texts.setdefault(picked.seq, []).append(picked.text)
-        return [replace(message, text="\n".join(texts[message.seq])) for message in messages if message.seq in texts]
+        return [
+            structs.replace(message, text="\n".join(texts[message.seq])) for message in messages if message.seq in texts
+        ]
 
     def _max_shown_tokens(self, answer: int) -> int:
         model = self._chat_model()

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from functools import cache
+
+from msgspec import Struct
 
 from recto.text.lazy_re import lazy_re
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grammar:
+class Grammar(Struct, frozen=True, kw_only=True):
     """The cues of one language, in the order in which they are tried."""
 
     opener: re.Pattern[str]
@@ -56,7 +56,7 @@ def grammar(language: str) -> Grammar | None:
     cues = _GRAMMARS.get(language)
     if cues is None:
         return None
-    unbounded = {field.name for field in fields(Grammar)} if language == "zh" else {"opener"}
+    unbounded = set(Grammar.__struct_fields__) if language == "zh" else {"opener"}
     return Grammar(**{name: _compile(cue, bounded=name not in unbounded) for name, cue in cues.items()})
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 from recto.text.analyzer import UNSPACED_SCRIPTS
 from recto.text.excision import item_numbers, remove_spans, renumber_items
@@ -339,8 +340,7 @@ _MAX_ROUNDS = 12
 _SENTENCE_END = lazy_re(r"[.!?](?:[\"')\]”]*)\s")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """Something in a text that can be checked against its sources."""
 
     kind: ClaimKind
@@ -601,8 +601,7 @@ def _url_prefixes(text: str) -> Iterator[str]:
             yield url[: separator.start()]
 
 
-@dataclass(frozen=True, slots=True)
-class GroundedText:
+class GroundedText(Struct, frozen=True):
     """A text without unsupported claims."""
 
     text: str

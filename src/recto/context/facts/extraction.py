@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.facts import patterns
 from recto.context.facts.claims import FoldedText, fold_words
@@ -123,8 +125,7 @@ _DONE = frozenset(
 _STARTED = frozenset(("in_progress", "in progress", "inprogress", "active", "doing", "started", "running"))
 
 
-@dataclass(frozen=True, slots=True)
-class TodoItem:
+class TodoItem(Struct, frozen=True):
     """Something to do, in the agent's words."""
 
     text: str

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from recto.context.facts.paths import MAX_PATH_CHARS, file_uses, find_paths
 from recto.context.facts.types import MessageView, WorkedFile

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
 
 from recto.context.facts.types import MessageView, ToolCall, exit_status
 from recto.context.facts.user_text import cut_words
@@ -95,8 +96,7 @@ _TOTALS_LINES = 40
 """Lines at the end of a result that may be its totals."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The outcome of a call according to its result."""
 
     call: str

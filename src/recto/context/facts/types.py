@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import IntFlag
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.formats import read
 from recto.formats.message import Message, Part
@@ -145,8 +147,7 @@ class ToolCall(NamedTuple):
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageView:
+class MessageView(Struct, frozen=True, kw_only=True):
     """One message, as fact extraction and compaction read it."""
 
     seq: int
@@ -173,8 +174,7 @@ class MessageView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(Struct, frozen=True, kw_only=True):
     """Something that must not be lost, in its original words."""
 
     kind: FactKind
@@ -191,8 +191,7 @@ class Fact:
     """What decides whether it still holds: the failed call, the status of a task; for a question, its options."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkedFile:
+class WorkedFile(Struct, frozen=True, kw_only=True):
     """A file the agent worked with."""
 
     path: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from recto.context.compaction.tool_output import digest_result
 from recto.context.facts.paths import parse_arguments
@@ -43,8 +44,7 @@ _NOTICE = lazy_re(r"\A\s*(?:<returncode>[^<]{0,20}</returncode>\s*)?<warning>.{0
 _JSON_SIGNS = str.maketrans("", "", '{}"\\')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrimResults:
+class TrimResults(Struct, frozen=True, kw_only=True):
     """Trim tool results, oldest first, until enough is free."""
 
     keep_newest: int = 3
@@ -217,8 +217,7 @@ ON_ARRIVAL = "on_arrival"
 """The policy's name in decisions about results that have just arrived."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummarizeResults:
+class SummarizeResults(Struct, frozen=True, kw_only=True):
     """Shorten results above a size to a share of it, oldest first, until enough is free."""
 
     above: int = 500
@@ -306,8 +305,7 @@ def frame_summary(text: str, size: int, pointer: str) -> str:
     return f"{text}\n[Shortened from {size} tokens; the whole is {pointer}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearThinking:
+class ClearThinking(Struct, frozen=True, kw_only=True):
     """Clear thinking that is older than some user turns, all of it at once.
 
     It runs first in a relief and never by itself: clearing turn by turn would rewrite the provider's cache at every

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from recto.context.compaction.levels import level_for
 from recto.context.facts.types import Level
@@ -20,8 +22,7 @@ from recto.context.window.state import ranges_of
 from recto.context.window.units import Unit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prune:
+class Prune(Struct, frozen=True, kw_only=True):
     """Evict units in the view's order until enough is free."""
 
     @property
@@ -64,8 +65,7 @@ _MAX_NAMED_MERGES = 8
 """Merged units named in the reason; the scores contain them all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evict:
+class Evict(Struct, frozen=True, kw_only=True):
     """Evict the lowest-scored units first until enough is free; among equals, the older."""
 
     scorer: Scorer = field(default_factory=Fifo)
@@ -151,8 +151,7 @@ LEVEL_COSTS: dict[Level, int] = {"full": 140, "key_points": 140, "one_line": 56,
 """Maximum tokens of an exchange at a level, including its source entries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progressive:
+class Progressive(Struct, frozen=True, kw_only=True):
     """Evict exchanges, oldest first, and keep a short text of each, written from the raw messages."""
 
     key_points_turns: int = 5
@@ -199,8 +198,7 @@ _FRAME_TOKENS = 100
 """Tokens of the text's frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUnitsOnly:
+class ToolUnitsOnly(Struct, frozen=True):
     """Shows a policy only the units that consist of nothing but calls and their results."""
 
     policy: Policy
@@ -218,8 +216,7 @@ class ToolUnitsOnly:
         return self.policy.plan(replace(view, eligible=tool_units, protected=(*view.protected, *other_units)), need)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compact:
+class Compact(Struct, frozen=True, kw_only=True):
     """Compact the older part of the conversation."""
 
     name: Literal["compact", "delegate", "new_window"] = "compact"

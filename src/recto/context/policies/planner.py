@@ -12,8 +12,10 @@ them is the caller's task.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from recto.context.policies.edits import TrimResults
 from recto.context.policies.eviction import Compact, Prune
@@ -44,8 +46,7 @@ WARM = CacheAge()
 _MAX_ROUNDS = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentRules:
+class ComponentRules(Struct, frozen=True, kw_only=True):
     """How one component of the budget is kept within a limit of its own."""
 
     limit: int
@@ -58,8 +59,7 @@ class ComponentRules:
     """Policies that evict messages, in order; recent ones only where the others are not enough."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReliefRules:
+class ReliefRules(Struct, frozen=True, kw_only=True):
     """When relief starts, how far it goes, and what it may touch."""
 
     input_budget: int
@@ -164,8 +164,7 @@ class PlannerInputs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relief:
+class Relief(Struct, frozen=True, kw_only=True):
     """Plans to execute in this order, and the resulting state."""
 
     plans: tuple[Plan, ...]
@@ -271,8 +270,7 @@ def plan_relief(
     return Relief(plans=plans, state=planner.state, before=before, after=planner.used)
 
 
-@dataclass(slots=True)
-class _ReliefPlanner:
+class _ReliefPlanner(Struct):
     """Plans so far and the state they lead to."""
 
     state: WindowState

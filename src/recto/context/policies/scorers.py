@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
-from math import sqrt
-from typing import TYPE_CHECKING, Final
+from heapq import nlargest
+from math import isfinite, sqrt
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts, Scorer
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
+from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts, Scorer, UnitKind
+from recto.context.window.units import Unit
 from recto.errors import SettingsError
 from recto.text.identifiers import find_terms
 from recto.text.lazy_re import lazy_re
@@ -23,13 +27,6 @@ from recto.text.similarity import Vector, cosine, text_vector
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-from dataclasses import field, replace
-from heapq import nlargest
-from math import isfinite
-from typing import Any, cast
-
-from recto.context.policies.features import UnitKind
-from recto.context.window.units import Unit
 
 _MAX_COMPARED_CHARS = 2_000_000
 """Characters compared in one plan, over all units."""
@@ -46,8 +43,7 @@ _CHUNK = 256
 _NUMBER = lazy_re(r"\d[\d.,:]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SemanticMerge:
+class SemanticMerge(Struct, frozen=True, kw_only=True):
     """Units repeated by a newer one score below 0, by similarity; all others score 0."""
 
     threshold: float = 0.85
@@ -201,8 +197,7 @@ def _names_in(text: str) -> frozenset[str]:
     return frozenset({*names, *(number.rstrip(".,:") for number in _NUMBER.findall(text))})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fifo:
+class Fifo(Struct, frozen=True, kw_only=True):
     """A unit's score is its place in eviction order."""
 
     @property
@@ -216,8 +211,7 @@ class Fifo:
         return [{TOTAL: index / last} for index in range(len(features.view.eligible))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lru:
+class Lru(Struct, frozen=True, kw_only=True):
     """A unit's score is the time of its last use: its own, or that of the newest unit that repeats its terms.
 
     A formula in circulation gives idle blocks the high score; here, as the name says, they get the low one.
@@ -262,8 +256,7 @@ class Lru:
         return own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypeTtl:
+class TypeTtl(Struct, frozen=True, kw_only=True):
     """Times to live in turns: exchanges, or the steps of a long tool loop."""
 
     tool: int = 6
@@ -301,8 +294,7 @@ _USED_TERMS = 2
 _WEIGHTS = ("recency", "relevance", "source", "reuse", "mark")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priority:
+class Priority(Struct, frozen=True, kw_only=True):
     """Each part is between 0 and 1; the total is their weighted mean."""
 
     recency: float = 0.3
@@ -366,8 +358,7 @@ def _scorers() -> dict[str, Scorer]:
     return {scorer.name: scorer for scorer in scorers}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hybrid:
+class Hybrid(Struct, frozen=True, kw_only=True):
     """Weighted mean of other scorers' scores, each scaled to 0 to 1 over the units of the view."""
 
     weights: Mapping[str, float] = field(
@@ -384,7 +375,7 @@ class Hybrid:
             if name not in self.scorers:
                 raise ValueError(f"hybrid.settings: no scorer '{name}'; known are {', '.join(self.scorers)}")
             made = replace(cast("Fifo", self.scorers[name]), **values)
-            object.__setattr__(self, "scorers", {**self.scorers, name: made})
+            force_setattr(self, "scorers", {**self.scorers, name: made})
         unknown = self.weights.keys() - self.scorers.keys()
         if unknown:
             raise ValueError(f"hybrid.weights: no scorer '{min(unknown)}'; known are {', '.join(self.scorers)}")

@@ -10,9 +10,10 @@ Budget warnings are what a provider or a harness lets a context-aware model know
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
+
+from msgspec import Struct, field
 
 from recto.context.window import Enforced
 from recto.context.window.pressure import VELOCITY_TURNS, Growth, turns_until
@@ -41,8 +42,7 @@ prompt."""
 ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetShares:
+class BudgetShares(Struct, frozen=True, kw_only=True):
     """The share of the window each component gets. The shares add up to 1."""
 
     system: float = 0.06
@@ -91,8 +91,7 @@ PROFILES: Mapping[str, BudgetShares] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Struct, frozen=True, kw_only=True):
     """Limits of one component."""
 
     soft: int
@@ -101,8 +100,7 @@ class Limit:
     """Tokens to which relief takes the component once it has passed the hard limit, where limits are enforced."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetVerdict:
+class BudgetVerdict(Struct, frozen=True, kw_only=True):
     """The result of adding tokens to a component."""
 
     component: Component
@@ -118,8 +116,7 @@ class BudgetVerdict:
         return max(0, self.used + self.adding - self.hard)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentUsage:
+class ComponentUsage(Struct, frozen=True, kw_only=True):
     """Usage of one component."""
 
     component: Component
@@ -133,8 +130,7 @@ class ComponentUsage:
     """Turns until the hard limit: None if the component does not grow, 0 if the limit is reached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Burn:
+class Burn(Struct, frozen=True, kw_only=True):
     """Growth of each component over the last turns. Immutable: `turn` returns a new value."""
 
     growths: Mapping[Component, Growth] = field(default_factory=lambda: MappingProxyType({}))
@@ -154,8 +150,7 @@ class Burn:
         return self.growths.get(component, Growth())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """Limits for one model's prompts. Create it with `of` or `for_model`."""
 
     window: int

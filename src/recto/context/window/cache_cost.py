@@ -10,10 +10,11 @@ Amounts are whole picodollars. A step is one model call, which is the unit of bi
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from recto.text.lazy_re import lazy_re
 from recto.tokens.model_card import ModelCard
@@ -37,8 +38,7 @@ MIN_REMAINING_STEPS = 5
 MAX_REMAINING_STEPS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class Rates(Struct, frozen=True, kw_only=True):
     """Prices for a prompt of a certain length, in picodollars per token."""
 
     fresh: int
@@ -115,8 +115,7 @@ def cached_tokens(card: ModelCard | None, prefix_tokens: int, fresh_tokens: int)
     return read, total - read if writes else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheAge:
+class CacheAge(Struct, frozen=True, kw_only=True):
     """How long the provider's cache of a session was not used, and how long it lives."""
 
     idle: float = 0.0
@@ -146,8 +145,7 @@ def requested_lifetime(payloads: Iterable[bytes]) -> float | None:
     return max((int(number) * seconds[unit] for number, unit in asked), default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptEdit:
+class PromptEdit(Struct, frozen=True, kw_only=True):
     """An edit of the prompt before the next call, in tokens."""
 
     prefix: int
@@ -170,8 +168,7 @@ class PromptEdit:
             raise ValueError("an edit has no negative amounts")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostVerdict:
+class CostVerdict(Struct, frozen=True, kw_only=True):
     """Financial effect of an edit over all calls still expected."""
 
     saves: int

@@ -10,8 +10,10 @@ others: what was sent before it does not change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from recto.text.unicode import prompt_safe
 
@@ -36,8 +38,7 @@ _TITLES: dict[NoteKind, str] = {
 """Headings, in the order in which a reader without context needs them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """One note."""
 
     seq: int
@@ -53,8 +54,8 @@ class Note:
 
     def __post_init__(self) -> None:
         if self.critical != (self.level == "critical"):  # notes of earlier versions are critical or not
-            object.__setattr__(self, "level", "critical" if self.critical else self.level)
-            object.__setattr__(self, "critical", self.level == "critical")
+            force_setattr(self, "level", "critical" if self.critical else self.level)
+            force_setattr(self, "critical", self.level == "critical")
 
     @property
     def rank(self) -> int:

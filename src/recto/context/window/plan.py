@@ -7,8 +7,9 @@ returns a plan. This module appends no events and calls no model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec import Struct, field
 
 from recto.context.window.units import Unit
 from recto.tokens.tokenizers import byte_bound
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortenedResult:
+class ShortenedResult(Struct, frozen=True, kw_only=True):
     """A tool result replaced by a shorter text; the message and its call stay in the prompt."""
 
     seq: int
@@ -29,8 +29,7 @@ class ShortenedResult:
     """Cost of the message with this text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedUnit:
+class MergedUnit(Struct, frozen=True, kw_only=True):
     """An evicted unit whose content a newer unit repeats. One line in the prompt names it beside the newer one."""
 
     first: int
@@ -45,8 +44,7 @@ class MergedUnit:
     """The decision that merged it; 0 in a plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearedThinking:
+class ClearedThinking(Struct, frozen=True, kw_only=True):
     """A message that is sent without its thinking."""
 
     seq: int
@@ -54,8 +52,7 @@ class ClearedThinking:
     """Cost of the message without it; 0 if nothing else is in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutTools:
+class LeftOutTools(Struct, frozen=True, kw_only=True):
     """Tools whose definitions are not sent with a prompt, by name. The model can search for them."""
 
     names: tuple[str, ...] = ()
@@ -77,8 +74,7 @@ TextStyle = Literal["results", "levels", "sections", "delegated"]
 """What to write: shorter tool results; exchanges at levels by age; one text in sections; a sub-agent's summary."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextRequest:
+class TextRequest(Struct, frozen=True, kw_only=True):
     """A text to be written when the plan is executed, not before: writing may cost model time and money."""
 
     style: TextStyle
@@ -90,8 +86,7 @@ class TextRequest:
     """Tokens of a handoff that is also shown for one turn; 0: none is written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """A proposed edit of the prompt. An empty plan does nothing."""
 
     policy: str
@@ -113,8 +108,7 @@ class Plan:
         return bool(self.evicts or self.shortens or self.clears)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True, kw_only=True):
     """A tool result entry: the call it answers and its output."""
 
     tool: str
@@ -128,8 +122,7 @@ class ToolResult:
     """Whether the client marked the result of this call as an error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryVectors:
+class EntryVectors(Struct, frozen=True, kw_only=True):
     """The vectors that recall has stored for the entries of a view. Nothing is embedded to fill the gaps."""
 
     entries: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
@@ -140,8 +133,7 @@ class EntryVectors:
     """Characters at the beginning of an entry's text that its vectors represent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyView:
+class PolicyView(Struct, frozen=True, kw_only=True):
     """What a policy may read and touch."""
 
     eligible: Sequence[Unit]

@@ -7,9 +7,11 @@ prompt's content, relief or alerts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from recto.context.window import MAX_VELOCITY_TURNS
 
@@ -40,8 +42,7 @@ MEDIUM_WINDOW = 32_768
 LARGE_WINDOW = 200_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True, kw_only=True):
     """Where the zones begin, as shares of the input budget."""
 
     yellow: float = 0.50
@@ -80,8 +81,7 @@ class Thresholds:
         return "yellow" if utilization >= self.yellow else "green"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(Struct, frozen=True, kw_only=True):
     """Growth of a token count over the last turns. Reductions by decisions do not count as negative growth."""
 
     level: int | None = None
@@ -141,8 +141,7 @@ class Growth:
         return max(self.pace, sum(gains) / len(gains))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PressureReading:
+class PressureReading(Struct, frozen=True, kw_only=True):
     """One measurement."""
 
     tokens: int
@@ -173,8 +172,7 @@ class PressureReading:
         return "critical" if self.turns_until_red < CRITICAL_TURNS else "warning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pressure:
+class Pressure(Struct, frozen=True, kw_only=True):
     """Measurement state between readings."""
 
     input_budget: int
@@ -226,16 +224,14 @@ class Pressure:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZoneChanged:
+class ZoneChanged(Struct, frozen=True, kw_only=True):
     """The prompt changed zones, in either direction."""
 
     before: Zone
     after: Zone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VelocitySpike:
+class VelocitySpike(Struct, frozen=True, kw_only=True):
     """A turn gained far more than usual. Reported once per turn."""
 
     gain: int

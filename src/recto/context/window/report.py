@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from recto.context.window.budget import ComponentUsage
 from recto.context.window.pressure import PressureReading
@@ -47,8 +48,7 @@ PIECES: Mapping[PieceKind, str] = {
 """What each kind is called on screens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPiece:
+class PromptPiece(Struct, frozen=True, kw_only=True):
     """A piece of a prompt as it was sent."""
 
     kind: PieceKind
@@ -59,8 +59,7 @@ class PromptPiece:
     """Of a file: its tokens before it was cut."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptRun:
+class PromptRun(Struct, frozen=True, kw_only=True):
     """A prompt that was answered: what it was made of when it was sent."""
 
     seq: int
@@ -81,8 +80,7 @@ class PromptRun:
     """The run before it; null if there is none near."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenHolder:
+class TokenHolder(Struct, frozen=True, kw_only=True):
     """Something that uses tokens of the prompt."""
 
     what: str
@@ -97,8 +95,7 @@ class TokenHolder:
     """`whole`, `shrunk`, or `pinned`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionSummary:
+class DecisionSummary(Struct, frozen=True, kw_only=True):
     """A decision, as reported."""
 
     seq: int
@@ -115,8 +112,7 @@ class DecisionSummary:
     """Every part of each unit's score, by the unit's first entry; only if requested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecalledMessage:
+class RecalledMessage(Struct, frozen=True, kw_only=True):
     """An evicted message quoted in the last prompt."""
 
     pointer: str
@@ -126,8 +122,7 @@ class RecalledMessage:
     superseded_by: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compression:
+class Compression(Struct, frozen=True, kw_only=True):
     """A compaction, as reported."""
 
     seq: int
@@ -160,8 +155,7 @@ class Compression:
         return self.tokens_from / max(self.tokens_to, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheEstimate:
+class CacheEstimate(Struct, frozen=True, kw_only=True):
     """How much of the prompt the provider has already seen as an unchanged prefix."""
 
     prefix: int
@@ -170,8 +164,7 @@ class CacheEstimate:
     """Cost of sending the prompt with that prefix cached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReliefCandidates:
+class ReliefCandidates(Struct, frozen=True, kw_only=True):
     """What one policy of the next relief would take first, if it began now."""
 
     policy: str
@@ -184,8 +177,7 @@ class ReliefCandidates:
     """Tokens that this would free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Breakdown of the next prompt of a session, and of the last one that was sent."""
 
     session: str

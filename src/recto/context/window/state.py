@@ -8,9 +8,11 @@ cost, not their bytes, and does not decide what is evicted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
+
+from msgspec import Struct, structs
 
 from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
@@ -28,8 +30,7 @@ _MAX_MERGED = 64
 """Merged units that a state knows at most, the newest ones: a session that repeats itself for long stays bounded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protection:
+class Protection(Struct, frozen=True, kw_only=True):
     """Messages that are never evicted, besides pinned ones."""
 
     min_recent_messages: int = 24
@@ -257,7 +258,7 @@ class WindowState:
 
     def merge(self, merges: Iterable[MergedUnit], decision: int = 0) -> None:
         """Note which of the evicted units a newer one repeats, as a decision recorded."""
-        new = [replace(unit, decision=decision) for unit in merges]
+        new = [structs.replace(unit, decision=decision) for unit in merges]
         if new:
             self.merged = (*self.merged, *new)[-_MAX_MERGED:]
             self.edit = object()
@@ -349,7 +350,7 @@ class WindowState:
     def note(self, note: Note) -> None:
         """Add a note. It is shown before the current question, unless the model has seen that one already."""
         unseen = self.question > self.last_assistant
-        self.notes = limit_notes((*self.notes, replace(note, before=self.question if unseen else 0)))
+        self.notes = limit_notes((*self.notes, structs.replace(note, before=self.question if unseen else 0)))
 
     def copy(self) -> WindowState:
         """An independent copy to plan on."""
@@ -446,10 +447,10 @@ class WindowState:
             "wire": self.wire,
             "summary": self.summary.decision_seq if self.summary else 0,
             "record": self.record_seq,
-            "notes": [asdict(note) for note in self.notes],
-            "shown_notes": [asdict(note) for note in self.shown_notes],
-            "merged": [asdict(unit) for unit in self.merged],
-            "left_out": asdict(self.left_out),
+            "notes": [structs.asdict(note) for note in self.notes],
+            "shown_notes": [structs.asdict(note) for note in self.shown_notes],
+            "merged": [structs.asdict(unit) for unit in self.merged],
+            "left_out": structs.asdict(self.left_out),
             "tool_uses": self.tool_uses,
             "counts": [self.checkpoints, self.windows],
             "replayed": list(self.shown_handoff),
@@ -548,8 +549,7 @@ def component_of(message: WindowMessage) -> Component:
     return "results" if message.has_result or message.role == "tool" else "history"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitSplit:
+class UnitSplit(Struct, frozen=True):
     """The units of a window: those that may be evicted, in eviction order, and the protected ones."""
 
     eligible: tuple[Unit, ...]
@@ -561,7 +561,7 @@ class UnitSplit:
 def split_units(state: WindowState, protection: Protection) -> UnitSplit:
     """Divide the units in the prompt into evictable and protected ones."""
     protected_seqs = _protected_seqs(state, protection)
-    lasting = _protected_seqs(state, replace(protection, min_recent_messages=0))
+    lasting = _protected_seqs(state, structs.replace(protection, min_recent_messages=0))
     eligible: list[Unit] = []
     protected: list[Unit] = []
     for unit in units_of(state.messages.values()):
@@ -632,7 +632,7 @@ def _is_of(message: WindowMessage, kinds: frozenset[str]) -> bool:
 
 def lasting_tokens(state: WindowState, protection: Protection, component: Component) -> int:
     """Cost of a component's messages that may not be evicted, however old they are."""
-    units = split_units(state, replace(protection, min_recent_messages=0)).protected
+    units = split_units(state, structs.replace(protection, min_recent_messages=0)).protected
     lines = (line for unit in units for line in unit.messages)
     return sum([state.cost(line.seq) for line in lines if component_of(line) == component])
 

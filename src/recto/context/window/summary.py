@@ -7,8 +7,9 @@ range. It is never derived from another summary: facts and files are quoted, par
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from recto.context.facts.types import Fact, Level, WorkedFile
 from recto.context.window.plan import Plan
@@ -20,8 +21,7 @@ FIDELITY_ALARM = 0.75
 PartLevel = Literal["sections", "delegated"] | Level
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryPart:
+class SummaryPart(Struct, frozen=True, kw_only=True):
     """The text that replaces a range of entries."""
 
     first: int
@@ -33,8 +33,7 @@ class SummaryPart:
     """Lines as shown in the prompt, each with its source entries."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """Everything known about the evicted messages."""
 
     decision_seq: int = 0
@@ -78,8 +77,7 @@ class Summary:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutedPlan:
+class ExecutedPlan(Struct, frozen=True, kw_only=True):
     """A plan with its texts written."""
 
     plan: Plan
@@ -90,8 +88,8 @@ class ExecutedPlan:
 
 def _to_payload(value: SummaryPart | Fact | WorkedFile) -> dict[str, Any]:
     """The fields of a flat value. `asdict` would copy each of them deeply."""
-    return {name: getattr(value, name) for name in value.__slots__}
+    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def _from_payload(kind: type[Any], payload: Mapping[str, Any]) -> Any:  # noqa: ANN401  # one of three values
-    return kind(**{name: value for name, value in payload.items() if name in kind.__slots__})
+    return kind(**{name: value for name, value in payload.items() if name in kind.__struct_fields__})

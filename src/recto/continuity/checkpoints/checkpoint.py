@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
+
+from msgspec import Struct, field, structs, to_builtins
 
 from recto.context.window.notes import Note
 from recto.errors import CheckpointRefused, InputError, MalformedJson
@@ -31,8 +32,7 @@ Speaker = Literal["system", "user", "assistant", "tool", "agent"]
 """Who said it; `agent` if it was noted or set by hand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Struct, frozen=True, kw_only=True):
     """A statement, verbatim."""
 
     text: str
@@ -41,8 +41,7 @@ class Item:
     by: Speaker = "user"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subtask:
+class Subtask(Struct, frozen=True, kw_only=True):
     """A part of the work and its status."""
 
     text: str
@@ -51,8 +50,7 @@ class Subtask:
     """The entry that states it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDecision:
+class TaskDecision(Struct, frozen=True, kw_only=True):
     """A decision."""
 
     decision: str
@@ -64,8 +62,7 @@ class TaskDecision:
     by: Speaker = "assistant"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Issue:
+class Issue(Struct, frozen=True, kw_only=True):
     """An unresolved problem."""
 
     error: str
@@ -75,8 +72,7 @@ class Issue:
     by: Speaker = "tool"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
+class FileState(Struct, frozen=True, kw_only=True):
     """The recorded state of a file."""
 
     path: str
@@ -88,8 +84,7 @@ class FileState:
     """SHA-256 of the content; empty if the file was too large to read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Struct, frozen=True, kw_only=True):
     """A network service."""
 
     address: str
@@ -98,8 +93,7 @@ class Service:
     """Whether it answered when it was probed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Struct, frozen=True, kw_only=True):
     """The recorded state of the working environment."""
 
     directory: str = ""
@@ -115,8 +109,7 @@ class Environment:
     services: tuple[Service, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManualState:
+class ManualState(Struct, frozen=True, kw_only=True):
     """State set by hand, or imported from a checkpoint of another transcript. It applies until it is set again."""
 
     goal: str = ""
@@ -133,8 +126,7 @@ class ManualState:
     services: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStatement:
+class TaskStatement(Struct, frozen=True, kw_only=True):
     """A task in the words of the program that gives it: in every prompt until it is complete."""
 
     goal: str = ""
@@ -173,8 +165,7 @@ class TaskStatement:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(Struct, frozen=True, kw_only=True):
     """Changes to a checkpoint made by hand. Empty fields are unchanged."""
 
     goal: str = ""
@@ -192,8 +183,7 @@ class Changes:
     """`host:port` of services that the work needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """The state of a task."""
 
     schema: int = SCHEMA
@@ -244,12 +234,13 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """The stored form, as event and file; `current` is added for readers."""
-        return asdict(self) | {"current": self.current.text if self.current else ""}
+        stored: dict[str, Any] = to_builtins(self)
+        return stored | {"current": self.current.text if self.current else ""}
 
 
 def changes_given(given: Mapping[str, str | Sequence[str]]) -> Changes | None:
     """Validate changes to a checkpoint: each value is a text, or several."""
-    known = [item.name for item in fields(Changes)]
+    known = Changes.__struct_fields__
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -334,7 +325,7 @@ def _contradictions(checkpoint: Checkpoint, current: object) -> list[str]:
 
 
 def _value(hint: Any, value: Any, where: str, problems: list[str]) -> Any:  # noqa: ANN401  # any value of the tree
-    if is_dataclass(hint):
+    if isinstance(hint, type) and issubclass(hint, Struct):
         return _build(hint, value, where, problems)
     if get_origin(hint) is tuple:
         return _build_list(get_args(hint)[0], value, where, problems)
@@ -356,15 +347,14 @@ def _build(kind: Any, value: Any, where: str, problems: list[str]) -> Any:  # no
     if not isinstance(value, dict):
         problems.append(f"{where} is {_short(value)}; it has to be an object")
         return None
-    hints = get_type_hints(kind)
     before = len(problems)
-    known = {item.name: item for item in fields(kind)}
+    known = {item.name: item for item in structs.fields(kind)}
     problems += [f"{_below(where, key)} is not known" for key in value if key not in known]
     values: dict[str, Any] = {}
     for name, item in known.items():
         if name in value:
-            values[name] = _value(hints[name], value[name], _below(where, name), problems)
-        elif item.default is MISSING and item.default_factory is MISSING:
+            values[name] = _value(item.type, value[name], _below(where, name), problems)
+        elif item.required:
             problems.append(f"{_below(where, name)} is missing")
     return kind(**values) if len(problems) == before else None
 

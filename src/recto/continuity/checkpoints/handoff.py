@@ -9,8 +9,9 @@ Drift is how the environment changed since a checkpoint: two recorded environmen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from recto.context.compaction.layout import CountText, bullet
 from recto.context.window.notes import render_notes
@@ -30,8 +31,7 @@ _MAX_NAMED = 12
 """Maximum number of uncommitted files named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(Struct, frozen=True, kw_only=True):
     """One difference."""
 
     kind: DriftKind
@@ -120,14 +120,12 @@ _POINTER_TOKENS = 40
 """Tokens reserved for naming what does not fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     title: str
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffPage:
+class HandoffPage(Struct, frozen=True, kw_only=True):
     """A page and what it omits."""
 
     text: str

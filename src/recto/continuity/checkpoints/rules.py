@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HANDOFF_FILE = "handoff.md"
 """The file of the newest handoff, in the folder of its session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRules:
+class CheckpointRules(Struct, frozen=True, kw_only=True):
     """When checkpoints are written, where they are stored, and what is probed for them."""
 
     folder: str = ""

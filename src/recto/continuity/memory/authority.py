@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from recto.continuity.memory.events import Approval, MemoryDecisions, brought_up
 from recto.continuity.memory.files import FileSection, FolderDocuments, MemoryFolder, StoredPage
@@ -145,8 +146,7 @@ _LENGTHS = (400, 200, 100)
 """Characters of each memory, tried in this order until all of them fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryDigest:
+class MemoryDigest(Struct, frozen=True, kw_only=True):
     """Critical memory as a prompt contains it."""
 
     text: str = ""

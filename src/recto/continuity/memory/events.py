@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from recto.continuity.memory.markdown import read_page
 from recto.continuity.memory.model import Memory, digest_of
@@ -53,8 +55,7 @@ def decision_key(proposal: str) -> str:
     return f"memory/decided/{proposal}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, frozen=True, kw_only=True):
     """An approval, as recorded."""
 
     proposal: str
@@ -72,8 +73,7 @@ class Approval:
     """Why it no longer applies; empty while it does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(Struct, frozen=True, kw_only=True):
     """How far a session was reviewed."""
 
     upto: int = 0
@@ -83,8 +83,7 @@ class Cursor:
     """Earlier entries whose facts still hold; they are read again, since an event is not evidence."""
 
 
-@dataclass(slots=True)
-class MemoryDecisions:
+class MemoryDecisions(Struct):
     """All decisions about an agent's memory, up to an entry."""
 
     upto: int = 0

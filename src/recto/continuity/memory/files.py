@@ -19,9 +19,10 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from recto.recall.documents import passages
 from recto.text.lazy_re import lazy_re
@@ -61,8 +62,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | O_NOFOLLOW | O_NONBLOCK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPage:
+class StoredPage(Struct, frozen=True, kw_only=True):
     """A page and its file."""
 
     path: str
@@ -75,16 +75,14 @@ class StoredPage:
         return self.page.memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderPages:
+class FolderPages(Struct, frozen=True, kw_only=True):
     """All pages of a folder, and the unreadable ones."""
 
     by_id: Mapping[str, StoredPage]
     problems: tuple[MalformedMemory, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FileStatus:
+class FileStatus(Struct, frozen=True):
     """What changes when a file is written."""
 
     inode: int
@@ -380,8 +378,7 @@ _MAX_HEADING = 120
 _HEADING = lazy_re(r"^#{1,6}[ \t]+(\S.*)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSection:
+class FileSection(Struct, frozen=True, kw_only=True):
     """A section of a file."""
 
     path: str

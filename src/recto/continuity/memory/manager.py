@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from recto.continuity.memory import MemoryKind
 from recto.continuity.memory.events import (
@@ -45,8 +46,7 @@ How = Literal["person", "rule"]
 _MAX_NAME = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRules:
+class MemoryRules(Struct, frozen=True, kw_only=True):
     """What happens automatically, and when memory is old."""
 
     approve: frozenset[str] = frozenset()
@@ -60,8 +60,7 @@ class MemoryRules:
     every_hours: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class Remembered(Struct, frozen=True, kw_only=True):
     """A memory, and how its page compares with what was approved."""
 
     memory: Memory

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from recto.context.facts.claims import fold_words
 from recto.context.facts.classifier import supersession_score
@@ -37,8 +38,7 @@ _VALUE = lazy_re(r"\d[\w.:/-]{0,40}")
 _NEGATION = lazy_re(r"\b(?:not|never|no|don't|doesn't|cannot|can't|without|avoid|stop)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """A memory, as its page states it."""
 
     id: str
@@ -66,8 +66,7 @@ class Memory:
     state: State = "approved"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFlag:
+class MemoryFlag(Struct, frozen=True, kw_only=True):
     """That one memory repeats or contradicts another."""
 
     kind: Literal["duplicate", "conflict"]

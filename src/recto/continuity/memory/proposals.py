@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from recto.continuity.memory import KINDS, MemoryKind
 from recto.continuity.memory.events import NOTED, PROPOSED, Action, MemoryDecisions, Proposer, payload_of, proposal_id
@@ -41,8 +43,7 @@ _MAX_REASON = 500
 _MAX_FLAGS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """A memory that might be approved."""
 
     id: str
@@ -72,8 +73,7 @@ class Proposal:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
+class Suggestion(Struct, frozen=True, kw_only=True):
     """What should be remembered, before it is a page."""
 
     kind: MemoryKind

@@ -11,8 +11,9 @@ are short, with readable times, and carry text of a transcript only inside a quo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from recto.context.window.notes import Note
 from recto.context.window.pressure import PressureReading
@@ -39,8 +40,7 @@ Place = Literal["in", "trimmed", "out", "recalled", "event"]
 """Where a message is now: in the prompt, in it but trimmed, not in it, or not in it but quoted for this turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionListItem:
+class SessionListItem(Struct, frozen=True, kw_only=True):
     """One session of a list."""
 
     session: str
@@ -59,8 +59,7 @@ class SessionListItem:
     """The folder that the program worked in; empty where it is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPage:
+class SessionPage(Struct, frozen=True, kw_only=True):
     """Sessions by name."""
 
     own: str
@@ -70,8 +69,7 @@ class SessionPage:
     """The `after` of the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOverview:
+class SessionOverview(Struct, frozen=True, kw_only=True):
     """One session, in short."""
 
     session: str
@@ -102,8 +100,7 @@ class SessionOverview:
     """How often a new window was opened."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(Struct, frozen=True, kw_only=True):
     """The API key of a request and what it may do."""
 
     name: str
@@ -122,8 +119,7 @@ class Caller:
     """Version of the gateway."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyItem:
+class KeyItem(Struct, frozen=True, kw_only=True):
     """A key of the gateway, without its secret. A limit of 0 is none."""
 
     id: str
@@ -144,15 +140,13 @@ class KeyItem:
     """Whether its requests get the tools for new windows; null: as `gateway.new_windows` says."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyList:
+class KeyList(Struct, frozen=True, kw_only=True):
     """The keys of a tenant, oldest first."""
 
     keys: tuple[KeyItem, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingItem:
+class SettingItem(Struct, frozen=True, kw_only=True):
     """One setting of the gateway, and where its value comes from."""
 
     key: str
@@ -163,8 +157,7 @@ class SettingItem:
     """The file with its line, or the environment variable; empty for defaults and arguments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingList:
+class SettingList(Struct, frozen=True, kw_only=True):
     """The settings of the gateway; empty for the key of a tenant."""
 
     settings: tuple[SettingItem, ...]
@@ -209,8 +202,7 @@ def session_kind(key: str) -> SessionKind:
     return "memory" if is_memory_session(key) else "conversation"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryView:
+class EntryView(Struct, frozen=True, kw_only=True):
     """An entry on a page."""
 
     seq: int
@@ -227,8 +219,7 @@ class EntryView:
     pinned: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryPage:
+class EntryPage(Struct, frozen=True, kw_only=True):
     """Entries in the requested order."""
 
     entries: tuple[EntryView, ...]
@@ -236,8 +227,7 @@ class EntryPage:
     """The first entry of the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullEntry:
+class FullEntry(Struct, frozen=True, kw_only=True):
     """An entry, complete."""
 
     session: str
@@ -258,8 +248,7 @@ class FullEntry:
     hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryOutline:
+class EntryOutline(Struct, frozen=True, kw_only=True):
     """An entry in a list: its size and its first line."""
 
     pointer: str
@@ -273,8 +262,7 @@ class EntryOutline:
     first_line: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutlinePage:
+class OutlinePage(Struct, frozen=True, kw_only=True):
     """Entries in the requested order."""
 
     entries: tuple[EntryOutline, ...]
@@ -282,8 +270,7 @@ class OutlinePage:
     """The first entry of the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrepLine:
+class GrepLine(Struct, frozen=True, kw_only=True):
     """A line of an entry's text; a long one is cut around the match."""
 
     number: int
@@ -292,8 +279,7 @@ class GrepLine:
     """False for a line around a match."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrepMatch:
+class GrepMatch(Struct, frozen=True, kw_only=True):
     """An entry with lines that match."""
 
     pointer: str
@@ -305,8 +291,7 @@ class GrepMatch:
     lines: tuple[GrepLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrepPage:
+class GrepPage(Struct, frozen=True, kw_only=True):
     """Entries with lines that match, in the requested order."""
 
     matches: tuple[GrepMatch, ...]
@@ -316,8 +301,7 @@ class GrepPage:
     """The entry to go on with; null where nothing is left to search."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinList:
+class PinList(Struct, frozen=True, kw_only=True):
     """Pinned messages."""
 
     pins: tuple[EntryView, ...]
@@ -325,8 +309,7 @@ class PinList:
     """Whether there are more than are listed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptView:
+class PromptView(Struct, frozen=True, kw_only=True):
     """A prompt, as it would be sent."""
 
     wire: str
@@ -360,8 +343,7 @@ def full_entry(entry: Entry, session_name: Callable[[str], str] = session_in) ->
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallHit:
+class RecallHit(Struct, frozen=True, kw_only=True):
     """A message that recall found, and why."""
 
     pointer: str
@@ -390,8 +372,7 @@ class RecallHit:
     """The folder in which it worked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecallResult:
+class RecallResult(Struct, frozen=True, kw_only=True):
     """What recall found, the likeliest first."""
 
     query: str
@@ -403,8 +384,7 @@ class RecallResult:
     hits: tuple[RecallHit, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedHit:
+class QuotedHit(Struct, frozen=True, kw_only=True):
     """A message that recall found; its text is in the quotation."""
 
     pointer: str
@@ -422,8 +402,7 @@ class QuotedHit:
     """The folder in which it worked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedRecall:
+class QuotedRecall(Struct, frozen=True, kw_only=True):
     """What recall found, the likeliest first. `next` is what to give as `skip` for more."""
 
     scope: Scope
@@ -434,8 +413,7 @@ class QuotedRecall:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPage:
+class TextPage(Struct, frozen=True, kw_only=True):
     """A part of one entry's text."""
 
     pointer: str
@@ -451,8 +429,7 @@ class TextPage:
     """The `start` of the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedEntries:
+class QuotedEntries(Struct, frozen=True, kw_only=True):
     """An entry, with its neighbours where they were requested."""
 
     session: str
@@ -460,8 +437,7 @@ class QuotedEntries:
     quotation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutlineBrief:
+class OutlineBrief(Struct, frozen=True, kw_only=True):
     """An entry in a list; its first line is in the quotation."""
 
     pointer: str
@@ -473,8 +449,7 @@ class OutlineBrief:
     lines: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedOutline:
+class QuotedOutline(Struct, frozen=True, kw_only=True):
     """Entries in the requested order. `next` is what to give as `start` for more."""
 
     session: str
@@ -483,8 +458,7 @@ class QuotedOutline:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrepBrief:
+class GrepBrief(Struct, frozen=True, kw_only=True):
     """An entry with lines that match; the lines are in the quotation."""
 
     pointer: str
@@ -495,8 +469,7 @@ class GrepBrief:
     """How many of its lines match."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedGrep:
+class QuotedGrep(Struct, frozen=True, kw_only=True):
     """Entries with lines that match. `next` is what to give as `start` to search on."""
 
     session: str
@@ -509,8 +482,7 @@ class QuotedGrep:
 WorkKind = Literal["file", "command", "error", "number"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkBrief:
+class WorkBrief(Struct, frozen=True, kw_only=True):
     """A step, or a line with a number; what it says is in the quotation."""
 
     pointer: str
@@ -525,8 +497,7 @@ class WorkBrief:
     """The version of the file, in the history of one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedWork:
+class QuotedWork(Struct, frozen=True, kw_only=True):
     """What was done. `next` is what to give as `before` for older steps."""
 
     session: str
@@ -597,16 +568,14 @@ def quoted_hit(hit: Hit) -> QuotedHit:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionPage:
+class DecisionPage(Struct, frozen=True, kw_only=True):
     """Decisions, newest first."""
 
     decisions: tuple[DecisionSummary, ...]
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionBrief:
+class DecisionBrief(Struct, frozen=True, kw_only=True):
     """What was done to the prompt. The tool 'restore' undoes it by its entry."""
 
     seq: int
@@ -618,8 +587,7 @@ class DecisionBrief:
     undone: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionBriefPage:
+class DecisionBriefPage(Struct, frozen=True, kw_only=True):
     """Decisions, newest first. `next` is what to give as `before` for older ones."""
 
     session: str
@@ -627,8 +595,7 @@ class DecisionBriefPage:
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentBrief:
+class ComponentBrief(Struct, frozen=True, kw_only=True):
     """A part of the prompt."""
 
     component: str
@@ -636,8 +603,7 @@ class ComponentBrief:
     limit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderBrief:
+class HolderBrief(Struct, frozen=True, kw_only=True):
     """Something that holds many tokens of the prompt."""
 
     what: str
@@ -646,8 +612,7 @@ class HolderBrief:
     condition: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextBrief:
+class ContextBrief(Struct, frozen=True, kw_only=True):
     """How full the prompt is now, what the last one was made of, what the next would be and what not."""
 
     session: str
@@ -678,16 +643,14 @@ class ContextBrief:
     """Version of the checkpoint of earlier work that waits to be taken up; 0 without one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPage:
+class AuditPage(Struct, frozen=True, kw_only=True):
     """What was done to a session, newest first."""
 
     lines: tuple[AuditLine, ...]
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkedSession:
+class ForkedSession(Struct, frozen=True, kw_only=True):
     """A session that was begun as a copy of another."""
 
     session: str
@@ -696,8 +659,7 @@ class ForkedSession:
     """How many entries were copied."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasedSession:
+class ErasedSession(Struct, frozen=True, kw_only=True):
     """A session that was removed for good, as the record of the erasure names it."""
 
     session: str
@@ -706,8 +668,7 @@ class ErasedSession:
     """Hash of its last entry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportPage:
+class ExportPage(Struct, frozen=True, kw_only=True):
     """A part of a session as Recto's JSONL: a file is the lines of all parts, one after the other."""
 
     lines: tuple[str, ...]
@@ -717,8 +678,7 @@ class ExportPage:
     """The `from` of the next part; null after the last one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent:
+class StoredEvent(Struct, frozen=True, kw_only=True):
     """The event that a change was stored as."""
 
     done: str
@@ -730,8 +690,7 @@ class StoredEvent:
     pointer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionResult:
+class CompactionResult(Struct, frozen=True, kw_only=True):
     """What a compaction did; empty where there was too little to compact."""
 
     decisions: tuple[DecisionSummary, ...]
@@ -752,8 +711,7 @@ def stored_event(entry: Entry, done: str, session_name: Callable[[str], str] = s
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointListItem:
+class CheckpointListItem(Struct, frozen=True, kw_only=True):
     """One checkpoint of a list."""
 
     version: int
@@ -763,16 +721,14 @@ class CheckpointListItem:
     goal: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointPage:
+class CheckpointPage(Struct, frozen=True, kw_only=True):
     """Checkpoints, newest first."""
 
     checkpoints: tuple[CheckpointListItem, ...]
     next: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCheckpoint:
+class SavedCheckpoint(Struct, frozen=True, kw_only=True):
     """A checkpoint that was stored."""
 
     session: str
@@ -782,8 +738,7 @@ class SavedCheckpoint:
     pointer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeResult:
+class ResumeResult(Struct, frozen=True, kw_only=True):
     """The state of the work by the newest checkpoint, and what has changed around it since."""
 
     session: str
@@ -795,8 +750,7 @@ class ResumeResult:
     omitted: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteList:
+class NoteList(Struct, frozen=True, kw_only=True):
     """Notes, oldest first."""
 
     notes: tuple[Note, ...]
@@ -813,8 +767,7 @@ def saved_checkpoint(entry: Entry) -> SavedCheckpoint:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryListItem:
+class MemoryListItem(Struct, frozen=True, kw_only=True):
     """One memory of an agent."""
 
     memory: Memory
@@ -826,8 +779,7 @@ class MemoryListItem:
     retired: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPage:
+class MemoryPage(Struct, frozen=True, kw_only=True):
     """Memories by id."""
 
     agent: str
@@ -835,8 +787,7 @@ class MemoryPage:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalPage:
+class ProposalPage(Struct, frozen=True, kw_only=True):
     """Proposals by id. `text` is exactly what would be remembered; an approval names its `digest`."""
 
     agent: str
@@ -844,8 +795,7 @@ class ProposalPage:
     next: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalResult:
+class ApprovalResult(Struct, frozen=True, kw_only=True):
     """A proposal that became memory."""
 
     memory: str
@@ -872,16 +822,14 @@ def approval_result(approval: Approval) -> ApprovalResult:
     return ApprovalResult(memory=approval.memory.id, proposal=approval.proposal, digest=approval.digest, by=approval.by)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorDetail:
+class ErrorDetail(Struct, frozen=True, kw_only=True):
     """Why a request was refused, and what to do."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorResponse:
+class ErrorResponse(Struct, frozen=True, kw_only=True):
     """The response to a request that was refused."""
 
     error: ErrorDetail

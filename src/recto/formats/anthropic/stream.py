@@ -7,8 +7,9 @@ no provider accepts it back.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from recto.formats.json_spans import quoted
 from recto.formats.message import THINKING, is_object, json_of, object_in, text_in
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from recto.formats.streaming import SseEvent
 
 
-@dataclass(slots=True)
-class _StartedBlock:
+class _StartedBlock(Struct):
     fields: dict[str, Json]
     texts: dict[str, TextBuffer] = field(default_factory=dict)
     input: TextBuffer = field(default_factory=TextBuffer)

@@ -18,8 +18,9 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from recto.errors import CannotCross, InputError, MalformedMessage
 from recto.formats.json_spans import Json
@@ -29,15 +30,13 @@ from recto.formats.streaming import SseEvent
 from recto.text.lazy_re import lazy_re
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(Struct, frozen=True):
     """Text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Picture(Struct, frozen=True, kw_only=True):
     """An image: base64 data, or a URL."""
 
     media_type: str = ""
@@ -46,8 +45,7 @@ class Picture:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePart:
+class FilePart(Struct, frozen=True, kw_only=True):
     """A file: base64 data, or a URL."""
 
     media_type: str = ""
@@ -56,8 +54,7 @@ class FilePart:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thought:
+class Thought(Struct, frozen=True, kw_only=True):
     """Reasoning."""
 
     text: str
@@ -65,15 +62,13 @@ class Thought:
     """The signed or encrypted block (Anthropic) or item (Responses), which must be sent back unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalPart:
+class RefusalPart(Struct, frozen=True):
     """The text with which a model declines."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallPart:
+class CallPart(Struct, frozen=True, kw_only=True):
     """A tool call; the arguments are JSON text."""
 
     id: str
@@ -81,8 +76,7 @@ class CallPart:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultPart:
+class ResultPart(Struct, frozen=True, kw_only=True):
     """The result of a tool call."""
 
     call_id: str
@@ -94,16 +88,14 @@ ContentPart: TypeAlias = TextPart | Picture | FilePart | Thought | RefusalPart |
 TurnRole: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatTurn:
+class ChatTurn(Struct, frozen=True, kw_only=True):
     """Consecutive content of one role. Results are only ever in turns of the role `tool`, which hold nothing else."""
 
     role: TurnRole
     parts: tuple[ContentPart, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
+class ToolDefinition(Struct, frozen=True, kw_only=True):
     """A function that the model may call."""
 
     name: str
@@ -112,16 +104,14 @@ class ToolDefinition:
     strict: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True, kw_only=True):
     """Whether the model must call a tool, and which one."""
 
     kind: Literal["auto", "none", "any", "tool"]
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSchema:
+class OutputSchema(Struct, frozen=True, kw_only=True):
     """The JSON schema that the output must follow; without a schema, any object."""
 
     schema: Json = None
@@ -130,8 +120,7 @@ class OutputSchema:
     strict: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionRequest:
+class CompletionRequest(Struct, frozen=True, kw_only=True):
     """A request to a model."""
 
     model: str
@@ -154,16 +143,14 @@ class CompletionRequest:
 Stop: TypeAlias = Literal["ended", "length", "calls", "filtered", "sequence"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """Token usage of a response."""
 
     usage: Usage
     reasoning: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """Why a response ended, and its token usage."""
 
     stop: Stop = "ended"
@@ -172,8 +159,7 @@ class Ending:
     cost: Cost | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class Completion(Struct, frozen=True, kw_only=True):
     """A model's response."""
 
     model: str
@@ -181,8 +167,7 @@ class Completion:
     ending: Ending
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseIds:
+class ResponseIds(Struct, frozen=True, kw_only=True):
     """Ids and time of a converted response. The caller provides them, because conversion is pure."""
 
     reply: str
@@ -201,8 +186,7 @@ SHARED_HINTS: Final = frozenset(
 """Members that both of OpenAI's formats share. Anthropic has other names for some and requires none of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """The direction of a conversion, and the errors for what it cannot convert."""
 
     source: str
@@ -334,30 +318,26 @@ def read_output_schema(fields: Mapping[str, Json], conversion: Conversion, where
     return OutputSchema(schema=fields.get("schema"), name=name, description=description, strict=flag(fields, "strict"))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStart:
+class StreamStart(Struct, frozen=True):
     """The response starts."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """The next characters of text, of reasoning, or of a refusal."""
 
     kind: Literal["text", "thought", "refusal"]
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningSealed:
+class ReasoningSealed(Struct, frozen=True):
     """Reasoning is complete; the client must send this block back."""
 
     block: dict[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
+class CallStart(Struct, frozen=True):
     """A call starts; `key` identifies it in this stream."""
 
     key: int
@@ -365,35 +345,30 @@ class CallStart:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class CallDelta(Struct, frozen=True):
     """The next characters of a call's arguments."""
 
     key: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(Struct, frozen=True):
     """A call is complete."""
 
     key: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartEnd:
+class PartEnd(Struct, frozen=True):
     """The current part is complete. Readers emit it only for reasoning, which nothing else ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
+class StreamEnd(Struct, frozen=True):
     """The response is complete."""
 
     ending: Ending
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFailure:
+class StreamFailure(Struct, frozen=True):
     """The provider reported an error."""
 
     message: str
@@ -428,8 +403,7 @@ class StreamWriter(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _StreamPart:
+class _StreamPart(Struct):
     key: int | str
     events: list[StreamEvent] = field(default_factory=list)
     ended: bool = False

@@ -6,8 +6,9 @@ appended, list elements are appended or merged by `index`, and all other values 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from recto.formats.message import is_object, json_of, object_in, text_in
 from recto.formats.response import ProviderReply, usage_in

@@ -5,8 +5,9 @@ An item is complete only with `output_item.done`: earlier events lack the encryp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from recto.errors import InputError
 from recto.formats.json_spans import member_at
@@ -33,8 +34,7 @@ _FINAL_TEXTS: Final = {
 }
 
 
-@dataclass(slots=True)
-class _StartedItem:
+class _StartedItem(Struct):
     """An item that has started."""
 
     fields: dict[str, Json]

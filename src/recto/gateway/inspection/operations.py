@@ -7,7 +7,8 @@ may contain `/`, which servers and proxies decode before routing, so a session i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS
 from recto.context.window.report import Report
@@ -81,8 +82,7 @@ def _has_entry(call: ParsedCall) -> bool:
     return call.query["at"] is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """One operation: a method of a path."""
 
     method: str

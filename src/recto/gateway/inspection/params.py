@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 from recto.errors import InputError, RequestRefused
 from recto.formats.json_spans import text_of
@@ -54,8 +55,7 @@ class Param(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextParam:
+class TextParam(Struct, frozen=True, kw_only=True):
     """A text."""
 
     description: str
@@ -83,8 +83,7 @@ class TextParam:
         return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntParam:
+class IntParam(Struct, frozen=True, kw_only=True):
     """A whole number."""
 
     description: str
@@ -112,8 +111,7 @@ class IntParam:
         return int(text) if digits.isascii() and digits.isdigit() and len(text) <= 20 else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceParam:
+class ChoiceParam(Struct, frozen=True, kw_only=True):
     """One of a fixed set of words."""
 
     description: str
@@ -137,8 +135,7 @@ class ChoiceParam:
         return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlagParam:
+class FlagParam(Struct, frozen=True, kw_only=True):
     """True or false."""
 
     description: str
@@ -160,8 +157,7 @@ class FlagParam:
         return {"true": True, "false": False}.get(text, text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListParam:
+class ListParam(Struct, frozen=True, kw_only=True):
     """A list of values of one kind."""
 
     description: str
@@ -192,8 +188,7 @@ class ListParam:
 Params = Mapping[str, Param]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCall:
+class ParsedCall(Struct, frozen=True, kw_only=True):
     """A request with validated parameters."""
 
     key: Key

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from recto.config import Settings
 from recto.config.factory import SystemClock
 from recto.config.loader import Layer
@@ -262,7 +264,7 @@ def entry(inspection: Inspection, call: ParsedCall) -> FullEntry:
 def context(inspection: Inspection, call: ParsedCall) -> Report:
     """What the last prompt was made of, or that of an earlier run; the next one, and what would not be in it."""
     with inspection.open_session(call) as session:
-        return replace(session.report(run=call.query["run"]), session=session_in(session.key))
+        return structs.replace(session.report(run=call.query["run"]), session=session_in(session.key))
 
 
 def window(inspection: Inspection, call: ParsedCall) -> WindowView:
@@ -407,7 +409,9 @@ def checkpoint(inspection: Inspection, call: ParsedCall) -> Checkpoint:
         entry = session.store.find(session.key, checkpoint_key(call.query["version"]))
         if entry is None or entry.kind != CHECKPOINT:
             raise not_found("checkpoint", "GET /api/v1/session/checkpoints")
-        return replace(checkpoint_from(entry.content, source=f"entry {entry.seq}"), session=session_in(session.key))
+        return structs.replace(
+            checkpoint_from(entry.content, source=f"entry {entry.seq}"), session=session_in(session.key)
+        )
 
 
 def audit(inspection: Inspection, call: ParsedCall) -> AuditPage:
@@ -425,7 +429,9 @@ def health(inspection: Inspection, call: ParsedCall) -> HealthReport:
     with inspection.open_session(call) as session:
         report = session.health.report(call.query["turns"])
     name = session_in(report.session)
-    return replace(report, session=name, alerts=tuple(replace(alert, session=name) for alert in report.alerts))
+    return structs.replace(
+        report, session=name, alerts=tuple(structs.replace(alert, session=name) for alert in report.alerts)
+    )
 
 
 def memory(inspection: Inspection, call: ParsedCall) -> MemoryPage:

@@ -12,9 +12,9 @@ The OpenAPI description is generated from the same table of operations and the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -144,8 +144,7 @@ def _self_description() -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceResult:
+class SourceResult(Struct, frozen=True, kw_only=True):
     """A result and how old it may be."""
 
     result: object

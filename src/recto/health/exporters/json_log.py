@@ -10,9 +10,10 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from recto.health.exporters.exporter import Exporter, event_fields, finite, format_time
 from recto.health.metrics import Alert, TurnHealth

@@ -11,8 +11,9 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any, TypeAlias
+
+from msgspec.structs import asdict
 
 from recto.context.compaction.protocols import Cancelled
 from recto.health.exporters.exporter import Exporter, finite, format_time

@@ -7,11 +7,12 @@ session and read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from recto.recall.index.attributes import AttributeTable, merge_attributes
@@ -88,8 +89,7 @@ def _join(parts: Sequence[FreshPostings]) -> FreshPostings:
     return FreshPostings(merge_attributes([part.attributes for part in parts]), terms[order], at[order], tf[order])
 
 
-@dataclass(frozen=True)
-class Unsealed:
+class Unsealed(Struct, frozen=True, dict=True):
     """The rows behind the sealed blocks of a session. Immutable."""
 
     first: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
@@ -32,8 +32,7 @@ class MessageAttributes(NamedTuple):
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeTable:
+class AttributeTable(Struct, frozen=True, kw_only=True):
     """The attributes of a session's messages, one array per attribute, in ascending order of entries."""
 
     seqs: NDArray[np.uint32]
@@ -130,8 +129,7 @@ class _ColumnBuffer:
         return AttributeTable(**{name: column[:end] for name, column in self.columns.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLayout:
+class BlockLayout(Struct, frozen=True):
     """The attributes of a session, and the position of each sealed block in them. Immutable."""
 
     attributes: AttributeTable

@@ -12,11 +12,11 @@ import secrets
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from recto.recall.index._unsealed_rows import TermColumns, Unsealed, UnsealedRows, row_weight, unpack_rows
@@ -302,8 +302,7 @@ def _head_rows(attributes: AttributeTable, postings: int, bits: int) -> list[Sea
     return [SealedRow(DIRECTORY, first, line), SealedRow(_ATTRIBUTES | first, first, attributes.packed())]
 
 
-@dataclass(frozen=True, slots=True)
-class TermStatistics:
+class TermStatistics(Struct, frozen=True):
     """Frequencies of terms in the searched messages. The statistics of several sessions can be added."""
 
     documents: int = 0
@@ -330,8 +329,7 @@ _BEST_STEPS = 8
 """Steps for each message that is wanted, in which the scores of a long session are looked through for the best."""
 
 
-@dataclass(frozen=True, slots=True)
-class WordScores:
+class WordScores(Struct, frozen=True):
     """Scores of the messages of a session, by their positions in its attributes."""
 
     bm25: NDArray[np.float32]
@@ -401,8 +399,7 @@ A quarter of it as much again: 12 bytes per posting, for all blocks together.
 """
 
 
-@dataclass(frozen=True)
-class SessionView:
+class SessionView(Struct, frozen=True, dict=True):
     """A consistent view of a session with everything one query needs."""
 
     blocks: list[WordBlock]

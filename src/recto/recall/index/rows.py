@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class IndexRow(NamedTuple):
@@ -55,8 +56,7 @@ class SealedRange(NamedTuple):
     """The last entry that is in a block."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoveredRange:
+class CoveredRange(Struct, frozen=True):
     """A range of entries that a lane has indexed."""
 
     first: int
@@ -65,8 +65,7 @@ class CoveredRange:
     """Hash of the last entry. It detects a transcript that was replaced by another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneSnapshot:
+class LaneSnapshot(Struct, frozen=True):
     """A consistent read of one lane of a session."""
 
     generation: int
@@ -77,8 +76,7 @@ class LaneSnapshot:
     """The entries the lane has indexed, as sorted ranges."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSize:
+class LaneSize(Struct, frozen=True, kw_only=True):
     """Size of one lane over all sessions."""
 
     lane: str

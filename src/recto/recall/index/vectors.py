@@ -12,10 +12,11 @@ import struct
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from recto.errors import IndexUnavailable, StoreError
@@ -237,8 +238,7 @@ def seal_blocks(snapshot: LaneSnapshot, dims: int) -> tuple[list[int], list[Seal
     return seqs, rows, [(row.part, row.first) for row in merged]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedVectors:
+class SealedVectors(Struct, frozen=True, kw_only=True):
     """The sealed vectors of a session in memory: all sign bits, and the codes if they are not too many. Immutable."""
 
     generation: int
@@ -565,8 +565,7 @@ _MAX_READ_ATTEMPTS = 16
 _Only: TypeAlias = "NDArray[np.bool] | Collection[int] | None"
 
 
-@dataclass(frozen=True, slots=True)
-class NearestMessages:
+class NearestMessages(Struct, frozen=True):
     """Messages by cosine, nearest first."""
 
     seqs: NDArray[np.uint32]

@@ -11,12 +11,12 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 import apsw
+from msgspec import Struct, field
 
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreCorrupt, StoreLocked, StoreUnavailable, TailCut
 from recto.stores.sqlite import queries
@@ -45,8 +45,7 @@ _Outcome = list[Entry] | RectoError
 _log = logging.getLogger("recto.store")
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     session: str
     drafts: Sequence[Draft]
     expect: int | None
@@ -55,8 +54,7 @@ class _Job:
     also: Records | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _WaitingJob:
+class _WaitingJob(Struct, frozen=True):
     """A job for the writer thread."""
 
     job: _Job
@@ -69,8 +67,7 @@ def _new_answer() -> Future[list[Entry]]:
     return Future()
 
 
-@dataclass(slots=True)
-class _Tip:
+class _Tip(Struct):
     """The head of a session as it will be once the transaction is committed."""
 
     number: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 import apsw
+from msgspec import Struct
 
 from recto.errors import StoreUnavailable
 from recto.stores.sqlite.schema import shipped_migrations
@@ -49,8 +49,7 @@ _ONLY_READ = frozenset({"application_id", "user_version"})
 _GROWING = frozenset({"entries", "sessions", "terms"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqliteOptions:
+class SqliteOptions(Struct, frozen=True, kw_only=True):
     """Options of a connection. Only tests change them."""
 
     vfs: str | None = None

@@ -20,9 +20,10 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from recto.transcript.entries import Head
 
@@ -36,8 +37,7 @@ _NEVER_WRITTEN = bytes(RECORD)
 _NO_MARK = bytes(8)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredHead:
+class StoredHead(Struct, frozen=True):
     """The record of one session."""
 
     number: int
@@ -56,8 +56,7 @@ class StoredHead:
         return self.mark == mark_of(session)
 
 
-@dataclass(frozen=True, slots=True)
-class HeadsRead:
+class HeadsRead(Struct, frozen=True):
     """The parsed file."""
 
     kept: tuple[StoredHead, ...]

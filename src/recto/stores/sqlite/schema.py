@@ -6,11 +6,11 @@ a crash leaves the old version or the new one and nothing between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import apsw
+from msgspec import Struct
 
 from recto.text.lazy_re import lazy_re
 
@@ -21,16 +21,14 @@ _FILE_NAME = lazy_re(r"\d{4}_\w+\.sql")
 _OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """The migration from the previous version to `version`."""
 
     version: int
     sql: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileVersion:
+class FileVersion(Struct, frozen=True, kw_only=True):
     """The version information of a file."""
 
     application: int

@@ -76,13 +76,13 @@ export interface Caller {
 
 /** The state of a task. */
 export interface Checkpoint {
+  schema: number;
+  session: string;
   version: number;
   window: number;
   last: number;
-  goal: string;
-  schema: number;
-  session: string;
   reason: string;
+  goal: string;
   goal_seq: number;
   success_criteria: Array<Item>;
   constraints: Array<Item>;

@@ -68,7 +68,7 @@ def event(
         ts=clock.now(),
         role="event",
         kind=kind,
-        content=_payload_json(payload),
+        content=to_json(payload),
         surface=requested_surface or surface,
         meta=to_json({"asked_by": who}) if who else b"{}",
         key=key,
@@ -81,13 +81,6 @@ def payload_of(content: bytes) -> Any:  # noqa: ANN401  # JSON
         return msgspec.json.decode(content)
     except msgspec.DecodeError:  # half of a surrogate pair, which the standard library reads
         return json.loads(content)
-
-
-def _payload_json(payload: Mapping[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(payload)
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        return to_json(payload)
 
 
 def to_json(value: object) -> bytes:

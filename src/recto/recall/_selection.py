@@ -13,7 +13,6 @@ from itertools import product
 from math import log
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -365,7 +364,7 @@ class Selection:
                 del by_key[hit.session, hit.seq]  # the prompt contains the correction already
                 continue
             later = by_key.get((correction.session, correction.seq)) or self._correcting(hit, correction)
-            by_key[later.session, later.seq] = structs.replace(
+            by_key[later.session, later.seq] = replace(
                 later,
                 score=max(later.score, hit.score),
                 chance=max(later.chance, hit.chance),
@@ -373,7 +372,7 @@ class Selection:
             )
             lowered = by_key[hit.session, hit.seq]
             parts = {**lowered.parts, "taken back": self._superseded_weight}
-            by_key[hit.session, hit.seq] = structs.replace(
+            by_key[hit.session, hit.seq] = replace(
                 lowered, score=lowered.score + self._superseded_weight, parts=parts, superseded_by=correction.seq
             )
         return sorted(

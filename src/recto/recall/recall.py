@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from recto.context.facts.classifier import classify
@@ -249,7 +249,7 @@ class RecallService:
             quoted = self._fit_to_budget(query, relevant, budget, count)
             if quoted is not None:
                 injection, threshold = quoted, max(threshold, least.chance)
-        return (None if injection is None else structs.replace(injection, threshold=round(threshold, 4))), result
+        return (None if injection is None else replace(injection, threshold=round(threshold, 4))), result
 
     def _is_refused(self, hit: Hit) -> bool:
         """Whether a provider refused a message of another session; those of this one are hidden by the caller."""
@@ -303,7 +303,7 @@ class RecallService:
         """Return the hits with where their sessions come from, as far as it is known."""
         known = self._sources.known() if self._sources else {}
         named = ((hit, known.get(hit.session)) for hit in hits)
-        return tuple(structs.replace(hit, agent=at.agent, project=at.project) if at else hit for hit, at in named)
+        return tuple(replace(hit, agent=at.agent, project=at.project) if at else hit for hit, at in named)
 
     def _memory(self) -> list[str]:
         """Return the session with the approved memory of this session's agent: in reach whatever the scope."""

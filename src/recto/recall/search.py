@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -255,7 +255,7 @@ class Searcher:
     ) -> Ranking:
         """Rank the candidates in these sessions, best first, without hidden entries."""
         spans, notes, question = find_date_spans(query.text, query.now), list[str](), query.text
-        query = structs.replace(query, text=subject_of(query.text))  # after the dates, which may be in the rest
+        query = replace(query, text=subject_of(query.text))  # after the dates, which may be in the rest
         searched, statistics, weights = self._by_words(query, sessions, hidden or {})
         self._by_meaning(query, searched, notes)
         _by_date(searched, spans)

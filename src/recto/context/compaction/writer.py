@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from recto.context.compaction.extractive import extract_sentences
@@ -350,7 +350,7 @@ class SummaryWriter:
     ) -> list[MessageView]:
         """The messages shown to the model: all of them if they fit, else their most informative sentences."""
         shortened = [
-            structs.replace(message, text=digest_result(_tool_result(message), _MAX_RESULT_TOKENS, self._count))
+            replace(message, text=digest_result(_tool_result(message), _MAX_RESULT_TOKENS, self._count))
             if message.role == "tool"
             else message
             for message in messages
@@ -360,9 +360,7 @@ class SummaryWriter:
         texts: dict[int, list[str]] = {}
         for picked in extract_sentences(messages, goal=goal, focus=focus, tokens=available * 3 // 4, count=self._count):
             texts.setdefault(picked.seq, []).append(picked.text)
-        return [
-            structs.replace(message, text="\n".join(texts[message.seq])) for message in messages if message.seq in texts
-        ]
+        return [replace(message, text="\n".join(texts[message.seq])) for message in messages if message.seq in texts]
 
     def _max_shown_tokens(self, answer: int) -> int:
         model = self._chat_model()

@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -79,6 +78,8 @@ _CHARS_PER_TOKEN = 3
 """Characters of names for each free token that are tried first: mostly more than fit."""
 
 _NUMBER = lazy_re(r"\d+")
+_SIGNS = ("/", "_", ".", "")
+"""Most names contain one of these, and most words none. Every name contains the last."""
 
 _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4
@@ -254,12 +255,10 @@ def _step_rows(steps: Sequence[Step], most_lines: int, most: int, count: CountTe
 def _hidden_names(record: WorkingRecord, shown: str) -> Iterator[str]:
     """The names that are not shown already, the most useful first; none that is part of another."""
     distinct = dict.fromkeys(shown.split())
-    # What is part of a word is found several times faster in each word once, and only longer words contain it.
-    by_length = sorted(distinct, key=len, reverse=True)
-    words, shortness = " ".join(by_length), [-len(word) for word in by_length]
-    ends = [0, *accumulate(len(word) + 1 for word in by_length)]
+    # What is part of a word is found several times faster among the words with the same sign, each of them once.
+    words = {sign: " ".join([word for word in distinct if sign in word]) for sign in _SIGNS}
     # Many names are numbers, which are part of numbers only.
-    numbers, listed_numbers, listed = " ".join(dict.fromkeys(_NUMBER.findall(words))), "", ""
+    numbers, listed_numbers, listed = " ".join(dict.fromkeys(_NUMBER.findall(words[""]))), "", ""
     for name in _ranked(record.names):
         if name in distinct:
             continue
@@ -269,10 +268,7 @@ def _hidden_names(record: WorkingRecord, shown: str) -> Iterator[str]:
                 listed_numbers += f" {name}"
             continue
         # A path in a call may contain spaces.
-        if len(name.split()) > 1:
-            is_shown = name in shown
-        else:
-            is_shown = words.find(name, 0, ends[bisect_right(shortness, -len(name))]) >= 0
+        is_shown = name in (shown if len(name.split()) > 1 else words[next(filter(name.__contains__, _SIGNS))])
         if not is_shown and name not in listed:
             yield name
             listed += f" {name}"

@@ -209,6 +209,12 @@ def test_a_promise_stays_open_until_work_continues():
     assert not extract_facts([assistant(2, "", bash("ls"))], facts)[0].open
 
 
+@pytest.mark.parametrize("heading", ["One issue to track as a follow-up:", "**Remaining tasks:**", "_Next steps:_ "])
+def test_a_heading_of_the_assistant_is_nothing_open(heading):
+    assert extract_facts([assistant(1, f"{heading}\n\nTests pass.", bash("ls"))]) == ()
+    assert kinds(extract_facts([assistant(1, f"{heading.strip('*_ ')} the cache.", bash("ls"))]))[0][0] == "obligation"
+
+
 def test_a_decision_is_stored_with_its_reason():
     text = "I'll use `git diff --cached` instead of go-git because it leaves the index alone."
     assert kinds(extract_facts([assistant(1, f"Fine. {text}", bash("ls"))])) == [("decision", text, True)]

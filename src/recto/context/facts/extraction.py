@@ -429,7 +429,7 @@ def _read_assistant(text: str, has_calls: bool) -> _AssistantReading:
             facts.append(("decision", sentence, ""))
         elif _matches(lowered, patterns.OBLIGATIONS) and not _is_next_step(lowered):
             facts.append(("obligation", sentence, ""))
-        elif not has_calls and patterns.PROMISE_START.match(lowered) and not lowered.endswith(":"):
+        elif not has_calls and patterns.PROMISE_START.match(lowered) and not _is_heading(lowered):
             facts.append(("obligation", sentence, "promised"))
     if not has_calls:
         closing = user_sentences(text[-_CLOSING_CHARS:])
@@ -605,7 +605,12 @@ def _open_by_kind(facts: Iterable[Fact]) -> dict[FactKind, list[Fact]]:
 
 
 def _is_next_step(lowered: str) -> bool:
-    return lowered.startswith(_NEXT_STEP_OPENINGS) or lowered.endswith(":")
+    return lowered.startswith(_NEXT_STEP_OPENINGS) or _is_heading(lowered)
+
+
+def _is_heading(sentence: str) -> bool:
+    """Whether a sentence only announces what follows it; it may be bold."""
+    return sentence.rstrip("*_ ").endswith(":")
 
 
 def _shares_words(text: str, words: frozenset[str]) -> bool:

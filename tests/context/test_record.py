@@ -89,6 +89,41 @@ def test_a_result_that_is_marked_as_an_error_is_a_failed_step_also_where_the_cal
     assert [fact.text for fact in extract_facts(answered_together(*steps, marked=2))] == ["the slot is taken"]
 
 
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        ("<returncode>1</returncode>\n<output>\n/usr/bin/python: No module named pytest\n</output>", "No module named"),
+        (
+            "<returncode>1</returncode>\n<output>\nTraceback (most recent call last):\n  File \"a.py\"\n"
+            "django.core.exceptions.ImproperlyConfigured: no settings\n</output>",
+            "→ django.core.exceptions.ImproperlyConfigured",
+        ),
+        ("Exit code 1\n[lint:go] $ ~/tasks/lint/go\n[lint:go] rewind.go:34:9: error returned", "→ [lint:go] rewind.go"),
+        ("<returncode>3</returncode>\n<output>\n</output>", "→ exit 3"),
+    ],
+)
+def test_a_failed_step_says_what_went_wrong(output, outcome):
+    text = render_record(extend_record(WorkingRecord(), step(2, "./run.sh", output)), [], 400, words)
+    assert outcome in text
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        (
+            "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n"
+            "let's test this first",
+            "→ not run: let's test this first (2)",
+        ),
+        ("The user doesn't want to proceed with this tool use.", "→ not run (2)"),
+        ("<tool_use_error>Sibling tool call errored</tool_use_error>", "→ not run (2)"),
+    ],
+)
+def test_a_step_that_the_user_refused_was_not_run(output, outcome):
+    text = render_record(extend_record(WorkingRecord(), step(2, "gh pr ready 133", output)), [], 400, words)
+    assert f"- gh pr ready 133 {outcome}" in text
+
+
 def test_an_error_among_several_results_is_a_fact_until_its_own_call_succeeds():
     failed = ("bash pytest tests/test_app.py", "FAILED tests/test_app.py::test_a - wrong\n1 failed")
     facts = extract_facts(answered_together(("read_file src/app.py", "x = 1"), failed))
@@ -237,6 +272,12 @@ def test_durations_and_test_runner_dots_are_not_names():
     output = "........E.. [ 40%]\nRan 11 tests in 0.004s (slowest 12.5ms)\nsee ./app/tax.py and v1.2.3 at 3.11.7"
     record = extend_record(WorkingRecord(), [], step(2, "make test", output))
     assert set(record.names) == {"./app/tax.py", "v1.2.3", "3.11.7"}
+
+
+def test_lines_of_context_that_grep_shows_name_their_file_once():
+    output = "src/app/hooks.go:96:func run() {\nsrc/app/hooks.go-97-\tload()\nsrc/app/hooks.go-98-}"
+    names = extend_record(WorkingRecord(), step(2, "grep -A2 run", output)).names
+    assert [name for name in names if "hooks" in name] == ["src/app/hooks.go"]
 
 
 def test_recent_names_come_before_those_of_old_outputs():

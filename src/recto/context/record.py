@@ -41,6 +41,7 @@ _NEWEST_STEPS_TITLE = "Newest steps not shown, oldest first:"
 """Where older steps are left out. It costs no more than the other, whose tokens are reserved."""
 _MAX_FACTS = 120
 _MAX_STEP_CHARS = 120
+_MAX_OUTCOME_CHARS = 80
 _MAX_CALL_CHARS = 2_000
 _WHOLE_CALLS = 12
 """Longest call that is kept as it was written, and how many of them are: an agent writes its scripts and commands
@@ -64,6 +65,8 @@ _NAME = lazy_re(
 
 Neither durations (`0.004s`) nor the dots of a test runner.
 """
+_CONTEXT_LINE = lazy_re(r"(\.[A-Za-z]\w{0,9})-\d+-")
+"""What `grep -C` writes between a file and a line of context: `src/a.py-97-`."""
 _POINTER = lazy_re(r"recto://[\w\-.~:/@+=,%]*")
 
 _ESCAPED_BREAK = lazy_re(r"(?:(?<=\\[nrt])|(?<!\w))\\[nrt]")
@@ -396,8 +399,11 @@ def shorten_line(text: str, max_chars: int) -> str:
 
 def _outcome(view: MessageView) -> str:
     outcome = call_outcome(view)
-    if outcome.line:
-        return mask_secrets(prompt_safe(" ".join(outcome.line.split())[:80]))
+    line = mask_secrets(prompt_safe(" ".join(outcome.line.split())))
+    if outcome.state == "refused":
+        return shorten_line(f"not run: {line}" if line else "not run", _MAX_STEP_CHARS)
+    if line:
+        return line[:_MAX_OUTCOME_CHARS]
     return f"exit {outcome.exit_code}" if outcome.exit_code else "ok"
 
 
@@ -440,6 +446,8 @@ def _names_in_word(word: str) -> tuple[str, ...]:
     if "\\" in word and not _WINDOWS_PATH.search(word):
         # `src\new.py` is a path unless the same word has slashes; then its backslashes are escapes.
         word = (_BREAK_BETWEEN_PATHS if "/" in word else _ESCAPED_BREAK).sub(" ", word)
+    if "-" in word:
+        word = _CONTEXT_LINE.sub(r"\1 ", word)
     return tuple(name for name in _NAME.findall(word) if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit())
 
 

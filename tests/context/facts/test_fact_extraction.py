@@ -161,6 +161,31 @@ def test_a_failed_edit_is_closed_by_an_edit_of_the_same_file():
 
 
 @pytest.mark.parametrize(
+    ("failed", "output", "call"),
+    [
+        ("npm run test:ci", "Exit code 1\nboom", "npm run test:all"),
+        ("go build ./...", "Exit code 1\na.go:42:26: undefined: defaultAgent", "go vet ./..."),
+        ("go test ./...", "Exit code 1\n--- FAIL: TestResume (0.1s)", "go test -run TestResume ./cmd"),
+    ],
+)
+def test_an_error_is_closed_by_a_check_of_the_same_task_program_or_test(failed, output, call):
+    facts = extract_facts([result(2, output, bash(failed))])
+    assert [fact.open for fact in facts] == [True]
+    assert not extract_facts([result(4, "ok", bash(call))], facts)[0].open
+    assert extract_facts([result(4, "ok", bash("cat a.go"))], facts)[0].open
+    assert extract_facts([result(4, "ok", bash("git commit -m x"))], facts)[0].open
+
+
+def test_a_pasted_test_failure_is_closed_by_a_run_of_that_test_alone():
+    facts = extract_facts([user(1, "I still see\n--- FAIL: TestShadow (0.3s)\nplease fix it")])
+    open_errors = [fact for fact in facts if fact.kind == "error"]
+    assert [fact.open for fact in open_errors] == [True]
+    other = extract_facts([result(3, "ok", bash("go test -run TestOther ./..."))], open_errors)
+    assert other[0].open
+    assert not extract_facts([result(5, "ok", bash('go test -run "TestShadow" ./...'))], other)[0].open
+
+
+@pytest.mark.parametrize(
     ("text", "call"),
     [
         ("error: this is in a file", ToolCall("Read", '{"file_path": "log.txt"}')),
@@ -213,6 +238,46 @@ def test_a_promise_stays_open_until_work_continues():
 def test_a_heading_of_the_assistant_is_nothing_open(heading):
     assert extract_facts([assistant(1, f"{heading}\n\nTests pass.", bash("ls"))]) == ()
     assert kinds(extract_facts([assistant(1, f"{heading.strip('*_ ')} the cache.", bash("ls"))]))[0][0] == "obligation"
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "If you want to enforce it later, you need to alter the column afterwards.",
+        "Don't forget to garnish it with cucumber.",
+        "**Paraphrasing**: even then the source still needs to be cited.",
+        "I'll format dates as Month Day, Year when you ask for them.",
+        "I'll always answer in short sentences.",
+    ],
+)
+def test_advice_and_rules_for_answers_are_nothing_open(advice):
+    assert extract_facts([assistant(1, advice)]) == ()
+
+
+def test_work_that_the_assistant_leaves_for_later_is_open():
+    text = "We still need to write the migration that your team asked for."
+    assert kinds(extract_facts([assistant(1, text, bash("ls"))])) == [("obligation", text, True)]
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "chosen"),
+    [
+        ("A. Keep the cache\nB. Drop it", "B), and let's log each miss.", "B. Drop it"),
+        ("| **A. Keep** | costs memory |\n| **B. Drop** | costs time |", "A. is fine, ensure we log it", "A. Keep"),
+        ("1. Keep the cache\n2. Drop it", "I think 2 is better for now", "2. Drop it"),
+    ],
+)
+def test_an_answer_that_begins_with_a_label_is_stored_with_the_option(options, answer, chosen):
+    asked = assistant(1, f"{options}\n\nWhich one do you want?")
+    [fact] = [fact for fact in extract_facts([asked, user(2, answer)]) if fact.role == "user"]
+    assert chosen in fact.text
+    assert answer in fact.text
+
+
+def test_an_article_is_not_a_label():
+    asked = assistant(1, "A. Keep the cache\nB. Drop it\n\nWhich one do you want?")
+    facts = extract_facts([asked, user(2, "A good idea is to ask the others, never decide that alone.")])
+    assert not any("Keep the cache" in fact.text for fact in facts if fact.role == "user")
 
 
 def test_a_decision_is_stored_with_its_reason():

@@ -34,7 +34,7 @@ from recto.context.facts.statements import (
     subject_of,
     takes_back,
 )
-from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
+from recto.context.facts.tool_errors import PASTED, detect_failure, pasted_errors, resolves_error
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
 from recto.text.lazy_re import lazy_re
@@ -51,13 +51,18 @@ _MAX_OPTIONS = 8
 _MAX_READ_CHARS = 3_000
 """Characters at the end of a message that are searched for options."""
 _OPTION = lazy_re(
-    r"^\s{0,6}(?:[-*•]\s{1,3})?\**(?:[Oo]ption\s)?(\d{1,2}|[A-Fa-f])\s?[.):]\**\s{1,3}(\S[^\n]{2,})$", re.MULTILINE
+    r"^\s{0,6}(?:[-*•|]\s{1,3})?\**(?:[Oo]ption\s)?(\d{1,2}|[A-Fa-f])\s?[.):]\**\s{1,3}(\S[^\n]{2,})$", re.MULTILINE
 )
 _LABELS = lazy_re(
     r"(?:(?:i think|let's|go with|do|use|option|options|variant|plan|number|no|nr|take|and|und|et|y|or|both|yes|ok"
     r"|the)\b|[\s,+&/.#()!和与]|(?P<label>(?:\d{1,2}|[a-f])(?!\w))){1,24}",
     re.IGNORECASE,
 )
+_FIRST_LABEL = lazy_re(
+    r"\W{0,3}(?:(?:i think|let's (?:go with|do)|go with|i like|yeah|yes|ok|option|do)[, ]{1,3}){0,3}"
+    r"(\d{1,2}|[a-f])(?=[).:,]|\s(?:is|seems|looks)\b|$)"
+)
+"""The label with which a longer answer begins: `B), let's start with …`."""
 _LABEL = lazy_re(r"(?<![\w.])(\d{1,2}|[A-Fa-f])(?![\w%])")
 _AGREES = lazy_re(
     r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay|great|perfect|sounds good|looks good|lgtm|fine|works for me|agreed|"
@@ -69,6 +74,9 @@ _AGREES = lazy_re(
 
 def answer_to(questions: Sequence[Fact], sentence: str, kind: FactKind | None) -> tuple[FactKind, str] | None:
     """The kind and the text of a sentence that answers open questions; None if it is complete on its own."""
+    first = _FIRST_LABEL.match(sentence.lower().replace("’", "'"))
+    if first and any(line.partition(".")[0].lower() == first[1] for line in questions[-1].about.splitlines()):
+        return kind or "decision", f"{_quoted(questions, frozenset((first[1],)))} — {sentence}"
     if len(sentence) > _MAX_ANSWER_CHARS or sentence.endswith(("?", "？", "؟", ":", "]")):
         return None
     lowered = sentence.lower().replace("’", "'")
@@ -241,6 +249,9 @@ _REPLY_RANKS: dict[FactKind, int] = {"constraint": 2, "approval": 4}
 """The same for answers to questions of the assistant."""
 _FORCEFUL: tuple[FactKind, ...] = ("constraint", "approval", "preference")
 """What counts in a text that was pasted."""
+_ADVICE = lazy_re(r"^\*\*[^*\n]{2,60}\*\*|\b(?:don't|do not) forget\b|\bremind me\b|\byou(?:r|rself)?\b")
+_OWN_WORK = lazy_re(r"\b(?:i|we|let's)\b")
+_STANDING_PROMISE = lazy_re(r"\bwhen(?:ever)?\b|\b(?:if|once) you\b|\balways\b")
 _MIN_REPORT_SENTENCES, _MIN_REPORT_SHARE = 4, 0.4
 """Sentences of a pasted report, and the share of them that names code."""
 _MIN_SAME_SUBJECT = 0.8
@@ -427,9 +438,9 @@ def _read_assistant(text: str, has_calls: bool) -> _AssistantReading:
             continue
         if _matches(lowered, patterns.DECISIONS) or _matches(lowered, patterns.CHOICES):
             facts.append(("decision", sentence, ""))
-        elif _matches(lowered, patterns.OBLIGATIONS) and not _is_next_step(lowered):
+        elif _matches(lowered, patterns.OBLIGATIONS) and not _is_next_step(lowered) and not _is_advice(lowered):
             facts.append(("obligation", sentence, ""))
-        elif not has_calls and patterns.PROMISE_START.match(lowered) and not _is_heading(lowered):
+        elif not has_calls and _is_promise(lowered):
             facts.append(("obligation", sentence, "promised"))
     if not has_calls:
         closing = user_sentences(text[-_CLOSING_CHARS:])
@@ -493,7 +504,7 @@ class _Ledger:
                 self._take_back(sentence, kind, message.seq)
             self._add(kind, text, message, about)
         for line in reading.errors:
-            self._add("error", line, message, about="pasted")
+            self._add("error", line, message, about=PASTED)
 
     def _add_assistant(self, message: MessageView) -> None:
         if message.calls:
@@ -522,7 +533,10 @@ class _Ledger:
                 self._add("error", line, message, about=failure.call)
 
     def _settle_errors(self, call: str) -> None:
-        self._settle("error", lambda fact: fact.role == "tool" and resolves_failure(call, fact.about))
+        self._settle(
+            "error",
+            lambda fact: (fact.role == "tool" or fact.about == PASTED) and resolves_error(call, fact.about, fact.text),
+        )
 
     def _update_tasks(self, message: MessageView) -> None:
         tasks = todo_list_in(message)
@@ -602,6 +616,17 @@ def _open_by_kind(facts: Iterable[Fact]) -> dict[FactKind, list[Fact]]:
         if fact.open and fact.kind != "progress":
             found.setdefault(fact.kind, []).append(fact)
     return found
+
+
+def _is_advice(lowered: str) -> bool:
+    """Whether a sentence of the assistant tells the user what to do, and is no work of its own."""
+    return _ADVICE.search(lowered) is not None and _OWN_WORK.search(lowered) is None
+
+
+def _is_promise(lowered: str) -> bool:
+    """Whether a sentence of the assistant says what it does next; a rule for its answers leaves nothing to do."""
+    begins = patterns.PROMISE_START.match(lowered) is not None
+    return begins and not _is_heading(lowered) and not _STANDING_PROMISE.search(lowered)
 
 
 def _is_next_step(lowered: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ from recto.context.facts.user_text import cut_words
 from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 
+PASTED = "pasted"
+"""What an error is about that the user pasted."""
 _MAX_LINES = 2
 """Lines kept of one failure."""
 _MAX_CHARS = 20_000
@@ -44,11 +47,16 @@ _REFUSED = lazy_re(
     r"|Permission to use|This command requires approval|Cancelled)"
 )
 """Not a failure of the call: the user refused or interrupted it."""
+_SAID = "the user said:"
+"""In a refusal, what comes before the user's own words."""
+_RUNNER = r"(?:\[[\w:.-]{1,40}\] )?"
+"""What a task runner puts before each line of a task: `[lint:go] `."""
 _FAILURE_LINES = (
     lazy_re(
-        r"^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b:?|\b(?:error|fatal|panic|ERROR|FATAL"
-        r"|Error)(?:\[\w{1,20}\]| TS\d+)?: \S"
-        r"|^\s{0,8}(?:---? )?(?:FAILED|FAIL)\b[: \t]|^[^\s:]{1,200}\.\w{1,6}:\d{1,6}:\d{1,6}:? \S|^E  {1,8}\S"
+        r"^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b:?|^(?:\w+\.){1,6}[A-Z]\w{0,60}(?:: |$)"
+        r"|\b(?:error|fatal|panic|ERROR|FATAL|Error)(?:\[\w{1,20}\]| TS\d+)?: \S"
+        r"|^\s{0,8}(?:---? )?(?:FAILED|FAIL)\b[: \t]"
+        rf"|^{_RUNNER}[^\s:]{{1,200}}\.\w{{1,6}}:\d{{1,6}}:\d{{1,6}}:? \S|^E  {{1,8}}\S"
         r"|^npm ERR!|^CONFLICT|: command not found\b"
     ),
     lazy_re(
@@ -60,6 +68,13 @@ _FAILURE_LINES = (
     ),
 )
 """Lines that say what went wrong, most explicit first."""
+_SAYS_NOTHING = lazy_re(rf"^{_RUNNER}\$ |^\W+$|^=== RUN|^Traceback|^=+ |\bFinished in ")
+"""Lines that do not say what went wrong: a runner's echo of a command, rules, titles."""
+_OUTPUT_TAGS = lazy_re(
+    r"<(returncode|exit_code)>[^<]{0,20}</\1>|<warning>[^<]{0,2000}</warning>"
+    r"|</?(?:tool_use_error|output\w{0,20}|stdout|stderr|error)>"
+)
+"""What a client writes around an output."""
 _LOG_LINE = lazy_re(r"\b(?:INFO|DEBUG|TRACE)\b|^\[Request interrupted")
 _FAILURE_SIGN = lazy_re(
     r"^Traceback \(most recent call last\)|^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S|^\s{0,4}(?:error"
@@ -86,6 +101,9 @@ _CHECK_COMMAND = lazy_re(
 )
 _INSTALLATION = lazy_re(r"\b(?:pip3?|uv(?: pip)?|poetry|conda|apt(?:-get)?|brew) (?:install|add) [^&|;\n]{1,400}")
 """Installing a checker is not running it."""
+_FAILED_TEST = lazy_re(r"^\s{0,8}(?:---? )?FAIL(?:ED)?:? (\S{4,200})")
+_COMPILE_ERROR = lazy_re(rf"^{_RUNNER}[^\s:]{{1,200}}\.\w{{1,6}}:\d{{1,6}}:\d{{1,6}}:? ")
+_NO_CHECKS = frozenset(("git add", "git commit"))
 _WORDS = lazy_re(r"[\w./:-]+")
 _TOTALS = lazy_re(
     r"\b\d{1,6} (?:tests? )?(?:passed|failed|failures?|errors?|skipped)\b|^test result: |^Tests?: {1,8}\d"
@@ -113,7 +131,7 @@ class CallOutcome(NamedTuple):
     exit_code: int | None
     """The exit code that the result reports, if any."""
     line: str
-    """The line that reports the failure; empty if none does."""
+    """The line that reports the failure, or what the user said in refusing it; empty if there is none."""
 
 
 def call_outcome(message: MessageView) -> CallOutcome:
@@ -122,8 +140,8 @@ def call_outcome(message: MessageView) -> CallOutcome:
     status = exit_status(message.text)
     exit_code = int(status) if status else None
     if message.calls and not failure.call:
-        return CallOutcome("refused", exit_code, "")
-    lines = failure.lines or (_marked_failure_lines(message) if any(message.failed) else ())
+        return CallOutcome("refused", exit_code, clip_middle(message.text, _MAX_CHARS).partition(_SAID)[2].strip())
+    lines = failure.lines or (_marked_failure_lines(message) if any(message.failed) or exit_code else ())
     state: Literal["ok", "failed"] = "failed" if lines or exit_code or any(message.failed) else "ok"
     return CallOutcome(state, exit_code, lines[0] if lines else "")
 
@@ -198,11 +216,35 @@ def resolves_failure(call: str, failed: str) -> bool:
         return False
     if subject == failed_subject or not failed_subject:
         return True
-    checks = _checks_in(failed_subject) - {"git add", "git commit"}
+    checks = _checks_in(failed_subject) - _NO_CHECKS
     if checks:
         return bool(checks & _checks_in(subject))
     words, failed_words = set(_WORDS.findall(subject)), set(_WORDS.findall(failed_subject))
     return bool(words | failed_words) and len(words & failed_words) / len(words | failed_words) >= 0.6
+
+
+def resolves_error(call: str, failed: str, line: str) -> bool:
+    """Whether a successful call shows that the error in a line is resolved. `failed` is the call that reported it.
+
+    Besides what `resolves_failure` finds: a check that names the failed test; where the line names no test, one of the
+    same task (`npm run test:unit` and `npm run test:all`); for a file that did not compile, any check of the same
+    program. The call behind an error that the user pasted is not known: `failed` is then `PASTED`.
+    """
+    if failed != PASTED and resolves_failure(call, failed):
+        return True
+    subject = call.partition(" ")[2]
+    checks = set() if reads_only(subject) else _checks_in(subject) - _NO_CHECKS
+    if test := _FAILED_TEST.search(line):
+        return bool(checks) and re.split(r"::|/", test[1])[-1] in subject
+    before = _checks_in(failed)
+    if {_task(check) for check in checks} & {_task(check) for check in before}:
+        return True
+    programs = {check.split()[0] for check in checks} & {check.split()[0] for check in before}
+    return bool(programs) and _COMPILE_ERROR.search(line) is not None
+
+
+def _task(check: str) -> str:
+    return check.partition(":")[0]
 
 
 def _checks_in(subject: str) -> set[str]:
@@ -226,9 +268,10 @@ def _subject(arguments: str) -> str:
 
 
 def _failure_lines(text: str) -> tuple[str, ...]:
-    lines = [line.strip() for line in re.sub(r"</?tool_use_error>", "", text).splitlines() if line.strip()]
+    lines = [line.strip() for line in _OUTPUT_TAGS.sub("", text).splitlines() if line.strip()]
     lines = [
         line for line in dict.fromkeys(lines) if not _EXIT_CODE.fullmatch(line) and not _LOG_LINE.search(line[:200])
     ]
     reporting = [line for pattern in _FAILURE_LINES for line in lines if pattern.search(line[:600])]
-    return tuple(dict.fromkeys(reporting[:_MAX_LINES])) or tuple(lines[:1])
+    saying = (line for line in lines if not _SAYS_NOTHING.search(line[:200]))
+    return tuple(dict.fromkeys(reporting[:_MAX_LINES])) or tuple(islice(chain(saying, lines), 1))

@@ -80,6 +80,18 @@ def test_a_read_that_its_client_marks_as_an_error_has_failed():
             assert (event.step.state, event.step.line) == (state, line)
 
 
+def test_an_output_in_json_as_codex_wrote_it_has_its_exit_code_and_its_lines():
+    printed = {"output": "Traceback (most recent call last):\nKeyError: 'port'\n", "metadata": {"exit_code": 2}}
+    command = json.dumps({"command": ["bash", "-lc", "make build"]})
+    with recto.open("memory:", model="gpt-5") as session:
+        session.append({"role": "user", "content": "Build it."})
+        session.append({"type": "function_call", "call_id": "c1", "name": "shell", "arguments": command})
+        session.append({"type": "function_call_output", "call_id": "c1", "output": json.dumps(printed)})
+        [run] = session.work.command("make build").runs
+        assert (run.step.state, run.step.exit_code, run.step.line) == ("failed", 2, "KeyError: 'port'")
+        assert session.work.error("KeyError: 'port'").state == "open"
+
+
 def test_numbers_with_units_are_found_by_the_words_of_their_line(session):
     found = session.work.number("passed in")
     assert [item.number for item in found.numbers] == ["3 passed"]

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from recto.context.facts.paths import file_uses, normalize_path, parse_arguments
 from recto.context.facts.tool_errors import call_outcome, describe_call, pasted_errors, reads_only, resolves_failure
-from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
+from recto.context.facts.types import MessageView, MessageViewReader, ToolCall, plain_output
 from recto.context.record import describe_step, shorten_line
 from recto.errors import InputError
 from recto.formats import read
@@ -377,7 +377,7 @@ class WorkLog:
             message = self._message(at) if role == "tool" else None
             for part in message.results if message else ():
                 if part.call_id == run.id:
-                    return at, part.text, part.failed
+                    return at, plain_output(part.text), part.failed
             if role == "user":
                 break
         return None, "", False
@@ -522,8 +522,9 @@ class WorkLog:
     def _numbers(self, at: int) -> Iterator[tuple[str, str]]:
         """The lines of a message that have a number with a unit, and the first of these numbers."""
         message = self._message(at)
-        for part in message.parts if message else ():
-            for line in clip_middle(part.text, _MAX_OUTPUT_CHARS).splitlines() if part.kind in _TEXTS else ():
+        texts = [plain_output(part.text) for part in message.parts if part.kind in _TEXTS] if message else []
+        for text in texts:
+            for line in clip_middle(text, _MAX_OUTPUT_CHARS).splitlines():
                 if number := _QUANTITY.search(line[:2_000]):
                     yield line, number[0].strip()
 

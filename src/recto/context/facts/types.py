@@ -85,6 +85,19 @@ def exit_status(output: str) -> str:
     return (found[1] or found[2]) if found else ""
 
 
+def plain_output(text: str) -> str:
+    """Returns an output as it was printed, behind its exit code, where a client wraps both in JSON as Codex did."""
+    if not text.startswith('{"output":'):
+        return text
+    try:
+        match json.loads(text):
+            case {"output": str(output), "metadata": {"exit_code": int(code)}}:
+                return f"Exit code: {code}\n{output}"
+    except (ValueError, RecursionError):
+        pass
+    return text
+
+
 def shortened_output(output: str, text: str) -> str:
     """Returns an output with a short text in place of its content, in the form the agent knows.
 
@@ -217,7 +230,7 @@ class MessageViewReader:
     def view(self, seq: int, message: Message) -> MessageView:
         """The view of one message."""
         calls: dict[str, ToolCall] = {}
-        results: list[Part] = []
+        results: list[tuple[Part, str]] = []
         texts: list[str] = []
         for part in message.parts:
             if part.kind == "call":
@@ -225,12 +238,14 @@ class MessageViewReader:
             elif part.kind == "text":
                 texts.append(part.text)
             elif part.kind == "result":
-                texts.append(part.text)
-                results.append(part)
-        known = [(call, part) for part in results if (call := self._calls.get(part.call_id)) is not None]
-        answered = [call for call, _ in known]
-        outputs = tuple(part.text for _, part in known) if len(known) > 1 and not calls else ()
-        failed = tuple(part.failed for _, part in known) if any(part.failed for _, part in known) else ()
+                texts.append(plain_output(part.text))
+                results.append((part, texts[-1]))
+        known = [
+            (call, part, output) for part, output in results if (call := self._calls.get(part.call_id)) is not None
+        ]
+        answered = [call for call, _, _ in known]
+        outputs = tuple(output for _, _, output in known) if len(known) > 1 and not calls else ()
+        failed = tuple(part.failed for _, part, _ in known) if any(part.failed for _, part, _ in known) else ()
         text = texts[0] if len(texts) == 1 else "\n".join(texts)
         typed = "\n".join(part.text for part in message.parts if part.kind == "text") if message.role == "tool" else ""
         role, before, self._command = message.role, self._command, None

@@ -94,7 +94,7 @@ def test_a_result_that_is_marked_as_an_error_is_a_failed_step_also_where_the_cal
     [
         ("<returncode>1</returncode>\n<output>\n/usr/bin/python: No module named pytest\n</output>", "No module named"),
         (
-            "<returncode>1</returncode>\n<output>\nTraceback (most recent call last):\n  File \"a.py\"\n"
+            '<returncode>1</returncode>\n<output>\nTraceback (most recent call last):\n  File "a.py"\n'
             "django.core.exceptions.ImproperlyConfigured: no settings\n</output>",
             "→ django.core.exceptions.ImproperlyConfigured",
         ),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
+import apsw
 import pytest
 from tests.postgres import database
 
 from recto.engine.store_copy import CopiedSession, copy_store, count_entries
 from recto.engine.verification import verify
-from recto.errors import AppendConflict
+from recto.errors import AppendConflict, StoreCorrupt
 from recto.stores.memory import MemoryStore
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
@@ -95,6 +96,21 @@ def test_an_interrupted_copy_resumes_where_it_stopped():
     assert list(copy_store(source, target)) == [
         CopiedSession(session=line.session, entries=line.entries, new=0) for line in source.sessions()
     ]
+
+
+def test_a_changed_entry_is_not_copied_and_other_sessions_are(tmp_path):
+    path, target, changed = tmp_path / "a.db", MemoryStore(), SESSIONS[0]
+    with closing(SqliteStore(path)) as source:
+        fill(source)
+    with closing(apsw.Connection(str(path))) as raw:
+        raw.execute("DROP TRIGGER entries_keep; UPDATE entries SET content = x'00' WHERE session_no = 1 AND seq = 7")
+    with closing(SqliteStore(path)) as source:
+        assert not verify(source).ok
+        with pytest.raises(StoreCorrupt, match=f"a.db.*'{changed}': entry 7 is not as it was stored"):
+            list(copy_store(source, target))
+    assert all(entry.seq < 7 for entry in target.read(changed))
+    assert {line.session for line in target.sessions()} >= set(SESSIONS[1:])
+    assert verify(target).ok
 
 
 def test_a_different_history_is_never_appended_to_an_existing_one():

@@ -56,6 +56,37 @@ def whole(desk: McpContext, pointer: str) -> str:
     return "".join(parts)
 
 
+def test_the_text_of_a_page_says_how_to_ask_for_the_next(desk):
+    append_messages(desk, *(f"said {number * 7_919}" for number in range(70)))
+    with desk.open_session("") as session:
+        for number in range(3):
+            call = {
+                "id": f"c{number}",
+                "type": "function",
+                "function": {"name": "bash", "arguments": '{"cmd": "make"}'},
+            }
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            session.append({"role": "tool", "tool_call_id": call["id"], "content": "ok"})
+    first = f"recto://{desk.default_session}/1"
+    for found, hint in (
+        (_transcript.outline(desk, params.OutlineParams(limit=10)), "ask with start=11)"),
+        (
+            _transcript.grep(desk, params.GrepParams(pattern="kestrel", limit=5, newest_first=False)),
+            "ask with start=6)",
+        ),
+        (_transcript.work(desk, params.WorkParams(command="make", limit=2)), "ask with before="),
+        (queries.read(desk, params.ReadParams(pointer=first, through=30)), f"goes on at {first[:-1]}21"),
+        (queries.recall(desk, params.RecallParams(query="kestrel said", skip=20, most=20)), "ask with skip=40"),
+        (queries.decisions(desk, params.DecisionsParams(before=20)), "up to entry 20."),
+    ):
+        assert hint in render(found)
+    last = queries.recall(desk, params.RecallParams(query="kestrel said", skip=40, most=20))
+    assert last.next is None
+    assert "skip=" not in render(last)
+    with pytest.raises(InputError, match="through=1 is before entry 2"):
+        queries.read(desk, params.ReadParams(pointer=f"{first[:-1]}2", through=1))
+
+
 def test_no_answer_is_larger_than_documented_for_any_text(desk):
     append_messages(desk, *TEXTS, *(f"{letter}\n" * 370 for letter in ascii_lowercase))
     for most in (1, 6, 20):

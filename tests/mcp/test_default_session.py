@@ -7,11 +7,12 @@ from contextlib import closing
 import pytest
 
 from recto.config import load
-from recto.config.factory import make_importer, make_indexer, open_session, open_store
-from recto.errors import InputError
+from recto.config.factory import SystemClock, make_importer, make_indexer, open_session, open_store
+from recto.errors import InputError, RequestRefused
 from recto.mcp import _commands, _transcript, params, queries
 from recto.mcp.result_text import render
 from recto.mcp.stdio import local_context
+from recto.transcript.sources import SessionSource, SessionSources
 
 OLD, NEW, MAIN = "first-chat", "second-chat", "agent:default:main"
 
@@ -46,6 +47,17 @@ def test_a_search_with_a_session_or_scope_covers_only_that(context_for):
     assert (named.scope, named.hits) == ("session", ())
     scoped = queries.recall(context_for(), params.RecallParams(query="ferry", scope="session"))
     assert scoped.scope == "session"
+
+
+def test_a_search_by_agent_or_project_finds_only_their_sessions(context_for):
+    context = context_for()
+    SessionSources(context.store).record(SystemClock(), OLD, SessionSource(agent="codex", project="/srv/ferry"))
+    for source in ({"agent": "codex"}, {"project": "/srv/ferry"}):
+        assert not queries.recall(context, params.RecallParams(query="is the crane green", **source)).hits
+        found = queries.recall(context, params.RecallParams(query="when does the ferry leave", **source))
+        assert [hit.pointer for hit in found.hits] == [f"recto://{OLD}/1"]
+    with pytest.raises(RequestRefused, match="no session of pi and /srv/none is known"):
+        queries.recall(context, params.RecallParams(query="ferry", agent="pi", project="/srv/none"))
 
 
 def test_reading_uses_the_newest_session_and_names_it(context_for):

@@ -60,7 +60,8 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
     """Copies every session into another store, a file or a database, entry by entry as they are.
 
     Numbers, times, ids and hashes stay, and both ends of every chain are compared. What was copied before is not copied
-    again, so a copy that was cut off goes on when it is asked for again, and so does one of a store that grew. The
+    again, so a copy that was cut off goes on when it is asked for again, and so does one of a store that grew. A
+    session that is damaged is copied up to the damage, and all others whole; the command then ends with an error. The
     index of recall is not copied: the next use, or `recto index`, rebuilds it.
 
     \b
@@ -77,7 +78,8 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
         count = new = 0
         with progress(f"copying to {other.location}", count_entries(source)) as advance:
             for session_copy in copy_store(source, other, advance=advance):
-                count, new = count + 1, new + session_copy.new
+                if not is_internal(session_copy.session):
+                    count, new = count + 1, new + session_copy.new
                 if as_json:
                     out.print(json.dumps(to_builtins(session_copy)), markup=False, soft_wrap=True)
         if not as_json:

@@ -1,16 +1,17 @@
 """Copies transcripts from one store to another, entry by entry and unchanged: numbers, times, ids and hashes stay.
 
 An interrupted copy is resumed, and one history is never appended to another. The hash chain proves the copy: every
-entry's hash covers all before it, and both heads are compared.
+entry's hash covers all before it and is computed anew, and both heads are compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recto.errors import AppendConflict, StoreCorrupt
 from recto.transcript.entries import Entry, Head
+from recto.transcript.hash_chain import link_entries
 from recto.transcript.protocols import TranscriptStore
 
 _BATCH_ENTRIES = 500
@@ -34,14 +35,22 @@ def copy_store(
 ) -> Iterator[CopiedSession]:
     """Copy every session that is not complete in the target. `advance` is called with the number of entries done.
 
-    Raises `AppendConflict` if the target has another history of a session, and `StoreCorrupt` if the copy differs from
-    the original. Entries that were copied before are not copied again.
+    Entries that were copied before are not copied again. A session whose entries are not as they were stored
+    (`StoreCorrupt`), or of which the target has another history (`AppendConflict`), keeps no other session from being
+    copied: the first such error is raised at the end.
     """
-    after = ""
+    after, problem = "", None
     while page := source.sessions(after, _PAGE):
         after = page[-1].session
         for summary in page:
-            yield _copy_session(source, target, summary.session, advance)
+            try:
+                copied = _copy_session(source, target, summary.session, advance)
+            except (AppendConflict, StoreCorrupt) as error:
+                problem = problem or error
+            else:
+                yield copied
+    if problem is not None:
+        raise problem
 
 
 def count_entries(source: TranscriptStore) -> int:
@@ -61,6 +70,7 @@ def _copy_session(
     advance(target_head.seq)
     last = target_head
     for batch in _batches(source.read(session, target_head.seq + 1, source_head.seq)):
+        _check_hashes(source, session, last, batch)
         rows = source.pick_terms(session, [entry.seq for entry in batch])
         drafts = [replace(entry, terms=rows.get(entry.seq, b"")) for entry in batch]
         stored = target.append(session, drafts, expect=last.seq)
@@ -79,6 +89,14 @@ def _refuse_other_history(source: TranscriptStore, session: str, target_head: He
     if same is None or same.hash != target_head.hash:
         reason = f"the target has another history of it, or a longer one: entry {target_head.seq} is not the one here"
         raise AppendConflict(session, source_head.seq, target_head.seq, reason)
+
+
+def _check_hashes(source: TranscriptStore, session: str, head: Head, batch: Sequence[Entry]) -> None:
+    """Raise `StoreCorrupt` for the first entry that is not as it was stored: its copy would get a right hash."""
+    for entry, linked in zip(batch, link_entries(session, head, batch), strict=True):
+        if entry.hash != linked.hash:
+            detail = f"session '{session}': entry {entry.seq} is not as it was stored; nothing from there on is copied"
+            raise StoreCorrupt(source.location, detail)
 
 
 def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:

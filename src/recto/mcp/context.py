@@ -16,6 +16,7 @@ from recto.errors import InputError, RequestRefused
 from recto.transcript.entries import Entry, SessionSummary, session_key
 from recto.transcript.events import requested_by
 from recto.transcript.session_keys import is_memory_session, parse_pointer
+from recto.transcript.sources import SessionSource, SessionSources
 from recto.transcript.tenancy import TenantStore
 
 SURFACE = "mcp"
@@ -50,6 +51,18 @@ class McpContext:
             return ""
         own = [summary for summary in self.store.sessions() if not is_memory_session(summary.session)]
         return max(own, key=lambda summary: summary.last_ts).session if own else ""
+
+    @contextmanager
+    def open_newest_of(self, source: SessionSource) -> Iterator[Session]:
+        """Open the newest session of a project, an agent, or both."""
+        wanted = SessionSources(self.store).matching(source)
+        found = [summary for summary in self.store.sessions() if summary.session in wanted]
+        if not found:
+            of = " and ".join(filter(None, (source.agent, source.project)))
+            message = f"no session of {of} is known; the tool 'sessions' lists what there is"
+            raise RequestRefused(404, "not_found", message)
+        with self.use(self.store.name(max(found, key=lambda summary: summary.last_ts).session)) as session:
+            yield session
 
     @contextmanager
     def change_session(self, name: str) -> Iterator[Session]:

@@ -11,6 +11,7 @@ from recto.engine.transcript_search import MAX_CONTEXT
 from recto.text.line_pattern import MAX_PATTERN_CHARS
 from recto.transcript.entries import MAX_SEQ
 
+MAX_SKIP = 40
 _Seq = Annotated[int, Field(ge=1, le=MAX_SEQ)]
 _Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 _Texts = Annotated[tuple[_Text, ...], Field(max_length=50)]
@@ -42,7 +43,7 @@ class RecallParams(_SessionParams):
     """What to look for: a question, names, words, or a time such as 'last Tuesday'."""
     most: Annotated[int, Field(ge=1, le=20)] = 6
     """How many messages at most."""
-    skip: Annotated[int, Field(ge=0, le=40)] = 0
+    skip: Annotated[int, Field(ge=0, le=MAX_SKIP)] = 0
     """How many of the likeliest to pass over; for more of the same question."""
     scope: Literal["session", "agent", "tenant"] | None = None
     """How far to search: this session, all sessions of its agent, or all there are."""

@@ -42,7 +42,7 @@ from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import parse_pointer, pointer_to, session_in
-from recto.transcript.sources import SessionSource, sources_of
+from recto.transcript.sources import SessionSource, source_of, sources_of
 
 _SEARCHED_ALL = (
     "no session was named and the usual one is empty, so all sessions were searched; name one to search it alone"
@@ -85,13 +85,15 @@ def sessions(context: McpContext, request: params.SessionsParams) -> SessionPage
 def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:
     """Search the history and quote the hits; that of all sessions, where none is named and the default one is empty."""
     end = request.skip + request.most
-    says_where = request.scope or request.project or request.agent
-    searches_all = not says_where and bool(context.newest_instead(request.session))
+    source = source_of(request.agent, request.project)
+    searches_all = not (request.scope or source) and bool(context.newest_instead(request.session))
     scope = "tenant" if searches_all else request.scope
-    with context.open_session(request.session) as session:
+    # The session that is searched from belongs to the search, so it is one of the project or the agent.
+    place = context.open_newest_of(source) if source and not request.session else context.open_session(request.session)
+    with place as session:
         result = session.recall(request.query, most=end + 1, scope=scope, project=request.project, agent=request.agent)
         page = replace(result, hits=result.hits[request.skip : end])
-        next_skip = end if len(result.hits) > end else None
+        next_skip = end if end <= params.MAX_SKIP and len(result.hits) > end else None
         quotation = _quote_hits(session, page, next_skip)
     return QuotedRecall(
         scope=result.scope,
@@ -128,9 +130,11 @@ def _excerpts(recall: RecallService, page: SearchResult, characters: int) -> lis
 
 def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
     """An entry, a page at a time; with a range, the beginnings of up to 20 entries."""
-    more = 0
+    more, first = 0, parse_pointer(request.pointer)[1]
     if request.through is not None:
-        more = min(max(request.through - parse_pointer(request.pointer)[1], 0), _MAX_RANGE - 1)
+        if request.through < first:
+            raise InputError(f"through={request.through} is before entry {first}, where the range begins")
+        more = min(request.through - first, _MAX_RANGE - 1)
     key, seq, entries = context.read_pointer(request.pointer, request.around, more)
     most = MAX_CHARS // (more + 1)
     beside = most if more else MAX_NEIGHBOUR_CHARS
@@ -138,10 +142,11 @@ def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
         text_page(entry, request.start, most) if entry.seq == seq else text_page(entry, max_chars=beside)
         for entry in entries
     ]
+    rest = f"the range goes on at {pointer_to(key, seq + more + 1)}" if (request.through or 0) > seq + more else ""
     return QuotedEntries(
         session=session_in(key),
         pages=tuple(page for page, _ in parts),
-        quotation=render_quotation([excerpt for _, excerpt in parts]),
+        quotation=render_quotation([excerpt for _, excerpt in parts], rest),
     )
 
 
@@ -237,7 +242,9 @@ def decisions(context: McpContext, request: params.DecisionsParams) -> DecisionB
     with context.open_session(request.session) as session:
         page = decision_page(session.window, request.before, limit=request.limit)
         name = session_in(session.key)
-    return DecisionBriefPage(session=name, decisions=tuple(map(_decision_brief, page.decisions)), next=page.next)
+    return DecisionBriefPage(
+        session=name, decisions=tuple(map(_decision_brief, page.decisions)), before=request.before, next=page.next
+    )
 
 
 def _decision_brief(decision: DecisionSummary) -> DecisionBrief:

@@ -45,13 +45,15 @@ def render(result: ToolResult) -> str:
         case QuotedEntries():
             return result.quotation
         case QuotedOutline():
-            return result.quotation or "There are no entries."
+            return _with_more(
+                result.quotation or "There are no entries.", "there are more; ask with start", result.next
+            )
         case QuotedGrep():
-            more = "" if result.next is None else f" There is more to search: ask with start={result.next}."
-            return result.quotation or f"No line matches in {result.searched:,} entries.{more}"
+            found = result.quotation or f"No line matches in {result.searched:,} entries."
+            return _with_more(found, "there is more to search; ask with start", result.next)
         case QuotedWork():
-            more = "" if result.next is None else f" Older entries: ask with before={result.next}."
-            return result.quotation or f"Nothing of the kind was done here.{more}"
+            found = result.quotation or "Nothing of the kind was done here."
+            return _with_more(found, "for older entries ask with before", result.next)
         case ResumeResult():
             return result.page
         case StoredEvent():
@@ -70,6 +72,10 @@ def render(result: ToolResult) -> str:
             return "\n".join(_decision_lines(result))
         case ContextBrief():
             return "\n".join(_context_lines(result))
+
+
+def _with_more(text: str, hint: str, value: int | None) -> str:
+    return text if value is None else f"{text}\n({hint}={value})"
 
 
 def clean(text: str) -> str:
@@ -91,7 +97,8 @@ def _session_lines(page: SessionPage) -> Iterator[str]:
 
 def _decision_lines(page: DecisionBriefPage) -> Iterator[str]:
     if not page.decisions:
-        yield f"Nothing has been decided in session {clean(page.session)}."
+        before = "" if page.before is None else f" up to entry {page.before}"
+        yield f"Nothing has been decided in session {clean(page.session)}{before}."
     else:
         yield f"Decisions of session {clean(page.session)}:"
     yield from map(_decision_line, page.decisions)
@@ -127,4 +134,7 @@ def _context_lines(brief: ContextBrief) -> Iterator[str]:
         yield f"checkpoint {brief.waiting} of earlier work waits; the tool 'resume' says where it is"
     for holder in brief.largest[:5]:
         yield f"holds {holder.tokens:,}: {holder.what} {holder.seq or ''}".rstrip()
+    if brief.run is not None:
+        yield f"the prompt before entry {brief.run.seq}:"
+        yield from (f"{piece.name or piece.kind}: {piece.tokens:,}" for piece in brief.run.pieces)
     yield from map(_decision_line, brief.decisions)

@@ -592,6 +592,8 @@ class DecisionBriefPage(Struct, frozen=True, kw_only=True):
 
     session: str
     decisions: tuple[DecisionBrief, ...]
+    before: int | None
+    """The entry that the page begins with; null if it is the newest."""
     next: int | None
 
 

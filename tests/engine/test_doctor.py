@@ -75,6 +75,20 @@ def execute(path: Path, sql: str) -> int:
         connection.close()
 
 
+def test_an_entry_that_was_changed_is_a_problem_of_the_store_that_no_repair_hides(stored):
+    connection = apsw.Connection(str(stored))
+    [guard] = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'entries_keep'").fetchone()
+    changed = b'{"role":"user","content":"changed"}'
+    connection.execute("DROP TRIGGER entries_keep")
+    connection.execute("UPDATE entries SET content = ? WHERE session_no = 1 AND seq = 2", (changed,))
+    connection.execute(guard)
+    connection.close()
+    for repair in (False, True, False):
+        problems = [finding for finding in examine(stored, repair=repair) if finding.grade == "problem"]
+        assert [(found.about, found.cure, found.repaired) for found in problems] == [("store", "recto verify", False)]
+        assert f"session '{KEYS[0]}': entry 2 is not what was stored" in problems[0].says
+
+
 def test_a_healthy_store_has_no_problem(stored):
     assert {finding.grade for finding in examine(stored)} == {"fine"}
     assert {finding.grade for finding in examine(stored, repair=True)} == {"fine"}

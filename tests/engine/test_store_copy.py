@@ -106,7 +106,7 @@ def test_a_changed_entry_is_not_copied_and_other_sessions_are(tmp_path):
         raw.execute("DROP TRIGGER entries_keep; UPDATE entries SET content = x'00' WHERE session_no = 1 AND seq = 7")
     with closing(SqliteStore(path)) as source:
         assert not verify(source).ok
-        with pytest.raises(StoreCorrupt, match=f"a.db.*'{changed}': entry 7 is not as it was stored"):
+        with pytest.raises(StoreCorrupt, match=f"a.db.*'{changed}': entry 7 is not what was stored"):
             list(copy_store(source, target))
     assert all(entry.seq < 7 for entry in target.read(changed))
     assert {line.session for line in target.sessions()} >= set(SESSIONS[1:])

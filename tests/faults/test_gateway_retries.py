@@ -41,6 +41,7 @@ TOOLS = {
     "messages": [{"name": "run", "input_schema": {"type": "object"}}],
 }
 SECONDS = 60
+BRIEF = 0.5
 
 
 class Upstream(ScriptedUpstream):
@@ -325,14 +326,17 @@ def postgres():
 
 @pytest.fixture
 def on_postgres(tmp_path, upstream, postgres, request):
-    with own_gateway(tmp_path, upstream, postgres.made(f"retries_{abs(hash(request.node.name))}")) as made:
+    url, patience = postgres.made(f"retries_{abs(hash(request.node.name))}"), getattr(request, "param", BRIEF)
+    with own_gateway(tmp_path, upstream, url, patience) as made:
         yield made
 
 
-def own_gateway(folder, upstream: Upstream, url: str):
-    """Opens a gateway that waits only briefly for a database that is down."""
+def own_gateway(folder, upstream: Upstream, url: str, patience: float = BRIEF):
+    """Opens a gateway that waits so many seconds for a database that is down or locked."""
     return gateway(
-        folder, upstream.url, opening=lambda settings: PostgresStore(url, lock_timeout=0.5, connections=4, lease=2.0)
+        folder,
+        upstream.url,
+        opening=lambda settings: PostgresStore(url, lock_timeout=patience, connections=4, lease=2.0),
     )
 
 
@@ -454,11 +458,12 @@ def test_an_answer_stored_by_another_gateway_during_the_key_lookup_is_no_conflic
         assert text_of(ask(other, body, **key("one")), "chat/completions") == ["answer number 1"]
 
 
+@pytest.mark.parametrize("on_postgres", [SECONDS], indirect=True)
 def test_a_retry_between_the_records_of_an_answer_gets_the_answer(on_postgres, tmp_path, upstream, monkeypatch):
     body = body_of("what is it?")
     append_record = PostgresStore._append_record
     retries = []
-    with own_gateway(tmp_path, upstream, on_postgres.store.url) as gateway:
+    with own_gateway(tmp_path, upstream, on_postgres.store.url, SECONDS) as gateway:
         other = Running(gateway.url, on_postgres.secret, gateway.gateway)
 
         async def append_last_first(store, records):

@@ -25,6 +25,7 @@ from recto.recall.documents import is_original_message
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
 from recto.transcript.entries import Entry, SessionSummary
+from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 from recto.transcript.protocols import Clock
 from recto.transcript.session_keys import list_sessions
 from recto.version import install_command
@@ -271,7 +272,8 @@ class Doctor:
             cure = "keep the files as they are, then run 'recto verify' to see what is whole"
             yield CheckFinding(grade="problem", about="store", says=says, cure=cure)
         if not damage:
-            yield CheckFinding(grade="fine", about="store", says=f"{store.location}: no damage found")
+            says = f"{store.location}: the file is whole; 'recto verify' checks every entry"
+            yield CheckFinding(grade="fine", about="store", says=says)
 
     def _check_embedder(self) -> Iterator[CheckFinding]:
         embedder = self._indexer.embedder
@@ -310,6 +312,11 @@ class Doctor:
         behind = 0
         for session in sorted(known):
             says = self._disagreement(session)
+            broken = verify_chain(session, EMPTY_HEAD, self._indexer.store.read(session)) if says else None
+            if isinstance(broken, ChainBreak):  # indexed anew, it would no longer differ from the index
+                says = f"session '{session}': {broken.reason}"
+                yield CheckFinding(grade="problem", about="store", says=says, cure="recto verify")
+                continue
             if says:
                 yield self._rebuild(session, f"session '{session}': {says}", repair)
             missing = self._indexer.backlog(session)

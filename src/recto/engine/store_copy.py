@@ -6,12 +6,12 @@ entry's hash covers all before it and is computed anew, and both heads are compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from recto.errors import AppendConflict, StoreCorrupt
 from recto.transcript.entries import Entry, Head
-from recto.transcript.hash_chain import link_entries
+from recto.transcript.hash_chain import ChainBreak, verify_chain
 from recto.transcript.protocols import TranscriptStore
 
 _BATCH_ENTRIES = 500
@@ -70,7 +70,11 @@ def _copy_session(
     advance(target_head.seq)
     last = target_head
     for batch in _batches(source.read(session, target_head.seq + 1, source_head.seq)):
-        _check_hashes(source, session, last, batch)
+        broken = verify_chain(session, last, batch)
+        if isinstance(broken, ChainBreak):  # its copy would get a right hash
+            raise StoreCorrupt(
+                source.location, f"session '{session}': {broken.reason}; nothing from there on is copied"
+            )
         rows = source.pick_terms(session, [entry.seq for entry in batch])
         drafts = [replace(entry, terms=rows.get(entry.seq, b"")) for entry in batch]
         stored = target.append(session, drafts, expect=last.seq)
@@ -89,14 +93,6 @@ def _refuse_other_history(source: TranscriptStore, session: str, target_head: He
     if same is None or same.hash != target_head.hash:
         reason = f"the target has another history of it, or a longer one: entry {target_head.seq} is not the one here"
         raise AppendConflict(session, source_head.seq, target_head.seq, reason)
-
-
-def _check_hashes(source: TranscriptStore, session: str, head: Head, batch: Sequence[Entry]) -> None:
-    """Raise `StoreCorrupt` for the first entry that is not as it was stored: its copy would get a right hash."""
-    for entry, linked in zip(batch, link_entries(session, head, batch), strict=True):
-        if entry.hash != linked.hash:
-            detail = f"session '{session}': entry {entry.seq} is not as it was stored; nothing from there on is copied"
-            raise StoreCorrupt(source.location, detail)
 
 
 def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:

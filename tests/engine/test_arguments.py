@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import recto
-from recto.errors import InputError, SettingsError
+from recto.errors import InputError, MalformedMessage, SettingsError
 
 USER = {"role": "user", "content": "Where is the blue harbour crane?"}
 
@@ -242,3 +242,38 @@ def test_a_part_that_cannot_do_its_work_is_refused_when_it_is_passed(call, name,
     with pytest.raises(SettingsError, match=f"{name}.*it is a (function|model)"):
         call(tmp_path / "a.db", model="gpt-4o", **{name: wrong})
     assert not list(tmp_path.iterdir()), "a store was made"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda session: session.resume(changes=3), "'changes' are texts by name, not 3"),
+        (lambda session: session.resume(changes={"doin": "x"}), "did you mean 'doing'"),
+        (lambda session: session.observe(None, {"prompt_tokens": 3}), "the prompt is a list of messages, not None"),
+        (
+            lambda session: session.window.judge_recall(1, "helpful", question="x"),
+            "'question' is the number of an entry",
+        ),
+        (lambda session: session.prompt(wire=["a"]), "is not a wire format"),
+        (lambda session: recto.open("memory:", config=3), "'config' is the path of a settings file, not 3"),
+        (lambda session: recto.PressureMonitor(1000).turn(reported="5"), "'reported' is a whole number of at least 0"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(session, call, says):
+    before = len(session)
+    with pytest.raises(InputError, match=says):
+        call(session)
+    assert len(session) == before
+
+
+def test_a_window_is_resumed_with_changes_as_a_checkpoint_takes_them(session):
+    session.checkpoint(doing="the crane")
+    session.resume(changes={"doing": "the harbour"})
+    assert "the harbour" in str(session.checkpoints.newest())
+
+
+def test_two_calls_with_one_id_are_refused_before_they_are_stored(session):
+    call = {"id": "a", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    with pytest.raises(MalformedMessage, match="two of its calls have one id"):
+        session.append({"role": "assistant", "content": None, "tool_calls": [call, call]})
+    assert len(session) == 1

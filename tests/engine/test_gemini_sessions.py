@@ -37,6 +37,21 @@ def judged(messages):
     return problems([json.dumps(message).encode() for message in messages], GEMINI)
 
 
+@pytest.mark.parametrize("role", ["user", "tool", "function"])
+def test_a_response_of_every_role_that_the_sdk_writes_is_the_result_of_its_call(role):
+    response = {"functionResponse": {"name": "weather", "response": {"output": "sunny"}}}
+    contents = [
+        user("What is the weather?"),
+        {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]},
+        {"role": role, "parts": [response]},
+    ]
+    with recto.open("memory:", model=MODEL) as session:
+        assert {session.append(content).wire for content in contents} == {GEMINI}
+        assert session.prompt().messages[-1]["parts"] == [response]
+    assert list(recto.fit(contents, max_tokens=1_000, model=MODEL)) == contents
+    assert judged(contents) == []
+
+
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_session_stays_bounded_and_valid_and_keeps_every_content(ids):
     contents = list(loop(40, ids))

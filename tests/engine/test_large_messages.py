@@ -33,6 +33,28 @@ def test_a_user_message_that_can_never_fit_is_refused_before_it_is_stored():
         assert [message["content"] for message in session.prompt().messages] == ["hello", "hi", "shorter"]
 
 
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "gemini-2.5-pro"])
+def test_a_large_result_that_a_message_has_twice_is_shortened_as_one(model):
+    text, sizes = "line of output number\n" * 1_000, []
+    for times in (1, 2):
+        if model.startswith("gemini"):
+            call = {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "run", "args": {}}}]}
+            answer = {"functionResponse": {"id": "a", "name": "run", "response": {"output": text}}}
+            messages = [
+                {"role": "user", "parts": [{"text": "read it"}]},
+                call,
+                {"role": "user", "parts": [answer] * times},
+            ]
+        else:
+            call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "run", "input": {}}]}
+            answer = {"type": "tool_result", "tool_use_id": "a", "content": text}
+            messages = [{"role": "user", "content": "read it"}, call, {"role": "user", "content": [answer] * times}]
+        with recto.open("memory:", model=model, models={model: {"window": 4_000, "max_input": 4_000}}) as session:
+            session.append_all(messages)
+            sizes.append(session.prompt().tokens)
+    assert sizes[1] <= sizes[0] + 50
+
+
 def test_an_oversized_message_is_counted_only_until_it_exceeds_the_budget():
     counted = []
     with opened() as session:

@@ -221,12 +221,47 @@ def test_a_message_that_is_pinned_already_is_not_pinned_again():
         assert session.pin(3) == again
 
 
-def test_a_message_pinned_by_a_restore_is_not_pinned_again():
-    with opened(min_recent_messages=4) as session:
+@pytest.mark.parametrize("before", [True, False])
+def test_what_a_user_pinned_stays_when_a_restored_decision_is_redone(before):
+    with opened(min_recent_messages=4, shorten_outputs=False) as session:
         work(session, exchanges=30)
-        decision = next(entry for entry in session.read() if entry.kind in DECISIONS)
+        decisions = [entry for entry in session.read() if entry.kind in DECISIONS]
+        decision = max(decisions, key=lambda entry: len(seqs_in(json.loads(entry.content)["left"])))
+        left = seqs_in(json.loads(decision.content)["left"])
+        wanted = next(seq for seq in left if next(iter(session.read(seq, seq))).role == "assistant")
+        if before:
+            session.pin(wanted)
         restored = session.restore(decision.seq)
-        assert session.pin(min(session.window.state.pins)) == restored
+        if not before:
+            pinned = session.pin(wanted)
+            assert session.pin(wanted) == pinned != restored
+        session.redo(restored.seq)
+        state = session.window.state
+        assert wanted in state.pins & state.messages.keys()
+        assert set(left) - state.messages.keys()
+        assert problems(session.prompt().raw, "openai.chat") == []
+
+
+@pytest.mark.parametrize("mode", ["sliding_window", "zones", "auto_compact"])
+def test_redoing_an_old_decision_keeps_what_newer_ones_wrote(mode):
+    with opened(mode=mode) as session:
+        decisions = []
+        for number in range(90):
+            rule = "Never push to main without my approval. " if number == 30 else ""
+            session.append({"role": "user", "content": f"{rule}Tell me about place {number}."})
+            decisions += session.prompt().decisions
+            session.append({"role": "assistant", "content": f"Place {number}: " + "a garden and a market. " * 60})
+        session.append({"role": "user", "content": "And now?"})
+        before = session.prompt().messages
+        assert len(decisions) > 1
+        assert "Never push to main" in str(before)
+        session.redo(session.restore(decisions[0].seq).seq)
+        state, now = session.window.state, session.prompt().messages
+        assert "Never push to main" in str(now)
+        assert [message["content"] for message in now[-3:]] == [message["content"] for message in before[-3:]]
+        assert state.record is None or state.record_seq == max(
+            entry.seq for entry in session.read() if entry.kind in DECISIONS and b'"record":' in entry.content
+        )
 
 
 def test_an_entry_is_shown_as_in_the_prompt_only_if_the_built_prompt_contains_it():

@@ -149,6 +149,19 @@ def test_restoring_a_decision_restores_the_record_before_it():
         assert state.record.text == json.loads(before.content)["record"]["text"]
 
 
+def test_a_restored_output_is_no_question_and_a_new_one_is_still_an_output():
+    with opened() as session:
+        text_agent(session, 40)
+        session.prompt()
+        question = session.window.state.question
+        for decision in [entry for entry in session.read() if entry.kind in DECISIONS][:2]:
+            session.append({"role": "assistant", "content": "I look.\n```bash\ncat a.py\n```"})
+            session.restore(decision.seq)
+            assert session.window.state.question == question
+            session.append({"role": "user", "content": "Output:\nnothing"})
+            assert session.window.state.question == question
+
+
 def test_an_environment_note_is_not_the_task():
     with opened() as session:
         session.append({"role": "user", "content": "<environment_context>\n  <cwd>/repo</cwd>\n</environment_context>"})

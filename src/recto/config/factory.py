@@ -27,9 +27,9 @@ from recto.config.loader import override
 from recto.config.published_models import registry as model_registry
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.folders import PAGES, folder_name
-from recto.engine.arguments import check_function, check_number, check_writer
+from recto.engine.arguments import check_function, check_number, check_writer, describe
 from recto.engine.session import Session
-from recto.errors import IndexFailed, ProposalRefused, SettingsError, StoreUnavailable
+from recto.errors import IndexFailed, InputError, ProposalRefused, SettingsError, StoreUnavailable
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
 from recto.transcript.sources import SessionSources
@@ -87,6 +87,12 @@ _NO_MODEL = (
 )
 
 
+def _settings_path(config: str | os.PathLike[str] | None) -> Path | None:
+    if not isinstance(config, str | os.PathLike | None):
+        raise InputError(f"'config' is the path of a settings file, not {describe(config)}. Nothing was opened.")
+    return None if config is None else Path(config)
+
+
 def open(
     store: str | os.PathLike[str] | TranscriptStore | None = None,
     *,
@@ -107,7 +113,7 @@ def open(
     """
     location, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
     arguments = {"store": location, "session": session, "model": model, "tenant": tenant, **more}
-    settings = load(path=None if config is None else Path(config), arguments=arguments)
+    settings = load(path=_settings_path(config), arguments=arguments)
     return open_session(settings, opened, model=writer, dispatcher=dispatcher)
 
 
@@ -186,7 +192,7 @@ def manager(  # noqa: PLR0913  # each part of a manager can be replaced
             raise SettingsError("config", f"'{os.fspath(location)}' and '{os.fspath(config)}' are both settings files")
         location, config = None, location
     arguments = {"store": location, "session": session, "model": model, "tenant": tenant, **more}
-    settings = load(path=None if config is None else Path(config), arguments=arguments)
+    settings = load(path=_settings_path(config), arguments=arguments)
     settings = _managed(settings, max_context_tokens, policy if isinstance(policy, str) else None)
     opened_session = open_session(
         settings,

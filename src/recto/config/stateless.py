@@ -20,7 +20,7 @@ from recto.context.window.pressure import (
     measure_prompt,
     source_of,
 )
-from recto.engine.arguments import check_listener, check_number
+from recto.engine.arguments import check_count, check_listener, check_number
 from recto.errors import InputError, SettingsError
 from recto.formats import detect, read
 from recto.formats.response_objects import MessageLike, message_bytes
@@ -203,8 +203,10 @@ class PressureMonitor:
     ) -> tuple[int, Source]:
         if isinstance(prompt, bool) or (isinstance(prompt, int) and prompt < 0):
             raise InputError(f"a prompt has a number of tokens, not {prompt!r}")
+        if reported is not None:
+            check_count("'reported'", reported, 0)
         if prompt is None:
-            if reported is None or reported < 0:
+            if reported is None:
                 raise InputError("nothing to measure: give the prompt, or what the provider reported")
             return reported, "reported"
         if isinstance(prompt, int):

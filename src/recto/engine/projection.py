@@ -451,7 +451,8 @@ class WindowProjection:
             state.refuse(seqs)
             self._messages.forget(seqs)
         else:
-            state.reinstate(self._messages_in(seqs))
+            with self._messages.taking_again():
+                state.reinstate(self._messages_in(seqs))
         state.last_edit = entry.seq
 
     def _summary(self, decision: int) -> Summary | None:
@@ -477,7 +478,8 @@ class WindowProjection:
             restored = _seqs([*payload["left"], *([seq, seq] for seq in shortened)], entry.seq)
         restored = [seq for seq in restored if seq not in state.refused]
         missing = {seq for seq in (*restored, *partners) if entry.kind == RESTORED or seq not in state.messages}
-        messages = self._messages_in(sorted(missing))
+        with self._messages.taking_again():
+            messages = self._messages_in(sorted(missing))
         state.pins |= set(restored)
         if entry.kind == RESTORED:
             state.forget_merges(payload["decision"])

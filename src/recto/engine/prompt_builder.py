@@ -8,7 +8,8 @@ Neither makes decisions: the state says which lines are in the prompt, the polic
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -343,6 +344,7 @@ class MessageCache(Struct, kw_only=True):
         command, self._command = self._command, seq if part == "runs" else 0
         if command and traits.role == "user" and looks_like_output(_typed_text(message or read(raw, wire))):
             self._outputs[seq] = command
+        if seq in self._outputs:
             part = "output"
         marked = self._may_be_marked(raw, traits.escapes) and self.mark in (message or read(raw, wire)).text
         warning = self._warning(raw, wire, message) if part != "output" and traits.may_warn else None
@@ -366,6 +368,15 @@ class MessageCache(Struct, kw_only=True):
             part == "typed",
             warning,
         )
+
+    @contextmanager
+    def taking_again(self) -> Iterator[None]:
+        """Messages that are taken meanwhile return to the window: the newest one is the same as before."""
+        command, self._command = self._command, 0
+        try:
+            yield
+        finally:
+            self._command = command
 
     @staticmethod
     def _warning(raw: bytes, wire: str, message: Message | None) -> BudgetWarning | None:

@@ -481,19 +481,25 @@ class Session:
         self,
         source: str | os.PathLike[str] | None = None,
         *,
-        changes: Changes | None = None,
+        changes: Changes | Mapping[str, str | Sequence[str]] | None = None,
         by: str = "",
         reason: str = "",
     ) -> Entry:
         """Opens a new window: evicts everything that may be evicted, and puts a handoff behind the next question.
 
         The handoff says what has changed around the work since the last checkpoint (drift). `source` is a
-        checkpoint's file, for a session whose transcript is elsewhere. `changes` are stated for the new checkpoint;
-        `by` and `reason` say in the decision who asked for the window, and why. Returns the decision, which `restore`
-        undoes.
+        checkpoint's file, for a session whose transcript is elsewhere. `changes` are stated for the new checkpoint, as
+        `checkpoint` takes them; `by` and `reason` say in the decision who asked for the window, and why. Returns the
+        decision, which `restore` undoes.
         """
         if not isinstance(source, str | os.PathLike | None):
             raise InputError(f"'source' is the path of a checkpoint, not {describe(source)}. Nothing was changed.")
+        from recto.continuity.checkpoints.checkpoint import Changes, changes_given  # noqa: PLC0415  # start-up
+
+        if isinstance(changes, Mapping):
+            changes = changes_given(changes)
+        if not isinstance(changes, Changes | None):
+            raise InputError(f"'changes' are texts by name, not {describe(changes)}. Nothing was changed.")
         checkpoint = self._checkpoint_in(source) if source is not None else None
         decision = self.window.start_next(checkpoint, changes=changes, by=by, reason=reason)
         self._offer_consolidation([decision])
@@ -610,6 +616,7 @@ class Session:
         return event(self._clock, kind, content, key, surface="library")
 
     def _count_prompt(self, prompt: Sequence[MessageLike], tools: Sequence[Any]) -> int:
+        check_messages("the prompt", prompt)
         schemas = to_json(tools).decode() if tools else ""
         return self.meter.prompt([self._parse(message)[1] for message in prompt], schemas)
 
@@ -699,6 +706,9 @@ class Session:
         parsed = read(raw, wire)
         if wrong := content_defect(fields_of(raw)):  # stored, it would be sent with every later prompt, and refused
             raise MalformedMessage(wrong)
+        ids = [part.call_id for part in parsed.calls if part.call_id]
+        if len(set(ids)) < len(ids):
+            raise MalformedMessage("two of its calls have one id")
         return raw, parsed, wire
 
 

@@ -37,6 +37,7 @@ from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
+from recto.engine.arguments import check_entry_number
 from recto.engine.composition import (
     INSTRUCTIONS,
     TOOLS_OFFERED,
@@ -457,6 +458,8 @@ class Window:
         """
         if verdict not in VERDICTS:
             raise InputError(f"a verdict is {', '.join(VERDICTS)}, not '{verdict}'")
+        if question is not None:
+            check_entry_number("'question'", question)
         if question is not None and not 1 <= question <= self.state.seq:
             raise InputError(f"there is no entry {question} in this session. Nothing was stored.")
         session, seq = (self.session, entry) if isinstance(entry, int) else parse_pointer(entry)
@@ -590,11 +593,21 @@ class Window:
         """Repeats a decision that a restore undid."""
         undone = json.loads(self._decision(restored, {RESTORED}, "the undoing of a decision").content)
         decision = self._decision(undone["decision"], DECISIONS, "a decision")
-        original = json.loads(decision.content)
-        self.events.append(UNPINNED, {"seqs": seqs_in(undone["left"]) + [int(seq) for seq in undone["shrunk"]]})
-        reason = f"done again after entry {restored} had undone it"
+        payload = json.loads(decision.content) | {"reason": f"done again after entry {restored} had undone it"}
         # everything that came back, which is more than the decision had evicted where its results were evicted later
-        return self.events.append(decision.kind, original | {"left": undone["left"], "reason": reason})
+        came_back = {*seqs_in(undone["left"]), *map(int, undone["shrunk"])}
+        kept = set(self._pinned_by_hand(came_back))
+        kept |= set(self._projection.rest_of_steps(kept))
+        payload["left"] = ranges_of(sorted(set(seqs_in(undone["left"])) - kept))
+        payload["shrunk"] = {seq: result for seq, result in payload["shrunk"].items() if int(seq) not in kept}
+        state = self.state
+        # What a newer decision wrote stays: it says more.
+        if state.record_seq != payload.get("record_before", 0):
+            payload.pop("record", None)
+        if (state.summary.decision_seq if state.summary else 0) != payload.get("replaces", 0):
+            payload.pop("summary", None)
+        self.events.append(UNPINNED, {"seqs": sorted(came_back - kept)})
+        return self.events.append(decision.kind, payload)
 
     @_locked
     def compact(self, focus: str = "", *, below: int | None = None) -> tuple[Entry, ...]:
@@ -863,23 +876,23 @@ class Window:
         return next((entry for entry in undoings if json.loads(entry.content)["decision"] == decision), None)
 
     def _pinning(self, seqs: set[int]) -> Entry | None:
-        """The newest event that pinned one of these messages, where all of them are pinned and in the prompt."""
-        if not seqs <= self.state.pins & self.state.messages.keys():
-            return None
-        later = self.store.read(self.session, min(seqs, default=0) + 1)
-        events = [entry for entry in later if entry.kind in (PINNED, RESTORED)]
-        return next((entry for entry in reversed(events) if not seqs.isdisjoint(_pinned_by(entry))), None)
+        """The newest event by which `pin` pinned one of these, where it pinned all and all are in the prompt."""
+        pinned = self._pinned_by_hand(seqs)
+        all_there = pinned.keys() == seqs and seqs <= self.state.pins & self.state.messages.keys()
+        return max(pinned.values(), key=lambda entry: entry.seq, default=None) if all_there else None
+
+    def _pinned_by_hand(self, seqs: set[int]) -> dict[int, Entry]:
+        """Those of these messages that `pin` pinned and nobody unpinned, with the events. Restoring pins others."""
+        pinned: dict[int, Entry] = {}
+        for entry in self.store.read(self.session, min(seqs, default=0) + 1):
+            if entry.kind in (PINNED, UNPINNED):
+                found = seqs.intersection(json.loads(entry.content)["seqs"])
+                pinned = {seq: event for seq, event in pinned.items() if seq not in found}
+                pinned |= dict.fromkeys(found, entry) if entry.kind == PINNED else {}
+        return pinned
 
     def _take_snapshot(self, state: WindowState) -> None:
         self.events.record(SNAPSHOT, state.snapshot(), snapshot_key(self._projection.snapshots + 1))
-
-
-def _pinned_by(entry: Entry) -> set[int]:
-    """The messages that an event pinned."""
-    payload = json.loads(entry.content)
-    if entry.kind == PINNED:
-        return set(payload["seqs"])
-    return {*seqs_in(payload["left"]), *map(int, payload["shrunk"])}
 
 
 def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:

@@ -34,7 +34,7 @@ DEFAULT_FORMAT: Final = OPENAI_CHAT
 
 def format_named(name: str) -> Format:
     """Returns a format by the name that entries carry. Raises `MalformedMessage` for an unknown name."""
-    format = FORMATS.get(name)
+    format = FORMATS.get(name) if isinstance(name, str) else None
     if format is None:
         raise MalformedMessage(f"'{name}' is not a wire format; known are {', '.join(FORMATS)}")
     return format

@@ -190,10 +190,10 @@ def result_messages(results: Sequence[NewToolResult]) -> list[bytes]:
 
 
 def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
-    """Replaces the output of tool results, by call id."""
-    text = text_of(raw)
+    """Replaces the output of tool results, by call id; a second result for a call, which is not sent, becomes empty."""
+    text, left = text_of(raw), dict(texts)
     edits = [
-        set_member(text, span.start, "content", quoted(texts[call]))
+        set_member(text, span.start, "content", quoted(left.pop(call, "")))
         for span in _block_spans(text)
         if (call := _answered_call(span.value)) is not None and call in texts
     ]

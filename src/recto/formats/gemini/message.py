@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 UNSIGNED: Final = "skip_thought_signature_validator"
 """The signature of a call that Gemini did not make: it requires one and accepts this."""
 _KNOWN: Final = frozenset({"role", "parts", "content"})
-_ROLES: Final = ("user", "model", "function")
+_RESULT_ROLES: Final = ("function", "tool")
+_ROLES: Final = ("user", "model", *_RESULT_ROLES)
 _SNAKE: Final[Mapping[str, str]] = {
     "inline_data": "inlineData",
     "file_data": "fileData",
@@ -292,8 +293,8 @@ def _response(call_id: str, name: str, text: str) -> str:
 
 
 def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
-    """Replaces the output of functions, by call id."""
-    text = text_of(raw)
+    """Replaces the output of functions, by call id; a second one for a call, which is not sent, becomes empty."""
+    text, left = text_of(raw), dict(texts)
     edits: list[TextEdit] = []
     spans = _part_spans(text)
     for span, id in zip(spans, _ids([named(object_in(span.value)) for span in spans]), strict=True):
@@ -301,7 +302,8 @@ def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
         if response is None or id not in texts or not isinstance(response.value.value, dict):
             continue
         at = response.value.start
-        edits.append(set_member(text, at, "response", f'{{"output": {quoted(texts[id])}}}'))
+        output = quoted(left.pop(id, ""))
+        edits.append(set_member(text, at, "response", f'{{"output": {output}}}'))
         if response.value.value.get("parts"):
             edits.append(set_member(text, at, "parts", "[]"))
     return apply_edits(text, edits).encode()
@@ -473,7 +475,7 @@ def defect(fields: Mapping[str, Json]) -> str:
                 return f"its '{kind}' is no object"
         if len(part.keys() & _CALLS) > 1:
             return "a part is a call and a response"
-    return call_defect(tool_call_ids(fields), "user" if role in (None, "function") else str(role), ("user",))
+    return call_defect(tool_call_ids(fields), "user" if role in (None, *_RESULT_ROLES) else str(role), ("user",))
 
 
 _CALLS: Final = frozenset({"functionCall", "functionResponse"})

@@ -65,8 +65,12 @@ def role_of(fields: dict[str, Json]) -> Role:
 
 
 def is_own_message(fields: dict[str, Json]) -> bool:
-    """Whether only Chat has such a message: one with tool calls or a role of its own, and no `type`."""
-    return fields.get("type") is None and has_chat_members(fields)
+    """Whether only Chat has such a message: one with tool calls or a role of its own, and no `type`.
+
+    Gemini's SDK gives results the role `tool` too; its contents have parts.
+    """
+    has_parts = "parts" in fields and "content" not in fields
+    return fields.get("type") is None and not has_parts and has_chat_members(fields)
 
 
 def has_chat_members(fields: dict[str, Json]) -> bool:

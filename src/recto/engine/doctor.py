@@ -313,7 +313,7 @@ class Doctor:
         for session in sorted(known):
             says = self._disagreement(session)
             broken = verify_chain(session, EMPTY_HEAD, self._indexer.store.read(session)) if says else None
-            if isinstance(broken, ChainBreak):  # indexed anew, it would no longer differ from the index
+            if isinstance(broken, ChainBreak):  # indexed again, it would agree with the index
                 says = f"session '{session}': {broken.reason}"
                 yield CheckFinding(grade="problem", about="store", says=says, cure="recto verify")
                 continue

@@ -1,7 +1,7 @@
 """Copies transcripts from one store to another, entry by entry and unchanged: numbers, times, ids and hashes stay.
 
 An interrupted copy is resumed, and one history is never appended to another. The hash chain proves the copy: every
-entry's hash covers all before it and is computed anew, and both heads are compared.
+entry's hash covers all before it and is computed again, and both heads are compared.
 """
 
 from __future__ import annotations

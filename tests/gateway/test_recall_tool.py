@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import httpx2
+import openai
 import pytest
 from starlette.responses import JSONResponse
 from tests.gateway.clients import SPOKEN, Agent, file
@@ -213,6 +214,26 @@ def test_the_model_reads_evicted_messages_and_the_client_gets_one_response(world
     assert third.raw.decode().count("It is 7381-tango.") == 1
     assert third.raw.decode().count("code of the harbour gate") == 1
     assert names_in(third) == ["read_file", "recall"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("speaks", ["chat", "messages", "gemini"])
+def test_the_items_of_all_rounds_have_different_ids(world, speaks, stream):
+    gw, messages = world.gateway(speaks), history()
+    says(
+        world,
+        Says(text="Let me look.", calls=(recall(),)),
+        Says(text="Once more.", calls=(recall(),)),
+        Says(text="It is 7381-tango.", calls=(("read_file", {"path": "a.txt"}),)),
+    )
+    client = openai.OpenAI(api_key=gw.secret, base_url=f"{gw.url}/v1", max_retries=0)
+    if stream:
+        with client.responses.stream(model=MODEL, input=messages, tools=TOOLS["responses"]) as streamed:
+            response = streamed.get_final_response()
+    else:
+        response = client.responses.create(model=MODEL, input=messages, tools=TOOLS["responses"])
+    assert response.output_text == "Let me look.Once more.It is 7381-tango."
+    assert len({item.id for item in response.output}) == len(response.output) >= 4
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

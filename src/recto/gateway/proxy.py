@@ -709,7 +709,10 @@ def _ids(turn: GatewayTurn, id: str) -> ResponseIds:
     """Return the ids of a response in the client's format: a converter has no clock and no randomness of its own."""
     start = turn.request.format.api.response_id_prefix
     return ResponseIds(
-        reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.request.body.raw
+        reply=f"{start}_{id.removeprefix('req_')}",
+        created=int(time.time()),
+        request=turn.request.body.raw,
+        round=turn.recall_tool.rounds,
     )
 
 

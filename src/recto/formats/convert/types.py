@@ -174,10 +174,13 @@ class ResponseIds(Struct, frozen=True, kw_only=True):
     created: int = 0
     request: bytes = b""
     """The client's request, for formats that repeat its members in their responses."""
+    round: int = 0
+    """How many times the upstream answered before for this response: the items of all rounds are joined in it."""
 
     def item(self, kind: str, place: int) -> str:
         """Returns the id of one item of the response."""
-        return f"{kind}_{self.reply.rpartition('_')[2] or 'r'}_{place}"
+        head = f"{kind}_{self.reply.rpartition('_')[2] or 'r'}"
+        return f"{head}_{self.round}_{place}" if self.round else f"{head}_{place}"
 
 
 SHARED_HINTS: Final = frozenset(

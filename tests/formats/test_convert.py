@@ -10,7 +10,17 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.formats.answer_strategies import ANTHROPIC, ARGUMENTS, CHAT, NAMES, PLAIN_REPLIES, REPLIES, RESPONSES, WORDS
+from tests.formats.answer_strategies import (
+    ANTHROPIC,
+    ARGUMENTS,
+    CHAT,
+    GEMINI,
+    NAMES,
+    PLAIN_REPLIES,
+    REPLIES,
+    RESPONSES,
+    WORDS,
+)
 from tests.formats.replies_as_streams import as_stream
 
 from recto.errors import CannotCross, InputError
@@ -665,6 +675,39 @@ def test_a_response_repeats_the_request_parameters():
     assert (found["temperature"], found["metadata"], found["top_p"], found["created_at"]) == (0.5, {"a": "b"}, 1.0, 7)
     assert found["tools"] == [{**tools[0], "description": None, "strict": None}]
     assert found["output"][0]["id"] == "msg_1_0"
+
+
+def gemini_reply(reason):
+    candidate = {"content": {"role": "model", "parts": [{"text": "I would"}]}, "finishReason": reason}
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 4}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m"}
+
+
+STOPPED = {
+    "gemini": (GEMINI, gemini_reply("MALFORMED_FUNCTION_CALL")),
+    "anthropic": (ANTHROPIC, {**CLAUDE, "content": [{"type": "text", "text": "I would"}], "stop_reason": "pause_turn"}),
+    "responses": (
+        RESPONSES,
+        {
+            "model": "m",
+            "status": "incomplete",
+            "incomplete_details": {"reason": "max_tool_calls"},
+            "output": [
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I would"}]}
+            ],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STOPPED)
+def test_a_response_with_a_stop_reason_that_only_its_format_has_ends_as_usual(kind):
+    source, reply = STOPPED[kind]
+    found = replied(reply, source, CHAT)["choices"][0]
+    assert (found["message"]["content"], found["finish_reason"]) == ("I would", "stop")
+    capture = captured(streamed(reply, source, CHAT), CHAT)
+    assert not capture.failed
+    assert (capture.reply().stop_reason, b"I would" in capture.reply().messages[0]) == ("stop", True)
 
 
 @pytest.mark.parametrize(("source", "target"), ROADS)

@@ -154,16 +154,15 @@ def read_completion(body: Mapping[str, Json], conversion: Conversion) -> Complet
     if not isinstance(content, list):
         raise MalformedMessage("the reply has no content")
     parts = merge_texts(_assistant_parts(content, conversion, "content"))
-    ending = read_ending(text_in(body.get("stop_reason")), body, body.get("usage"), conversion)
+    ending = read_ending(text_in(body.get("stop_reason")), body, body.get("usage"))
     return Completion(model=text_in(body.get("model")), parts=parts, ending=ending)
 
 
-def read_ending(reason: str, fields: Mapping[str, Json], usage: Json, conversion: Conversion) -> Ending:
-    """Reads how a response ended."""
-    stop = _STOPS.get(reason)
-    if stop is None:
-        raise conversion.unsupported(f"an answer that stopped for '{reason}'")
-    return Ending(stop=stop, sequence=text_in(fields.get("stop_sequence")), cost=read_cost(usage))
+def read_ending(reason: str, fields: Mapping[str, Json], usage: Json) -> Ending:
+    """Reads how a response ended. A reason that no other format has is an ordinary end: the answer is paid for."""
+    return Ending(
+        stop=_STOPS.get(reason, "ended"), sequence=text_in(fields.get("stop_sequence")), cost=read_cost(usage)
+    )
 
 
 def write_completion(completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
@@ -475,7 +474,7 @@ class AnthropicStreamReader:
             case "message_stop" if not self._has_ended:
                 self._has_ended = True
                 reason = text_in(self._ending.get("stop_reason"))
-                yield StreamEnd(read_ending(reason, self._ending, self._usage, self._conversion))
+                yield StreamEnd(read_ending(reason, self._ending, self._usage))
             case "error":
                 yield StreamFailure(error_in(data.get("error")))
 

@@ -185,16 +185,13 @@ def read_completion(body: Mapping[str, Json], conversion: Conversion) -> Complet
     content = object_in(candidate.get("content"))
     ids = _Contents(conversion)
     parts = merge_texts(ids.model_parts(objects_in(content, "parts"), "content"))
-    stop = stop_for(parts, read_stop(text_in(candidate.get("finishReason")), conversion))
+    stop = stop_for(parts, read_stop(text_in(candidate.get("finishReason"))))
     return Completion(model=model, parts=parts, ending=Ending(stop=stop, cost=read_cost(body)))
 
 
-def read_stop(reason: str, conversion: Conversion) -> Stop:
-    """Reads why a response ended."""
-    stop = _STOPS.get(reason)
-    if stop is None:
-        raise conversion.unsupported(f"an answer that stopped for '{reason}'")
-    return stop
+def read_stop(reason: str) -> Stop:
+    """Reads why a response ended. A reason that no other format has is an ordinary end: the answer is paid for."""
+    return _STOPS.get(reason, "ended")
 
 
 def write_completion(completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
@@ -573,7 +570,7 @@ class GeminiStreamReader:
         reason = text_in(candidate.get("finishReason"))
         if (reason or blocked) and not self._has_ended:
             self._has_ended = True
-            stop: Stop = "filtered" if blocked else read_stop(reason, self._conversion)
+            stop: Stop = "filtered" if blocked else read_stop(reason)
             stop = "calls" if stop == "ended" and self._calls else stop
             yield StreamEnd(Ending(stop=stop, cost=read_cost(data)))
 

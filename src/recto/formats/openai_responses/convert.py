@@ -439,16 +439,13 @@ def read_completion(body: Mapping[str, Json], conversion: Conversion) -> Complet
     parts = merge_texts(
         part for turn in read_turns(objects_in(body, "output"), conversion, "output") for part in turn.parts
     )
-    return Completion(model=text_in(body.get("model")), parts=parts, ending=read_ending(body, parts, conversion))
+    return Completion(model=text_in(body.get("model")), parts=parts, ending=read_ending(body, parts))
 
 
-def read_ending(body: Mapping[str, Json], parts: Sequence[ContentPart], conversion: Conversion) -> Ending:
-    """Reads how a response ended."""
+def read_ending(body: Mapping[str, Json], parts: Sequence[ContentPart]) -> Ending:
+    """Reads how a response ended. A reason that no other format has is an ordinary end: the answer is paid for."""
     reason = text_in(object_in(body.get("incomplete_details")).get("reason"))
-    stop = _STOPS.get(reason)
-    if stop is None:
-        raise conversion.unsupported(f"a response that is incomplete for '{reason}'")
-    return Ending(stop=stop_for(parts, stop), cost=read_cost(body.get("usage")))
+    return Ending(stop=stop_for(parts, _STOPS.get(reason, "ended")), cost=read_cost(body.get("usage")))
 
 
 def write_completion(completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
@@ -571,7 +568,7 @@ class ResponsesStreamReader:
 
     def _ending(self, response: dict[str, Json]) -> Ending:
         calls = (CallPart(id="", name="", arguments=""),) if self._has_calls else ()
-        return read_ending(response, calls, self._conversion)
+        return read_ending(response, calls)
 
     def _open(self, index: int, item: dict[str, Json]) -> Iterator[StreamEvent]:
         kind = self._kinds[index] = text_in(item.get("type"))

@@ -25,6 +25,7 @@ from tests.formats.replies_as_streams import as_stream
 
 from recto.errors import CannotCross, InputError
 from recto.formats import canonical, format_named, open_body, problems, read_reply
+from recto.formats.arrangement import OPENING
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
 from recto.formats.convert.types import ResponseIds
 from recto.formats.streaming import SseReader, sse
@@ -402,6 +403,46 @@ def test_hints_and_empty_members_do_not_stop_a_request():
         "client_metadata": {"a": "b"},
     }
     assert crossed({**RESPONSES_BODY, **codex, "truncation": "disabled"}, RESPONSES, CHAT)["messages"] == USER
+
+
+SPOKEN = {
+    "system": {"role": "system", "content": "be kind"},
+    "developer": {"role": "developer", "content": "be kind"},
+    "user": {"role": "user", "content": "late"},
+    "assistant": {"role": "assistant", "content": "Hello"},
+}
+
+
+@pytest.mark.parametrize("source", [CHAT, RESPONSES])
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        (["assistant", "user"], [("user", [OPENING]), ("assistant", ["Hello"]), ("user", ["late"])]),
+        (["system", "assistant", "user"], [("user", [OPENING]), ("assistant", ["Hello"]), ("user", ["late"])]),
+        (["system"], [("user", [OPENING])]),
+        (["user", "system"], [("user", ["late", "be kind"])]),
+        (
+            ["user", "assistant", "developer", "user"],
+            [("user", ["late"]), ("assistant", ["Hello"]), ("user", ["be kind", "late"])],
+        ),
+    ],
+)
+def test_a_prompt_for_anthropic_or_gemini_begins_with_the_user_and_has_no_system_text_inside(source, roles, expected):
+    messages = [SPOKEN[role] for role in roles]
+    body = {"model": "m", "messages" if source == CHAT else "input": messages}
+    found = crossed(body, source, ANTHROPIC)["messages"]
+    assert [(entry["role"], [block["text"] for block in entry["content"]]) for entry in found] == expected
+    found = crossed(body, source, GEMINI)["contents"]
+    sides = [("assistant" if entry["role"] == "model" else entry["role"], entry["parts"]) for entry in found]
+    assert [(side, [part["text"] for part in parts]) for side, parts in sides] == expected
+
+
+def test_results_precede_system_text_between_them():
+    calls = [{"type": "function_call", "call_id": id, "name": "read", "arguments": "{}"} for id in ("a", "b")]
+    outputs = [{"type": "function_call_output", "call_id": id, "output": "x"} for id in ("a", "b")]
+    items = [{"role": "user", "content": "go"}, *calls, outputs[0], SPOKEN["system"], outputs[1]]
+    sent = crossed({"model": "m", "input": items}, RESPONSES, ANTHROPIC)["messages"]
+    assert [block["type"] for block in sent[-1]["content"]] == ["tool_result", "tool_result", "text"]
 
 
 def test_a_failed_result_says_so_and_an_image_in_a_result_is_kept_where_possible():

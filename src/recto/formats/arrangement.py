@@ -11,12 +11,15 @@ marker, recalled text) is like any other, with a sequence number of its own.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from recto.transcript.entries import Role
+
+OPENING: Final = "[The conversation so far continues below.]"
+"""The user message that is put before a history without one, where a format requires it."""
 
 Adjacency = Literal["strict", "merging", "anywhere"]
 """Where a provider looks for the results of calls.

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from msgspec import Struct, field
 
 from recto.formats.arrangement import (
+    OPENING,
     ArrangedPart,
     ArrangedPiece,
     Arrangement,
@@ -31,7 +32,6 @@ from recto.formats.message import fields_of, text_in
 from recto.formats.registry import format_named
 from recto.transcript.entries import Role
 
-OPENING: Final = "[The conversation so far continues below.]"
 _REASONS: Final[Mapping[str, str]] = {
     "interrupted": "[No result: the call was interrupted.]",
     "not arrived yet": "[No result yet: the call is still running.]",

@@ -9,6 +9,7 @@ from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.anthropic.request import stream_error
+from recto.formats.arrangement import OPENING
 from recto.formats.convert.types import (
     CallDelta,
     CallEnd,
@@ -131,7 +132,10 @@ def write_request(request: CompletionRequest, conversion: Conversion, max_tokens
     system = [part for turn in request.turns[:start] for part in turn.parts]
     if blocks := list(_write_blocks(system, conversion)):
         body["system"] = blocks
-    body["messages"] = list(_write_turns(request.turns[start:], conversion))
+    messages = list(_write_turns(request.turns[start:], conversion))
+    if not messages or messages[0]["role"] != "user":
+        messages.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+    body["messages"] = [*messages]
     if request.tools:
         body["tools"] = [_write_tool(tool) for tool in request.tools]
     config: dict[str, Json] = {"effort": request.effort} if request.effort else {}
@@ -330,11 +334,15 @@ def _content(content: Json, conversion: Conversion, where: str) -> Iterator[Cont
                 raise conversion.unsupported(f"{here} ({text_in(block.get('type'))})")
 
 
-def _write_turns(turns: Iterable[ChatTurn], conversion: Conversion) -> Iterator[Json]:
-    """Merges adjacent turns of one role: the API does so anyway, and some endpoints require it."""
-    sides = {"tool": "user", "developer": "system"}
-    for side, group in groupby(turns, key=lambda turn: sides.get(turn.role, turn.role)):
+def _write_turns(turns: Iterable[ChatTurn], conversion: Conversion) -> Iterator[dict[str, Json]]:
+    """Merges adjacent turns of one role: the API does so anyway, and some endpoints require it.
+
+    System text inside the conversation is the user's: few models accept it there. Results precede other content.
+    """
+    for side, group in groupby(turns, key=lambda turn: "assistant" if turn.role == "assistant" else "user"):
         blocks = list(_write_blocks([part for turn in group for part in turn.parts], conversion))
+        if side == "user":
+            blocks.sort(key=lambda block: object_in(block).get("type") != "tool_result")
         if blocks:
             yield {"role": side, "content": blocks}
 

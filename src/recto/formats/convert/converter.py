@@ -8,8 +8,10 @@ exceptions are members that do not change the output:
   between OpenAI's two formats, which share most of them;
 - the detail level of images towards Anthropic, which has none; how much of its reasoning a model summarises;
 - where the text of a response is split into parts and, towards Chat, where calls and reasoning are between them;
-- the role `developer` towards Anthropic, which only has system text.
+- the role `developer` towards Anthropic, which only has system text;
+- the role of system text inside a conversation towards Anthropic and Gemini: it becomes the user's.
 
+Anthropic and Gemini require a user message first: where there is none, the text `OPENING` is one.
 Anthropic flags the result of a failed call; in the other formats such a result starts with a text (`FAILED`).
 """
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
+from recto.formats.arrangement import OPENING
 from recto.formats.convert.types import (
     SIGNATURE,
     CallDelta,
@@ -151,7 +152,10 @@ def write_request(request: CompletionRequest, conversion: Conversion, max_tokens
     writer = _PartWriter(conversion, signs=not _OLD.match(request.model))
     if parts := list(writer.write(system)):
         body["systemInstruction"] = {"parts": parts}
-    body["contents"] = list(_write_turns(request.turns[start:], writer))
+    contents = list(_write_turns(request.turns[start:], writer))
+    if not contents or contents[0]["role"] != "user":
+        contents.insert(0, {"role": "user", "parts": [{"text": OPENING}]})
+    body["contents"] = [*contents]
     if request.tools:
         declared: list[Json] = [_write_tool(tool) for tool in request.tools]
         body["tools"] = [{"functionDeclarations": declared}]
@@ -431,7 +435,7 @@ def _signature(blocks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     return {"thoughtSignature": seal({_SEALED: [dict(block) for block in blocks]})}
 
 
-def _write_turns(turns: Iterable[ChatTurn], writer: _PartWriter) -> Iterator[Json]:
+def _write_turns(turns: Iterable[ChatTurn], writer: _PartWriter) -> Iterator[dict[str, Json]]:
     """Merges adjacent turns of one role, as the API does. System text inside the conversation is the user's."""
     for role, group in groupby(turns, key=lambda turn: "model" if turn.role == "assistant" else "user"):
         parts = list(writer.write([part for turn in group for part in turn.parts]))

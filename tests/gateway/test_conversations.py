@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import httpx2
+import openai
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,6 +17,8 @@ from starlette.routing import Route
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running, serving
 
+from recto.formats import canonical
+from recto.formats.openai_responses import RESPONSES
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import MESSAGE, Draft
 
@@ -396,14 +399,20 @@ def test_a_compacted_history_can_be_continued_by_its_compaction_item(gw, upstrea
         items.append(user(f"Please note the number {number} for the ledger." + " More words." * 110))
         items.append({"role": "assistant", "content": f"Noted {number}."})
     items.append(user("That is all."))
-    body = {"model": "gpt-4o", "input": items, "tools": [{"type": "function", "name": "f"}]}
-    headers = {"authorization": f"Bearer {gw.secret}"}
-    compacted = httpx2.post(f"{gw.url}/v1/responses/compact", json=body, headers=headers, timeout=60).json()
-    assert compacted["object"] == "response.compaction"
-    assert compacted["output"][-1]["type"] == "compaction"
-    spoken = [item["content"] for item in items if item["role"] == "user"]
-    assert [item["content"] for item in compacted["output"][:-1]] == spoken
-    go_on = [*compacted["output"], {"role": "user", "content": "What were they?"}]
+    client = openai.OpenAI(api_key=gw.secret, base_url=f"{gw.url}/v1", max_retries=0)
+    tools = [{"type": "function", "name": "f"}]
+    compacted = client.responses.compact(model="gpt-4o", input=items, extra_body={"tools": tools})
+    assert compacted.object == "response.compaction"
+    assert [item.type for item in compacted.output] == ["message"] * 31 + ["compaction"]
+    assert len({item.id for item in compacted.output}) == 32
+    spoken = [item for item in items if item["role"] == "user"]
+    output = [item.model_dump(mode="json", exclude_none=True, warnings=False) for item in compacted.output]
+    assert [item["content"] for item in output[:-1]] == [
+        [{"type": "input_text", "text": item["content"]}] for item in spoken
+    ]
+    returned = [canonical(json.dumps(item).encode(), RESPONSES) for item in output[:-1]]
+    assert returned == [canonical(json.dumps(item).encode(), RESPONSES) for item in spoken]
+    go_on = [*output, {"role": "user", "content": "What were they?"}]
     ask(gw, go_on, path="responses", tools=[{"type": "function", "name": "f"}])
     sent = upstream.asked[-1]
     assert not any(item.get("type") == "compaction" for item in sent.messages)

@@ -100,7 +100,9 @@ class ConversationState:
             self._turns.end(turn)
         item = self._turns.record_compaction(turn.store, request, point, summary)
         user_messages = [
-            json.loads(raw) for raw in request.messages if request.format.messages.role_of(fields_of(raw)) == "user"
+            _output_item(fields)
+            for fields in map(fields_of, request.messages)
+            if request.format.messages.role_of(fields) == "user"
         ]
         usage = {
             "input_tokens": before,
@@ -193,6 +195,16 @@ class ConversationState:
         compacted, _ = compaction_in(request)
         name = f"compaction/{compacted}" if compacted else f"response/{previous}" if previous else ""
         return self._turns.resolver.find_by_id(key, store, name) if name else None
+
+
+def _output_item(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a message of a request as an item of a response, which has a type, an id, and its content as a list."""
+    if fields.get("type") not in (None, "message"):
+        return dict(fields)
+    content = fields.get("content")
+    parts: Json = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    id = fields.get("id") or f"msg_{secrets.token_hex(16)}"
+    return {**fields, "id": id, "type": "message", "status": "completed", "content": parts}
 
 
 def _conversation(id: str, ts: int, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from recto.engine.fork import fork
 from recto.engine.titles import rename_draft, titles_of
 from recto.engine.verification import Verification, verify
 from recto.engine.views.models import SessionListItem, full_entry, session_item
-from recto.errors import MalformedFile, StoreError, UnknownSession
+from recto.errors import InputError, StoreError, UnknownSession
 from recto.formats import entry_text
 from recto.transcript.entries import DEFAULT_SESSION, Entry, Head, session_key
 from recto.transcript.protocols import TranscriptStore
@@ -284,7 +284,7 @@ def _read_heads(path: Path) -> dict[str, Head]:
     except OSError as error:
         raise click.UsageError(f"cannot read '{path}': {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise MalformedFile(str(path), 1, "not a file of heads as --write-heads writes it") from None
+        raise InputError(f"'{path}' is no file of heads as --write-heads writes it. Nothing was verified.") from None
 
 
 def _write_heads(store: TranscriptStore, path: Path) -> None:

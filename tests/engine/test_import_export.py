@@ -120,9 +120,65 @@ def test_a_file_that_changed_in_the_middle_has_no_original_form(store, tmp_path)
     session = importer(store).import_file(file).sessions[0]
     messages[-1]["content"] = "something else"
     file.write_text(json.dumps(messages))
-    importer(store).import_file(file)
+    importer(store).import_file(file, session=session)
     with pytest.raises(InputError, match="changed between"):
         original(store, session)
+
+
+def conversation(folder: Path, *texts: str, name: str = "session.json") -> Path:
+    folder.mkdir(exist_ok=True)
+    roles = ("system", "user", "assistant", "user")
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    (folder / name).write_text(json.dumps(messages))
+    return folder / name
+
+
+@pytest.mark.parametrize("answer", ["ok blue", "ok red"])
+def test_another_conversation_under_the_same_file_name_is_refused(store, tmp_path, answer):
+    alice = conversation(tmp_path / "p1", "You help.", "Alice: my pin is red", "ok red")
+    bob = conversation(tmp_path / "p2", "You help.", "Bob: my pin is blue", answer)
+    importer(store).import_file(alice)
+    head = store.head("session")
+    with pytest.raises(InputError, match=r"another conversation .*Nothing was imported.*--session"):
+        importer(store).import_file(bob)
+    assert store.head("session") == head
+    assert importer(store).import_file(bob, session="bob").new == 3
+    assert (original(store, "session"), original(store, "bob")) == (alice.read_bytes(), bob.read_bytes())
+    for file in (alice, bob):
+        again = None if file == alice else "bob"
+        assert importer(store).import_file(file, session=again).new == 0
+
+
+def test_another_conversation_is_refused_also_under_another_extension(store, tmp_path):
+    importer(store).import_file(conversation(tmp_path, "You help.", "Alice: my pin is red"))
+    with pytest.raises(InputError, match="--session"):
+        importer(store).import_file(conversation(tmp_path, "You help.", "Bob: my pin is blue", name="session.txt"))
+
+
+def test_one_of_several_conversations_that_is_another_one_is_refused(store, tmp_path):
+    file = tmp_path / "chats.json"
+    chats = {"a": [{"role": "user", "content": "one"}], "b": [{"role": "user", "content": "two"}]}
+    file.write_text(json.dumps(chats))
+    importer(store).import_file(file)
+    chats["b"] = [{"role": "user", "content": "three"}]
+    file.write_text(json.dumps(chats))
+    with pytest.raises(InputError, match="give the file another name"):
+        importer(store).import_file(file)
+    chats["b"] = [{"role": "user", "content": "two"}, {"role": "assistant", "content": "2"}]
+    file.write_text(json.dumps(chats))
+    assert importer(store).import_file(file).new == 1
+
+
+def test_longer_and_shorter_copies_of_a_file_are_the_same_conversation(store, tmp_path):
+    texts = ("You help.", "Alice: my pin is red", "ok red", "and my name?")
+    new = [importer(store).import_file(conversation(tmp_path, *texts[:count])).new for count in (3, 2, 4, 3)]
+    assert new == [3, 0, 1, 0]
+
+
+def test_what_cannot_be_added_to_a_named_session_is_no_error_of_the_store(store, tmp_path):
+    importer(store).import_file(conversation(tmp_path / "p1", "You help.", "red", "ok"), session="both")
+    with pytest.raises(InputError, match=r"Nothing was imported.*--session"):
+        importer(store).import_file(conversation(tmp_path / "p2", "You help.", "blue", "ok"), session="both")
 
 
 def test_a_session_that_was_never_a_file_has_no_original_form(store):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from recto.continuity.memory.events import MemoryDecisions, brought_up
 from recto.continuity.memory.model import Memory
 from recto.engine.recorded_messages import IMPORT, RecordedMessages, RecordedSession, TimeRange, pieces_of
-from recto.errors import AppendConflict, InputError, MalformedFile
+from recto.errors import AppendConflict, InputError, KeyReused, MalformedFile
 from recto.formats import read
 from recto.formats.session_files import (
     IMPORTED_LINE,
@@ -34,8 +34,10 @@ from recto.formats.session_files import (
     detect_file,
     detect_source,
     lines_of,
+    names_session,
     read_file,
     recto_jsonl,
+    session_of_file,
 )
 from recto.recall.protocols import Lexicon
 from recto.recall.term_rows import with_row
@@ -89,6 +91,8 @@ class _FileScan(Struct):
     keep_going: bool
     session: str | None
     """The session everything goes to, if the caller named one."""
+    file_session: str | None = None
+    """The session that is named after the file, if neither the caller nor the file names one."""
     digest: str = ""
     size: int = 0
     model: str = ""
@@ -111,6 +115,11 @@ class _FileScan(Struct):
         """The session in which an entry of the file is stored."""
         renamed = self.renamed.get(session, session)
         return renamed if self.session is None or renamed in self.entries else self.session
+
+    def is_named_after_file(self, session: str) -> bool:
+        """Whether a session has its name from the file's alone."""
+        base = self.file_session
+        return base is not None and (session == base or session.startswith((f"{base}/", f"{base}~")))
 
     @property
     def keeps_chain(self) -> bool:
@@ -187,6 +196,9 @@ class Importer(Struct, frozen=True, kw_only=True):
         scan = _FileScan(path=path, reader=detect_file(head, path.name), keep_going=keep_going, session=session)
         agent, project = detect_source(head, path.name)
         scan.source = SessionSource(agent=agent, project=project)
+        if session is None and not names_session(head, path.name):
+            name = session_of_file(path.name)
+            scan.file_session = self.view.key(name) if self.view.tenant else name
         digest = hashlib.sha256()
 
         def hashed(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -273,6 +285,7 @@ class Importer(Struct, frozen=True, kw_only=True):
         ended = {name: self.store.find(name, import_key(scan.digest)) for name in scan.entries}
         # The same bytes under another file name are the same file: entries are known by the name they first had.
         files = {name: scan.path.name if end is None else _file_in(end) for name, end in ended.items()}
+        self._refuse_other_conversation(scan, [name for name, end in ended.items() if end is None])
 
         def drafts() -> Iterator[tuple[str, Draft]]:
             for entry in self._read(scan, _chunks(scan.path, advance), lambda _: None):
@@ -283,7 +296,12 @@ class Importer(Struct, frozen=True, kw_only=True):
                     yield name, self._draft(entry, files[name], places[name], meter)
                 places[name] += 1
 
-        self._store(drafts())
+        heads = {name: self.store.head(name).seq for name in scan.entries}
+        try:
+            self._store(drafts())
+        except (AppendConflict, KeyReused) as error:
+            is_stored = any(self.store.head(name).seq != seq for name, seq in heads.items())
+            raise _other_conversation(scan, error.session, is_stored=is_stored) from error
         for part, (name, count) in enumerate(scan.entries.items()):
             if name in scan.recorded or ended[name] is not None:
                 continue  # this event is a promise to give back the file as it was
@@ -306,6 +324,34 @@ class Importer(Struct, frozen=True, kw_only=True):
                 key=import_key(scan.digest),
             )
             self.store.append(name, [event])
+
+    def _refuse_other_conversation(self, scan: _FileScan, sessions: Iterable[str]) -> None:
+        """Refuse a file if a session that is named after it holds another conversation, before anything is stored.
+
+        The file may hold the beginning of what was imported before, or continue it.
+        """
+        named = filter(scan.is_named_after_file, sessions)
+        imported = {name: found for name in named if (found := self._imported_digests(name, scan.path.name))}
+        if not imported:
+            return
+        places = dict.fromkeys(scan.entries, 0)
+        for entry in self._read(scan, _chunks(scan.path, lambda _: None), lambda _: None):
+            name = scan.name_of(entry.session)
+            stored = imported.get(name, {}).get(str(places[name]))
+            places[name] += 1
+            if stored and entry.kind == MESSAGE and _digest_of(entry.content) not in stored:
+                raise _other_conversation(scan, name, is_stored=False)
+
+    def _imported_digests(self, session: str, file: str) -> Mapping[str, set[str]]:
+        """The digests of a session's imported messages by place; of files of this name, or of all if there are none."""
+        found: dict[str, dict[str, set[str]]] = {}
+        every: dict[str, set[str]] = {}
+        for entry in self.store.read(session):
+            if entry.kind == MESSAGE and entry.surface == IMPORT and entry.key and entry.key.count(":") > 2:
+                source, place, digest = entry.key.rsplit(":", 2)
+                for digests in (every, found.setdefault(source, {})):
+                    digests.setdefault(place, set()).add(digest)
+        return found.get(_source_key(file), every)
 
     def _import_chain(self, scan: _FileScan, advance: Advance) -> None:
         """Store the entries of a Recto file unchanged, with their ids, times and hashes."""
@@ -341,7 +387,6 @@ class Importer(Struct, frozen=True, kw_only=True):
                 self.store.append(session, batch)
 
     def _draft(self, entry: SourceEntry, file: str, place: int, meter: Meter) -> Draft:
-        digest = hashlib.sha256(entry.content).hexdigest()[:16]
         return Draft(
             id=new_id(self.clock),
             ts=self.clock.now() if entry.ts is None else entry.ts,
@@ -353,8 +398,25 @@ class Importer(Struct, frozen=True, kw_only=True):
             tokens=_tokens(entry, meter),
             counter=meter.name if entry.kind == MESSAGE else "",
             meta=to_json({**entry.meta, "file": file, "layout": entry.layout}),
-            key=f"import:{file[-128:]}:{place}:{digest}",
+            key=f"{_source_key(file)}:{place}:{_digest_of(entry.content)}",
         )
+
+
+def _source_key(file: str) -> str:
+    """The beginning of the keys of a file's entries."""
+    return f"import:{file[-128:]}"
+
+
+def _digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _other_conversation(scan: _FileScan, session: str, *, is_stored: bool) -> InputError:
+    cure = "name another session with --session" if len(scan.entries) == 1 else "give the file another name"
+    return InputError(
+        f"'{scan.path.name}': another conversation was imported under the name '{session:.80}' before. "
+        f"{'Only its beginning' if is_stored else 'Nothing'} was imported; to keep both, {cure}."
+    )
 
 
 def _file_in(end: Entry) -> str:

@@ -49,7 +49,9 @@ __all__ = [
     "detect_file",
     "detect_source",
     "lines_of",
+    "names_session",
     "read_file",
+    "session_of_file",
     "source_of",
 ]
 
@@ -102,6 +104,11 @@ class _FileSignature:
 def detect_file(first: bytes, source: str = "this file") -> str:
     """Detects the format of a file from its first bytes; 64 KiB suffice."""
     return _inspect(first, source).format
+
+
+def names_session(first: bytes, source: str = "this file") -> bool:
+    """Whether a file names its conversation; else the session is named after the file."""
+    return _inspect(first, source).session is not None
 
 
 def detect_source(first: bytes, source: str = "this file") -> tuple[str, str]:

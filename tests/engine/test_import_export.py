@@ -122,7 +122,41 @@ def test_a_file_that_changed_in_the_middle_has_no_original_form(store, tmp_path)
     file.write_text(json.dumps(messages))
     importer(store).import_file(file, session=session)
     with pytest.raises(InputError, match="changed between"):
-        original(store, session)
+        next(export_original(store, session))
+
+
+def test_an_older_copy_does_not_take_the_original_form_away(store, tmp_path):
+    file = tmp_path / "session.jsonl"
+    lines = [json.dumps(message) + "\n" for message in scripted_session(exchanges=5)]
+    file.write_text("".join(lines))
+    session = importer(store).import_file(file).sessions[0]
+    whole = file.read_bytes()
+    file.write_text("".join(lines[:10]))
+    assert importer(store).import_file(file).new == 0
+    assert original(store, session) == whole
+
+
+def test_an_older_copy_may_have_fewer_conversations(store, tmp_path):
+    file = tmp_path / "session.jsonl"
+    lines = [
+        json.dumps(
+            {
+                "type": "user",
+                "uuid": str(place),
+                "sessionId": "main",
+                "isSidechain": place == 2,
+                "message": {"role": "user", "content": f"message {place}"},
+            }
+        )
+        + "\n"
+        for place in range(3)
+    ]
+    file.write_text("".join(lines))
+    assert len(importer(store).import_file(file).sessions) == 2
+    whole = file.read_bytes()
+    file.write_text("".join(lines[:2]))
+    assert importer(store).import_file(file).sessions == ("main",)
+    assert original(store, "main") == whole
 
 
 def conversation(folder: Path, *texts: str, name: str = "session.json") -> Path:

@@ -243,7 +243,7 @@ def export_command(
             keys = [summary.session for summary in list_sessions(store)]
         if len(keys) != 1 and form != "recto":
             raise click.UsageError(f"--as {form} takes one session")
-        total = sum(store.head(key).seq for key in keys)
+        total = sum(store.head(key).seq for key in keys) * (2 if form == "original" else 1)
         with progress("exporting", total) as advance:
             write_out(_export(store, keys, form, advance), output)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recto.engine.importer import import_key
@@ -63,24 +63,33 @@ def export_messages(store: TranscriptStore, session: str, advance: Advance = lam
 def export_original(store: TranscriptStore, session: str, advance: Advance = lambda _: None) -> Iterator[bytes]:
     """Export the file a session was imported from, byte for byte, including the file's other conversations.
 
-    Raises at the end if the bytes differ from the file, as when it was imported again after a change.
+    Each entry is read twice, and `advance` is called both times: bytes that differ from the file, as when it was
+    imported again after a change, raise before any is yielded.
     """
     payload = _import_event(store, session)
+    heads = {name: store.head(name).seq for name in _sessions_of_file(store, session, payload)}
     digest = hashlib.sha256()
-    parts = [_file_pieces(store, name, payload["file"], advance) for name in _sessions_of_file(store, session, payload)]
-    for _, source in heapq.merge(*parts, key=lambda piece: piece[0]):  # conversations may be interleaved in a file
+    for source in _file_sources(store, heads, payload["file"], advance):
         digest.update(source)
-        yield source
-    if digest.hexdigest() != payload["sha256"]:
+    if store.find(session, import_key(digest.hexdigest())) is None:
         raise InputError(
             f"'{payload['file']}' was imported more than once and changed between; its first form cannot be given back "
             "exactly. Every message is still there: export it as 'recto' or 'messages'."
         )
+    yield from _file_sources(store, heads, payload["file"], advance)
 
 
-def _file_pieces(store: TranscriptStore, session: str, file: str, advance: Advance) -> Iterator[tuple[int, bytes]]:
+def _file_sources(store: TranscriptStore, heads: Mapping[str, int], file: str, advance: Advance) -> Iterator[bytes]:
+    """Yield the pieces of the file in its order; conversations may be interleaved in it."""
+    parts = [_file_pieces(store, session, through, file, advance) for session, through in heads.items()]
+    return (source for _, source in heapq.merge(*parts, key=lambda piece: piece[0]))
+
+
+def _file_pieces(
+    store: TranscriptStore, session: str, through: int, file: str, advance: Advance
+) -> Iterator[tuple[int, bytes]]:
     """Yield the pieces of the file that a session holds, with their position in the file."""
-    for entry in store.read(session):
+    for entry in store.read(session, 1, through):
         advance(1)
         meta = entry.metadata
         if meta.get("file") == file and "layout" in meta:
@@ -88,14 +97,17 @@ def _file_pieces(store: TranscriptStore, session: str, file: str, advance: Advan
 
 
 def _import_event(store: TranscriptStore, session: str) -> dict[str, Any]:
-    """Return the payload of the event that ended the import, usually the last entry."""
-    imported = next((entry for entry in reversed(store.tail(session, 50)) if entry.kind == IMPORTED), None)
-    for entry in store.read(session) if imported is None else ():
-        imported = entry if entry.kind == IMPORTED else imported
-    if imported is None:
+    """Return the payload of the newest event that ended an import of the file.
+
+    Of events near each other it is the one with the most conversations: an older copy of the file may have fewer.
+    """
+    imported = [entry for entry in store.tail(session, 50) if entry.kind == IMPORTED]
+    if not imported:
+        imported = [entry for entry in store.read(session) if entry.kind == IMPORTED]
+    if not imported:
         raise InputError(f"session '{session}' was not imported from a file, so it has no original form")
-    payload: dict[str, Any] = json.loads(imported.content)
-    return payload
+    payloads: list[dict[str, Any]] = [json.loads(entry.content) for entry in reversed(imported)]
+    return max((each for each in payloads if each["file"] == payloads[0]["file"]), key=lambda each: each["parts"])
 
 
 def _sessions_of_file(store: TranscriptStore, session: str, payload: dict[str, Any]) -> list[str]:

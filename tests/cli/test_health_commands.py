@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.calling import called
+from tests.cli.calling import called, own_file
 
 import recto
 from recto.cli.health import sparkline
@@ -39,12 +39,14 @@ def store(tmp_path, monkeypatch):
     return tmp_path / "a.db"
 
 
-def test_the_report_shows_turns_measures_alerts_and_a_forecast(store):
+def test_the_report_shows_turns_measures_alerts_and_a_forecast(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own_file(tmp_path).write_text(json.dumps({"models": SMALL}))
     turns = record_session(store)
     shown = called("--store", str(store), "health")
     assert shown.returncode == 0, shown.stderr
     last = turns[-1]
-    with recto.open(store, model="gpt-4o") as session:
+    with recto.open(store, model="gpt-4o", models=SMALL) as session:
         reading = session.report().reading
     assert reading.room == last.room
     assert reading.tokens > last.tokens  # the answer is in the next prompt

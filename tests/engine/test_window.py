@@ -716,6 +716,44 @@ def test_the_report_of_a_session_without_prompts_describes_its_next_prompt():
         assert session.prompt().tokens <= reading.tokens <= room
 
 
+def test_the_report_is_of_the_window_as_it_is_now(tmp_path):
+    options = {"model": "gpt-4o", "recall": {"enabled": False}}
+    store, small = tmp_path / "t.db", {"gpt-4o": {"window": 4_000, "max_input": 4_000}}
+    with recto.open(store, models=small, **options) as session:
+        for message in scripted_session(exchanges=20):
+            if message["role"] == "assistant":
+                session.prompt()
+            session.append(message)
+        before = session.report()
+    with recto.open(store, models=small, **options) as session:
+        same = session.report()
+    with recto.open(store, **options) as session:
+        larger = session.report()
+        prompt = session.prompt()
+    assert before.reading == same.reading
+    assert before.candidates
+    assert (before.room, same.room) == (before.reading.room, same.reading.room)
+    assert (larger.room, larger.reading.room) == (121_600, 121_600)
+    assert (larger.reading.zone, larger.candidates, prompt.decisions) == ("green", (), ())
+    assert larger.reading.turns_until_red > 10
+    with recto.open(store, models={"gpt-4o": {"window": 3_000, "max_input": 3_000}}, **options) as session:
+        smaller = session.report()
+        assert smaller.reading.room == smaller.room < before.room
+        assert smaller.reading.tokens <= smaller.room
+
+
+def test_a_lower_input_budget_of_the_last_prompt_is_kept_in_the_same_window(tmp_path):
+    store = tmp_path / "t.db"
+    with recto.open(store, model="gpt-4o") as session:
+        session.window.lower_limits(None, at_most=5_000)
+        session.append({"role": "user", "content": "Hello?"})
+        session.prompt()
+        session.append({"role": "assistant", "content": "Hello."})
+    with recto.open(store, model="gpt-4o") as session:
+        report = session.report()
+    assert report.room == report.reading.room == 5_000
+
+
 @pytest.mark.requirement("pressure.listeners")
 @pytest.mark.parametrize("defer_events", [False, True])
 def test_a_failing_listener_is_logged_and_fails_no_call(caplog, defer_events):

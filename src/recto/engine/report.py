@@ -105,7 +105,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int, run: int | None)
         session=window.session,
         model=window.rules.card.name if window.rules.card else "",
         window=budget.window,
-        room=budget.input_budget,
+        room=window.outlook().input_budget,
         tokens=built.tokens,
         messages=len(state.messages),
         reading=current_reading(window),

@@ -393,9 +393,9 @@ class Window:
         handoff = self.continuity.handoff_note(state, builder.wire_of(state))
         builder = builder.using(handoff=handoff, recalled=recalled_note(self.store, self.session, state))
         budget = self.budget.input_budget
-        card = self.rules.card
-        if last is not None and self.last is None and last.model == (card.name if card else ""):
-            budget = last.room  # of the process that sent it: its settings and what its provider accepts may differ
+        sent = (last.model, last.window) if last is not None and self.last is None else None
+        if last is not None and sent == (self.rules.card.name if self.rules.card else "", self.budget.window):
+            budget = min(budget, last.room)  # the provider of the process that sent it may accept less than the window
         return PromptOutlook(state=state, builder=builder, input_budget=budget)
 
     def _announced(self, state: WindowState) -> tuple[int, int]:

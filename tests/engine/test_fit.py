@@ -398,6 +398,22 @@ def test_orphaned_results_alone_do_not_make_a_prompt():
     assert recto.fit([orphan, question], 1_000, model="gpt-4o") == [question]
 
 
+ORPHANS = {
+    "claude-sonnet-4-5": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "42"}]},
+    "gemini-2.5-flash": {"role": "user", "parts": [{"functionResponse": {"name": "x", "response": {"output": "42"}}}]},
+}
+
+
+@pytest.mark.parametrize(("model", "orphan"), ORPHANS.items(), ids=ORPHANS)
+def test_orphaned_results_alone_are_refused_where_a_prompt_begins_with_the_user(model, orphan):
+    with pytest.raises(InputError, match="only tool results without their calls"):
+        recto.fit([orphan], 1_000, model=model)
+    with recto.open("memory:", model=model) as session:
+        session.append(orphan)
+        with pytest.raises(InputError, match="only tool results without their calls"):
+            session.prompt()
+
+
 def test_a_list_of_empty_messages_is_refused_where_the_provider_accepts_none():
     empty = {"role": "user", "parts": [{"text": ""}]}
     with pytest.raises(InputError, match="the only message is empty"):

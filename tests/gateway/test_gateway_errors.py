@@ -75,6 +75,31 @@ def test_a_request_whose_only_message_is_empty_is_refused_for_that_reason(tmp_pa
         assert not upstream.asked
 
 
+RESULTS_ONLY = {
+    "/v1/chat/completions": {"messages": [{"role": "tool", "tool_call_id": "a", "content": "42"}]},
+    "/v1/responses": {"input": [{"type": "function_call_output", "call_id": "a", "output": "42"}]},
+    "/v1/messages": {
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "42"}]}],
+    },
+    "/v1beta/models/gemini-2.5-pro:generateContent": {
+        "contents": [{"role": "user", "parts": [{"functionResponse": {"name": "x", "response": {"output": "42"}}}]}]
+    },
+}
+
+
+@pytest.mark.parametrize(("path", "body"), RESULTS_ONLY.items(), ids=RESULTS_ONLY)
+def test_a_request_that_is_only_a_result_without_its_call_is_refused(tmp_path, path, body):
+    upstream = ScriptedUpstream(answer=lambda request: Says(text="Fine."))
+    speaks = ("chat", "responses", "messages", "gemini")
+    with running(upstream), gateway(tmp_path, upstream.url, speaks=speaks) as gw:
+        headers = {"authorization": f"Bearer {gw.secret}"}
+        refused = httpx2.post(gw.url + path, json={"model": "gpt-4o", **body}, headers=headers, timeout=60)
+        assert refused.status_code == 400
+        assert "only tool results without their calls" in refused.json()["error"]["message"]
+        assert not upstream.asked
+
+
 EMPTY_ALLOWED = {
     "/v1/chat/completions": {"model": "gpt-4o", "messages": [{"role": "user", "content": ""}]},
     "/v1/responses": {"model": "gpt-4o", "input": [{"role": "user", "content": ""}]},

@@ -64,9 +64,11 @@ def render_arrangement(
 
 
 def _lacks_opening(arrangement: Arrangement, messages: Sequence[bytes], format: Format) -> bool:
+    if not messages:
+        return False  # there is nothing to open; the caller says why
     # The first user message may have been empty, and was dropped then.
-    needs = arrangement.needs_opening or (format.user_first and bool(messages))
-    return needs and not (messages and fields_of(messages[0]).get("role", "user") == "user")
+    needs = arrangement.needs_opening or format.user_first
+    return needs and fields_of(messages[0]).get("role", "user") != "user"
 
 
 def _render(piece: ArrangedPiece, raw: bytes | None, format: Format) -> bytes | None:

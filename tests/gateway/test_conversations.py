@@ -393,6 +393,64 @@ def test_an_unknown_previous_response_is_refused_and_nothing_is_stored(gw):
     assert len(gw.store.sessions()) == before
 
 
+def count(gw, body, *, path="responses/input_tokens", secret=None, headers=None):
+    all_headers = {"authorization": f"Bearer {secret or gw.secret}", **(headers or {})}
+    return httpx2.post(f"{gw.url}/v1/{path}", json={"model": "gpt-4o", **body}, headers=all_headers, timeout=30)
+
+
+def sent_tokens(gw, body, *, path="responses", headers=None) -> int:
+    all_headers = {"authorization": f"Bearer {gw.secret}", **(headers or {})}
+    answer = httpx2.post(f"{gw.url}/v1/{path}", json={"model": "gpt-4o", **body}, headers=all_headers, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return int(answer.headers["x-recto-tokens"].split("/")[0])
+
+
+def test_counting_a_turn_of_a_named_session_includes_its_stored_history(gw):
+    headers = {"x-recto-session-id": "counted-1"}
+    for number in range(3):
+        ask(gw, [user(f"question {number} " + "about the harbour " * 300)], headers=headers)
+    before = len(gw.store.sessions())
+    body = {"messages": [user("and now?")], "max_tokens": 100}
+    counted = count(gw, body, path="messages/count_tokens", headers=headers).json()["input_tokens"]
+    assert len(gw.store.sessions()) == before
+    assert counted == pytest.approx(sent_tokens(gw, body, path="messages", headers=headers), abs=20)
+    assert counted > 2_000
+
+
+def test_counting_the_first_turn_of_a_named_session_counts_its_message_alone(gw):
+    body = {"messages": [user("hello")]}
+    named = count(gw, body, path="messages/count_tokens", headers={"x-recto-session-id": "counted-2"})
+    assert named.json() == count(gw, body, path="messages/count_tokens").json()
+
+
+def test_counting_for_a_conversation_includes_its_items_and_answers(gw):
+    opened = httpx2.post(
+        f"{gw.url}/v1/conversations",
+        json={"items": [{"type": "message", "role": "user", "content": "about the harbour " * 300}]},
+        headers={"authorization": f"Bearer {gw.secret}"},
+    )
+    body = {"input": "and now?", "conversation": opened.json()["id"]}
+    sent_tokens(gw, {**body, "input": "and before?"})
+    counted = count(gw, body).json()["input_tokens"]
+    assert counted == pytest.approx(sent_tokens(gw, body), abs=20)
+    assert counted > 900
+
+
+@pytest.mark.parametrize(("member", "id"), [("previous_response_id", "resp_unknown"), ("conversation", "conv_unknown")])
+def test_counting_for_an_unknown_history_is_refused(gw, member, id):
+    answer = count(gw, {"input": "x", member: id})
+    assert answer.status_code == 404
+    assert "_unknown' not found" in answer.json()["error"]["message"]
+
+
+def test_counting_for_the_session_of_another_agent_is_refused_or_finds_nothing(gw):
+    response, session = ask(gw, "remember the milk", path="responses")
+    other = gw.key(agent="somebody-else")
+    body = {"input": "x", "previous_response_id": response["id"]}
+    assert count(gw, body, secret=other).status_code == 404
+    assert count(gw, {"input": "x"}, secret=other, headers={"x-recto-session-id": session}).status_code == 400
+
+
 def test_a_compacted_history_can_be_continued_by_its_compaction_item(gw, upstream):
     items = []
     for number in range(30):

@@ -38,7 +38,7 @@ from recto.gateway.inspection.routes import routes as inspection_routes
 from recto.gateway.middleware.auth import API_ROOTS, PASSED_METHODS, PASSED_PATHS, TABLE, AccessPolicy, Guard
 from recto.gateway.own_tools import RecallToolRules
 from recto.gateway.proxy import Proxy, RequestLanes
-from recto.gateway.request import OWN_HEADER, KnownRequests, named_session, open_request, read_object
+from recto.gateway.request import OWN_HEADER, ClientRequest, KnownRequests, named_session, open_request, read_object
 from recto.gateway.responses_state import ConversationState
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
@@ -252,13 +252,13 @@ class Gateway:
 
     async def _count(self, format: Format, request: Request) -> Response:
         parsed = await on_a_thread(open_request, await request.body(), format.name)
-        tokens = await on_a_thread(self.conversations.tokens, _key(request), parsed)
+        hint = _hint(request, parsed)
+        tokens = await on_a_thread(self.conversations.tokens, _key(request), parsed, hint)
         return JSONResponse(format.api.token_count(tokens))
 
     async def _compact(self, format: Format, request: Request) -> Response:
         parsed = await on_a_thread(open_request, await request.body(), format.name)
-        headers = dict(request.headers)
-        hint = SessionHint(name=named_session(headers, parsed), is_explicit=OWN_HEADER in headers)
+        hint = _hint(request, parsed)
         return JsonResponse(await on_a_thread(self.conversations.compact, _key(request), parsed, hint))
 
     async def _open_conversation(self, format: Format, request: Request) -> Response:
@@ -312,6 +312,12 @@ def _source(settings: Settings) -> SessionSource | None:
 
 def _embedded(settings: Settings) -> Upstream:
     return EmbeddedUpstream(make_embedded_model(settings))
+
+
+def _hint(request: Request, parsed: ClientRequest) -> SessionHint:
+    """Return the session that a request names in its headers or its body."""
+    headers = dict(request.headers)
+    return SessionHint(name=named_session(headers, parsed), is_explicit=OWN_HEADER in headers)
 
 
 def _key(request: Request) -> Key:

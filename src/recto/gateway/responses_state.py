@@ -21,7 +21,6 @@ from recto.formats.json_spans import Json, apply_edits, member_at, set_member, t
 from recto.formats.message import fields_of, text_in
 from recto.formats.streaming import SseEvent, sse
 from recto.gateway.api_keys import Key
-from recto.gateway.context_management import compaction_in
 from recto.gateway.item_references import has_references
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
@@ -69,18 +68,22 @@ class ConversationState:
         self._turns = turns
         self._clock = clock
 
-    def tokens(self, key: Key, request: ClientRequest) -> int:
-        """Count the prompt of a request: never more than the input budget, whatever its history."""
+    def tokens(self, key: Key, request: ClientRequest, hint: SessionHint) -> int:
+        """Count the prompt of a request: never more than the input budget, whatever its history.
+
+        Raises:
+            NotHeld: The request names a history that is not stored here.
+            InputError: The key may not use the session that it names.
+        """
         if has_references(request):
             request = self._turns.with_items(key, request)
-        store = self._sessions.view(key)
-        point = self._find_history(key, store, request)
-        name = store.name(point.session) if point else f"agent:{key.agent}:main"
+        stored = self._turns.resolver.stored_history(key, self._sessions.view(key), request, hint)
+        name, messages = stored or (f"agent:{key.agent}:main", request.messages)
         with self._sessions.use(key, name, request.model) as session:
             tokens = session.meter.prompt(
-                [read(raw, request.wire) for raw in request.messages], request.tools.decode()
+                [read(raw, request.wire) for raw in messages], request.tools.decode()
             ) + session.meter.text(request.instructions.decode())
-            if point is not None:
+            if stored and len(session):
                 tokens += preview(session.window).tokens
             return min(tokens, session.window.budget.input_budget)
 
@@ -189,12 +192,6 @@ class ConversationState:
         if point is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
         return point
-
-    def _find_history(self, key: Key, store: TenantStore, request: ClientRequest) -> LineagePoint | None:
-        previous = text_in(request.fields.get("previous_response_id"))
-        compacted, _ = compaction_in(request)
-        name = f"compaction/{compacted}" if compacted else f"response/{previous}" if previous else ""
-        return self._turns.resolver.find_by_id(key, store, name) if name else None
 
 
 def _output_item(fields: Mapping[str, Json]) -> dict[str, Json]:

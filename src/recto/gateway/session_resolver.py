@@ -148,9 +148,7 @@ class SessionResolver:
             return self._continue(store, point, new_messages, request, busy, retry)
         base = base_name(key, hint)
         base_key = store.key(base)
-        if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
-            return self._next_turn(store, base, base_key, request, shared)
-        if hint.is_explicit and not request.replies and store.head(base_key).seq:
+        if _is_next_turn(key, store, request, hint, base_key):
             return self._next_turn(store, base, base_key, request, shared)
         is_aside = not request.replies and is_side_call(request)
         seed = seed_of(key.tenant, key.agent, hint.name, request.wire)
@@ -187,6 +185,21 @@ class SessionResolver:
         return ResolvedSession(
             name=name, key=point.session, new_messages=request.messages, expected_head=0, history_hash=None
         )
+
+    def stored_history(
+        self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint
+    ) -> tuple[str, tuple[bytes, ...]] | None:
+        """Find the session whose stored history a request continues, and what it adds. Stores nothing.
+
+        None where the client sends its history. Raises `NotHeld` and `InputError` as `resolve` does.
+        """
+        if stored := self._stored_history(key, store, request, shared=False):
+            point, new_messages = stored
+            return store.name(point.session), new_messages
+        base = base_name(key, hint)
+        if not _is_next_turn(key, store, request, hint, store.key(base)):
+            return None
+        return base, self._next_turn(store, base, store.key(base), request, again=False).new_messages
 
     def lane(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
         """Return the lane of requests that wait for each other because the client does not send its history.
@@ -588,6 +601,13 @@ def _agent_prefix(key: Key) -> str:
 def _is_agents(key: Key, name: str) -> bool:
     """Whether a session belongs to the agent of an API key: the one check, for names and ids alike."""
     return name.startswith(_agent_prefix(key))
+
+
+def _is_next_turn(key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint, base_key: str) -> bool:
+    """Whether a request is the next turn of a session whose history the client leaves to this gateway."""
+    if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
+        return True
+    return hint.is_explicit and not request.replies and store.head(base_key).seq > 0
 
 
 def base_name(key: Key, hint: SessionHint) -> str:

@@ -18,11 +18,12 @@ from recto.gateway.server import Server
 
 @dataclass
 class Running:
-    """A running gateway: its URL, the secret of a key, and the gateway itself."""
+    """A running gateway: its URL, the secret of a key, the gateway itself, and the server that it runs in."""
 
     url: str
     secret: str
     gateway: Gateway
+    server: Any = None
 
     @property
     def store(self) -> Any:
@@ -81,7 +82,7 @@ def gateway(
         thread.start()
         assert listening.wait(20), "the gateway did not come up"
         try:
-            yield Running(addresses[0], secret, made)
+            yield Running(addresses[0], secret, made, server)
         finally:
             server.should_exit = True
             thread.join(20)

@@ -9,6 +9,7 @@ import socket
 import threading
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx2
@@ -53,6 +54,53 @@ def test_health_and_readiness_need_no_key_and_metrics_need_one_that_may_read(pla
     assert httpx2.get(f"{gw.url}/readyz").json() == {"status": "ready"}
     assert httpx2.get(f"{gw.url}/metrics").status_code == 401
     assert httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.key(rights=frozenset({"ask"})))).status_code == 403
+
+
+REFUSED_WHILE_STOPPING = {
+    "/v1/chat/completions": (503, {"error": {"type": "server_error", "code": "overloaded"}}),
+    "/v1/responses": (503, {"error": {"type": "server_error", "code": "overloaded"}}),
+    "/v1/messages": (529, {"type": "error", "error": {"type": "overloaded_error"}}),
+    "/v1beta/models/gemini-2.5-pro:generateContent": (503, {"error": {"code": 503, "status": "UNAVAILABLE"}}),
+}
+
+
+def test_a_gateway_that_stops_is_not_ready_and_refuses_requests_until_those_under_way_are_answered(tmp_path):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(request):
+        begun.set()
+        assert go_on.wait(30)
+        return Says(text="fine")
+
+    def stopping(url: str) -> int:
+        return httpx2.get(f"{url}/readyz").status_code
+
+    with (
+        running(ScriptedUpstream(wait)) as upstream,
+        gateway(tmp_path, upstream.url) as gw,
+        ThreadPoolExecutor() as pool,
+    ):
+        url, headers = f"{gw.url}/v1/chat/completions", bearer(gw.secret)
+        under_way = pool.submit(httpx2.post, url, json=body(), headers=headers, timeout=60)
+        assert begun.wait(30)
+        gw.server.should_exit = True
+        assert any(stopping(gw.url) == 503 for _ in range(1_000))
+        for path, (status, error) in REFUSED_WHILE_STOPPING.items():
+            refused = httpx2.post(gw.url + path, json=body(), headers=headers)
+            assert (refused.status_code, refused.headers["retry-after"]) == (status, "1")
+            assert "is being stopped" in refused.json()["error"]["message"]
+            assert includes(refused.json(), error)
+        assert httpx2.get(f"{gw.url}/readyz").json() == {"status": "stopping"}
+        go_on.set()
+        assert under_way.result(60).json()["choices"][0]["message"]["content"] == "fine"
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{gw.url}/readyz")
+
+
+def includes(found, expected) -> bool:
+    if not isinstance(expected, dict):
+        return found == expected
+    return all(key in found and includes(found[key], value) for key, value in expected.items())
 
 
 def test_requests_are_counted_by_protocol_model_and_outcome_without_naming_sessions(place):

@@ -61,7 +61,6 @@ class Gateway:
         clock = SystemClock()
         self.store = store
         self.keys = Keys(store, clock)
-        self.draining = False
         self.upstreams = make_upstreams(settings, partial(_embedded, settings))
         self.settings = settings = self._with_embedded(settings)
         known = model_registry(settings.models)
@@ -128,8 +127,8 @@ class Gateway:
         self._indexer.schedule(session)
 
     def drain(self) -> None:
-        """Report from now on that the gateway is not ready for requests."""
-        self.draining = True
+        """Report from now on that the gateway is not ready, and refuse new requests; those under way go on."""
+        self.guard.draining = True
 
     def close(self) -> None:
         """Close sessions, index and replica; the store stays open."""
@@ -238,7 +237,7 @@ class Gateway:
         return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        if self.draining:
+        if self.guard.draining:
             return JSONResponse({"status": "stopping"}, 503)
         try:
             await on_a_thread(self.store.head, KEYS_SESSION)

@@ -1,8 +1,9 @@
 """Listens for clients, and drops those that are too slow, too many, or gone.
 
 uvicorn waits without limit for headers, for a client to read, and for a response to end. Here each of these has a
-deadline. Proxy headers are not trusted, and responses do not name the server. When it is stopped, it accepts no new
-requests, lets responses end for a while, cancels the rest, and waits until their handlers have stored what they have.
+deadline. Proxy headers are not trusted, and responses do not name the server. When it is stopped, it lets the requests
+under way end for a while, and listens until then, so that health checks learn of the shutdown and new requests get an
+answer. Then it cancels the rest, and waits until their handlers have stored what they have.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -65,6 +67,7 @@ the first `_MIN_UNREAD_SECONDS`."""
 _MIN_UNREAD_SECONDS = 2.0
 _CLEANUP_SECONDS = 5.0
 """How long cancelled handlers have to store what they received."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BODY_HEADER = re.compile(rb"\r\n(?:content-length|transfer-encoding)[ \t]*:", re.IGNORECASE)
 _UNIX = "unix:"
 _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
@@ -310,6 +313,7 @@ class Server:
         self._draining = draining
         self._limits = ConnectionLimits(gateway=gateway)
         self._requests: set[asyncio.Task[Any]] = set()
+        self._is_stopping = False
         config = uvicorn.Config(
             cast(Any, self._track_requests),
             loop="asyncio",
@@ -333,11 +337,11 @@ class Server:
     @property
     def should_exit(self) -> bool:
         """Whether it stops, or has stopped. Setting it stops the server, from any thread."""
-        return self._server.should_exit
+        return self._is_stopping or self._server.should_exit
 
     @should_exit.setter
     def should_exit(self, value: bool) -> None:
-        self._server.should_exit = value
+        self._is_stopping = value
 
     @property
     def connections(self) -> int:
@@ -361,32 +365,51 @@ class Server:
                 Path(self._gateway.host.removeprefix(_UNIX)).unlink(missing_ok=True)
 
     async def _serve(self, sock: socket.socket) -> None:
-        """Listen until stopped. Then no new requests, time for responses to end, time for handlers to clean up."""
+        """Listen until stopped and idle. Then time for responses to end, and time for handlers to clean up."""
         address = _address(sock)
         async with _lifespan(self._app):
             serving = asyncio.create_task(self._server.serve(sockets=[sock]))
             while not self._server.started and not serving.done():
                 await asyncio.sleep(0.002)
             if not serving.done():
+                self._take_signals()
                 sock.listen(_BACKLOG)
                 self._ready(address)
-            while not self._server.should_exit and not serving.done():
+            while not self.should_exit and not serving.done():
                 await asyncio.sleep(_IDLE_POLL_SECONDS)
+            deadline = time.monotonic() + self._gateway.drain_seconds
             self._draining()
+            under_way = set(self._requests)
+            while under_way & self._requests and time.monotonic() < deadline and not serving.done():
+                await asyncio.sleep(_POLL_SECONDS)
+            self._server.should_exit = True
             while sock.fileno() >= 0 and not serving.done():  # uvicorn closes it when it stops accepting
                 await asyncio.sleep(_POLL_SECONDS)
-            await self._wait_idle(serving, self._gateway.drain_seconds)
+            await self._wait_idle(serving, deadline)
             for task in list(self._requests):
                 task.cancel()
-            await self._wait_idle(serving, _CLEANUP_SECONDS)
+            await self._wait_idle(serving, time.monotonic() + _CLEANUP_SECONDS)
             for connection in list(self._limits.connections):
                 connection.drop()
             self._server.force_exit = True  # a handler that ignores being cancelled is not waited for
             await serving
 
-    async def _wait_idle(self, serving: asyncio.Task[None], seconds: float) -> None:
+    def _take_signals(self) -> None:
+        """Have signals begin the shutdown here: uvicorn's own handlers, which this replaces, close the socket at once.
+
+        uvicorn puts the handlers that it replaced back when it ends.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._is_stopping and number == signal.SIGINT:  # a second Ctrl-C does not wait for responses
+            self._server.should_exit = self._server.force_exit = True
+        self._is_stopping = True
+
+    async def _wait_idle(self, serving: asyncio.Task[None], deadline: float) -> None:
         """Wait until everything is answered and read; not longer, and not where a second signal has ended it."""
-        deadline = time.monotonic() + seconds
         while (self._requests or self._limits.connections) and time.monotonic() < deadline and not serving.done():
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -448,7 +471,7 @@ def _signals_swallowed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, lambda number, frame: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda number, frame: None) for number in _SIGNALS}
     try:
         yield
     finally:

@@ -205,6 +205,8 @@ class Guard:
         self._budgets = budgets
         self._report = report
         self._finished = finished
+        self.draining = False
+        """Whether the gateway is being stopped: then only requests that need no key are still answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -242,7 +244,7 @@ class Guard:
             record.settle("cut", STOPPED_CODE)
             if answer.started:
                 raise
-            refused = RequestRefused(503, OVERLOADED, "the gateway is being stopped; ask again", 1)
+            refused = _stopping()
         except Exception:
             record.settle("failed", INTERNAL)
             if not answer.started:
@@ -283,6 +285,8 @@ class Guard:
         if needs == {"open"}:
             await self._handle(scope, receive, answer, headers, None, record)
             return
+        if self.draining:
+            raise _stopping()
         key = await self._key(headers)
         if upstream:
             key = replace(key, upstream=upstream)
@@ -412,6 +416,10 @@ class _ResponseSender:
             headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
             headers.append((b"access-control-expose-headers", b"*"))
         return headers
+
+
+def _stopping() -> RequestRefused:
+    return RequestRefused(503, OVERLOADED, "the gateway is being stopped; ask again", 1)
 
 
 def _conclude(record: RequestRecord) -> None:

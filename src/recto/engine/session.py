@@ -150,7 +150,7 @@ class Session:
         self,
         messages: Iterable[MessageLike],
         *,
-        key: str | None = None,
+        key: str | Sequence[str | None] | None = None,
         expect: int | None = None,
         meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         surface: str = "library",
@@ -159,6 +159,7 @@ class Session:
         also: Records | None = None,
     ) -> list[Entry]:
         """Stores several messages in a row, all or none. Each gets the key with its place: `key/0`, `key/1`, …
+        A list of keys has that of each message, or None.
 
         `meta` is the metadata of all of them, or a list with that of each. `wire` is the format of the messages;
         without it, each is detected. `usage` is what the provider reported for
@@ -188,7 +189,7 @@ class Session:
         prompt = self._unanswered() if answer is not None else None
         if answer is not None and prompt is not None and COMPOSITION not in metas[answer]:
             encoded[answer] = self._meta_with(metas[answer], prompt.composition)
-        drafts = self._drafts(parsed, encoded, surface, key)
+        drafts = self._drafts(parsed, encoded, surface, _keys(key, len(parsed)))
         reports: list[Draft] = []
         if usage is not None and prompt is not None:
             reports.append(self._event(USAGE, self.usage.payload(prompt.totals.tokens, usage)))
@@ -631,7 +632,11 @@ class Session:
         return found.seq
 
     def _drafts(
-        self, parsed: Sequence[tuple[bytes, Message, str]], metas: Sequence[bytes], surface: str, key: str | None
+        self,
+        parsed: Sequence[tuple[bytes, Message, str]],
+        metas: Sequence[bytes],
+        surface: str,
+        keys: Sequence[str | None],
     ) -> list[Draft]:
         """The messages as they are stored, each counted, and with its row of the word index."""
         now, count, counter, make_row = self._clock.now, self.meter.message, self.meter.name, self._make_row
@@ -649,7 +654,7 @@ class Session:
                 tokens=tokens[place],
                 counter=counter,
                 meta=metas[place],
-                key=None if key is None else f"{key}/{place}",
+                key=keys[place],
                 terms=b""
                 if make_row is None
                 else make_row(message.text, message.role, moments[place][0], metas[place]),
@@ -710,6 +715,17 @@ class Session:
         if len(set(ids)) < len(ids):
             raise MalformedMessage("two of its calls have one id")
         return raw, parsed, wire
+
+
+def _keys(key: str | Sequence[str | None] | None, count: int) -> Sequence[str | None]:
+    """The key of each message of a batch."""
+    if key is None:
+        return [None] * count
+    if isinstance(key, str) or not isinstance(key, Sequence):
+        return [f"{key}/{place}" for place in range(count)]
+    if len(key) != count:
+        raise InputError(f"'key' is a text, or a list with one for each of the {count} messages. Nothing was stored.")
+    return key
 
 
 def _refuse_without_content(parsed: Iterable[tuple[bytes, Message, str]]) -> None:

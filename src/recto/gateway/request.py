@@ -24,7 +24,7 @@ import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, Final
 
 from recto.errors import InputError, MalformedMessage
@@ -184,9 +184,11 @@ class ClientRequest:
     front: tuple[bytes, ...]
     """System messages before the conversation, in formats that have them among the messages."""
     back: tuple[bytes, ...]
-    """System messages after it: agents append a reminder to each request."""
+    """System messages after it, sent with this request alone: agents append a reminder to each request."""
     middle: tuple[bytes, ...]
     """System messages inside it. They do not identify the conversation."""
+    places: tuple[int, ...]
+    """For each of them, how many of the messages come before it."""
     messages: tuple[bytes, ...]
     """The conversation, without system messages."""
     replies: tuple[int, ...]
@@ -225,6 +227,12 @@ class ClientRequest:
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
         return 0
+
+    @property
+    def closing(self) -> tuple[bytes, ...]:
+        """The system messages inside the conversation that come after all of its messages."""
+        count = len(self.messages)
+        return tuple([raw for raw, place in zip(self.middle, self.places, strict=True) if place >= count])
 
     @property
     def is_bare(self) -> bool:
@@ -275,12 +283,17 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
     count = len(roles)
     front = next((place for place, role in enumerate(roles) if role != "system"), count)
     back = next((place for place in range(count, front, -1) if roles[place - 1] != "system"), count)
+    if back < count and _keeps_closing(roles[front:back]):
+        back = count
     inner = roles[front:back]
     middle: tuple[bytes, ...] = ()
+    places: tuple[int, ...] = ()
     messages = body.messages[front:back]
     shared = min(max(known.count - front, 0), len(messages)) if known else 0
     if "system" in inner:
         middle = tuple([raw for raw, role in zip(messages, inner, strict=True) if role == "system"])
+        among = [place for place, role in enumerate(inner) if role == "system"]
+        places = tuple([place - earlier for earlier, place in enumerate(among)])
         messages = tuple([raw for raw, role in zip(messages, inner, strict=True) if role != "system"])
         shared -= inner[:shared].count("system")
         inner = tuple([role for role in inner if role != "system"])
@@ -303,11 +316,20 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
         front=before,
         back=after,
         middle=middle,
+        places=places,
         messages=messages,
         replies=tuple([place for place, role in enumerate(inner) if role == "assistant"]),
         known=known,
         shared=shared,
     )
+
+
+def _keeps_closing(roles: Sequence[str]) -> bool:
+    """Whether a client keeps the system messages after its conversation: they follow a response, or it has kept some.
+
+    Others are reminders, which the client sends with one request only.
+    """
+    return roles[-1:] == ("assistant",) or ("system", "assistant") in pairwise(roles)
 
 
 def read_object(body: bytes) -> dict[str, Any]:

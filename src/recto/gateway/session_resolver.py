@@ -10,7 +10,7 @@ import hashlib
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
@@ -260,7 +260,7 @@ class SessionResolver:
         sessions = [session for name in names for session in self._openings.sessions(store, name, self.lineage)]
         found: list[Entry] = []
         for session in dict.fromkeys(sessions):
-            stored = list(client_messages(store.read(session, 1, _MAX_ALIGNED_ENTRIES)))
+            stored = list(conversation_messages(store.read(session, 1, _MAX_ALIGNED_ENTRIES)))
             entry = aligned_entry(stored, history, request.wire)
             if entry is not None:
                 found.append(entry)
@@ -272,7 +272,7 @@ class SessionResolver:
 
     def _is_last(self, store: TenantStore, entry: Entry) -> bool:
         later = store.read(entry.session, entry.seq + 1, entry.seq + _RECENT_ENTRIES)
-        return next(client_messages(later), None) is None
+        return next(conversation_messages(later), None) is None
 
     def _known_ending(self, store: TenantStore, request: ClientRequest, seed: bytes) -> tuple[LineagePoint, int] | None:
         """Find a history that ends with this one: its client has dropped the beginning itself."""
@@ -284,7 +284,7 @@ class SessionResolver:
         at = point.seq
         while at > 0 and len(stored) < len(history):
             page = list(store.read(point.session, max(at - _RECENT_ENTRIES, 0) + 1, at))
-            stored = [*client_messages(page), *stored]
+            stored = [*conversation_messages(page), *stored]
             at -= len(page)
         is_same = self._common_prefix(stored[-len(history) :], history, request.wire) == len(history)
         return (point, len(history)) if is_same else None
@@ -306,7 +306,7 @@ class SessionResolver:
         # what others add from here on is a conflict
         head = store.head(point.session).seq if point.head is None else point.head
         entries = store.read(point.session, point.seq + 1, head)
-        later = list(islice(client_messages(entries), len(rest) + 1))
+        later = list(islice(conversation_messages(entries), len(rest) + 1))
         same = self._common_prefix(later, rest, request.wire)
         if same < len(later) and store.find(point.session, refused_key(later[same].seq)) is not None:
             # a client that does not send a refused message again goes on without it
@@ -335,6 +335,8 @@ class SessionResolver:
         if request.body.tools or not request.replies or not is_side_call(request):
             return False
         answer = next(iter(store.read(point.session, point.seq, point.seq)), None)
+        if request.closing:
+            return answer is not None and _WITH_TOOLS in answer.meta
         instructions = hashlib.sha256(request.instructions).hexdigest()[:32].encode()
         return answer is not None and _WITH_TOOLS in answer.meta and instructions not in answer.meta
 
@@ -354,7 +356,7 @@ class SessionResolver:
         """Return the unanswered entries of a session that hold these messages, one for each, in their order."""
         wanted = Counter(self.fingerprints.of(message, wire) for message in messages)
         found: list[Entry] = []
-        for entry in reversed(self._unanswered(store, key)):
+        for entry in reversed(self.unanswered(store, key)):
             fingerprint = self.fingerprints.of(entry.content, entry.wire)
             if wanted[fingerprint] > 0:
                 wanted[fingerprint] -= 1
@@ -382,7 +384,7 @@ class SessionResolver:
         that comes `again`, so it may have been answered, too: then this raises `AlreadyAnswered`. A request without a
         mark is only taken for a retry where no later question was asked: the model answers the last question.
         """
-        messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
+        messages = list(conversation_messages(store.tail(key, _RECENT_ENTRIES)))
         end = _end_of_last(messages, is_reply=True)
         unanswered = messages[end:]
         if self._holds(unanswered if again else unanswered[-len(request.messages) :], request):
@@ -399,7 +401,7 @@ class SessionResolver:
         starts = range(len(entries) - count + 1) if count else ()
         return any(self._common_prefix(entries[at : at + count], request.messages, wire) == count for at in starts)
 
-    def _unanswered(self, store: TenantStore, key: str) -> list[Entry]:
+    def unanswered(self, store: TenantStore, key: str) -> list[Entry]:
         """Return the messages after the last response."""
         messages = list(client_messages(store.tail(key, _RECENT_ENTRIES)))
         return messages[_end_of_last(messages, is_reply=True) :]
@@ -410,7 +412,7 @@ class SessionResolver:
         if point is None:
             return
         entries = store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)
-        messages = list(client_messages(entries))
+        messages = list(conversation_messages(entries))
         replies = list(takewhile(lambda entry: entry.role == "assistant", reversed(messages)))[::-1]
         if point.request != retry.body.hex() or not replies:
             raise IdempotencyKeyReused
@@ -418,7 +420,7 @@ class SessionResolver:
 
     def _refuse_stored(self, store: TenantStore, session: str, seq: int) -> None:
         """Raise `AlreadyAnswered` where an answer follows an entry."""
-        later = client_messages(store.read(session, seq + 1, seq + _RECENT_ENTRIES))
+        later = conversation_messages(store.read(session, seq + 1, seq + _RECENT_ENTRIES))
         if replies := list(takewhile(lambda entry: entry.role == "assistant", later)):
             raise AlreadyAnswered(store, replies)
 
@@ -462,11 +464,13 @@ class SessionResolver:
         point = self.lineage.find(store, f"choice/{chain[newest].hex()}") if request.replies else None
         if point is None:
             return None
-        entries = list(client_messages(store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq)))
+        entries = list(
+            conversation_messages(store.read(point.session, max(point.seq - _RECENT_ENTRIES, 0) + 1, point.seq))
+        )
         response = entries[_end_of_last(entries, is_reply=False) :]
         rest = request.messages[newest:]
         head = store.head(point.session).seq
-        if point.session in busy or next(client_messages(store.read(point.session, point.seq + 1, head)), None):
+        if point.session in busy or next(conversation_messages(store.read(point.session, point.seq + 1, head)), None):
             return self._branch(store, LineagePoint(session=point.session, seq=response[0].seq - 1), rest, request)
         return ResolvedSession(
             name=store.name(point.session),
@@ -560,7 +564,7 @@ def is_side_call(request: ClientRequest) -> bool:
         return False
     if 0 < request.max_output_tokens <= _MAX_SIDE_CALL_TOKENS:
         return True
-    text = request.instructions.decode(errors="replace")[:_SIDE_CALL_TEXT]
+    text = b"\n".join((request.instructions, *request.closing)).decode(errors="replace")[:_SIDE_CALL_TEXT]
     return _SIDE_CALL.search(f"{text}\n{_last_question(request)}") is not None
 
 
@@ -572,13 +576,18 @@ def _last_question(request: ClientRequest) -> str:
     return message.text[:_SIDE_CALL_TEXT] if message.role == "user" and not message.results else ""
 
 
+def conversation_messages(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Return the messages that identify a conversation, as a request has them: without system messages."""
+    return (entry for entry in client_messages(entries) if entry.role != "system")
+
+
 def _accepted(entries: Iterable[Entry]) -> list[Entry]:
     """Return the messages among entries, without those that the provider refused."""
     messages: dict[int, Entry] = {}
     refused: dict[int, Entry] = {}
     for entry in entries:
         if entry.kind == MESSAGE:
-            if not is_hidden(entry.meta):
+            if not is_hidden(entry.meta) and entry.role != "system":
                 messages[entry.seq] = entry
         elif entry.kind in (REFUSED, RETRIED):
             seq = fields_of(entry.content).get("entry")

@@ -46,10 +46,11 @@ from recto.gateway.own_tools import (
 from recto.gateway.request import ClientRequest, RetryKey, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver, question_name
+from recto.gateway.system_messages import no_longer_sent, system_messages
 from recto.tokens.limits import ModelLimits
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event
-from recto.transcript.protocols import Clock
+from recto.transcript.protocols import Clock, Records
 from recto.transcript.sources import SessionSource, source_record
 from recto.transcript.tenancy import TenantStore
 
@@ -376,23 +377,34 @@ class TurnRunner:
                 raise AppendConflict(resolved.key, head, session.head.seq)
             session.window.refuse(resolved.superseded, {"upstream": "", "status": 200, "code": "choice_not_taken"})
             head = session.head.seq
-        head = self._store_system(session, request, head)
-        if messages:
-            # the history up to a response is recorded already; one without a response would not be found again
-            is_recorded = (
-                bool(request.replies) and len(resolved.new_messages) < len(request.messages) - request.replies[-1]
-            )
-            records = None
-            if resolved.history_hash is not None and not is_recorded:
-                name = question_name(resolved.history_hash, is_aside=resolved.is_aside)
-                names = [name, resolved.opening] if resolved.opening else [name]
-                records = self.resolver.lineage.records(store, names)
+        system = system_messages(session, store, self.resolver, request, resolved)
+        if resolved.chain and head and (moved := no_longer_sent(session, store, system.stored)):
+            if session.head.seq != head:
+                raise AppendConflict(resolved.key, head, session.head.seq)
+            session.window.refuse(moved, {"upstream": "", "status": 200, "code": "not_sent_again"})
+            head = session.head.seq
+        batch, keys = system.among(messages)
+        if batch:
+            records = self._question_records(store, request, resolved) if messages else None
+            if records is not None:
+                records = _at(max(place for place, key in enumerate(keys) if key is None), records)
             if self._source is not None and resolved.expected_head == 0:
                 records = source_record(store, self._clock, self._source, records)
             surface = surface_of(request.format)
-            session.append_all(messages, expect=head, surface=surface, wire=wire, also=records)
+            session.append_all(batch, key=keys, expect=head, surface=surface, wire=wire, also=records)
         elif head is not None and (last := session.head.seq) != head:
             raise AppendConflict(resolved.key, head, last)  # it was sent before, and is answered by now
+
+    def _question_records(
+        self, store: TenantStore, request: ClientRequest, resolved: ResolvedSession
+    ) -> Records | None:
+        """Return the records of a history without a response: one with a response is recorded already."""
+        new = len(resolved.new_messages)
+        is_recorded = bool(request.replies) and new < len(request.messages) - request.replies[-1]
+        if resolved.history_hash is None or is_recorded:
+            return None
+        name = question_name(resolved.history_hash, is_aside=resolved.is_aside)
+        return self.resolver.lineage.records(store, [name, resolved.opening] if resolved.opening else [name])
 
     def _reinstate(
         self, session: Session, store: TenantStore, request: ClientRequest, resolved: ResolvedSession
@@ -420,17 +432,6 @@ class TurnRunner:
         id = f"cmp_{secrets.token_hex(16)}"
         self.resolver.lineage.record(store, f"compaction/{id}", point)
         return request.format.context_management().compaction_item(id, summary)
-
-    def _store_system(self, session: Session, request: ClientRequest, head: int | None) -> int | None:
-        """Store system messages from the middle of a conversation, each once. Returns the new expected head."""
-        for raw in request.middle:
-            name = f"amid/{hashlib.sha256(raw).hexdigest()[:32]}"
-            if session.find(name) is None:
-                stored = session.append_all(
-                    [raw], key=name, expect=head, surface=surface_of(request.format), wire=request.wire
-                )
-                head = head if head is None else stored[-1].seq
-        return head
 
     def _store_context(
         self, store: TenantStore, resolved: ResolvedSession, request: ClientRequest, use: RecallToolUse
@@ -567,6 +568,11 @@ def _flush_events(turn: GatewayTurn) -> int:
         return turn.session.window.events.flush()
     except RectoError:  # they wait for the next turn
         return 0
+
+
+def _at(place: int, records: Records) -> Records:
+    """Make records of the entry at a place of a batch, instead of the last one."""
+    return lambda entries: records(entries[: place + 1])
 
 
 def _usage_of(turn: GatewayTurn, reported: Usage | None, output: int) -> Usage:

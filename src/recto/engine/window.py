@@ -882,7 +882,7 @@ class Window:
         return max(pinned.values(), key=lambda entry: entry.seq, default=None) if all_there else None
 
     def _pinned_by_hand(self, seqs: set[int]) -> dict[int, Entry]:
-        """Those of these messages that `pin` pinned and that are not unpinned, with the events. Restoring pins others."""
+        """Those of these messages that `pin` keeps in the prompt, with the events; restoring keeps others."""
         pinned: dict[int, Entry] = {}
         for entry in self.store.read(self.session, min(seqs, default=0) + 1):
             if entry.kind in (PINNED, UNPINNED):

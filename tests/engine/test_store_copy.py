@@ -108,7 +108,7 @@ def test_a_changed_entry_is_not_copied_and_other_sessions_are(tmp_path):
         assert not verify(source).ok
         with pytest.raises(StoreCorrupt, match=f"a.db.*'{changed}': entry 7 is not what was stored"):
             list(copy_store(source, target))
-    assert all(entry.seq < 7 for entry in target.read(changed))
+    assert target.head(changed).seq == 6
     assert {line.session for line in target.sessions()} >= set(SESSIONS[1:])
     assert verify(target).ok
 

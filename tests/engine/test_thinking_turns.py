@@ -288,3 +288,18 @@ def test_every_prompt_fits_is_valid_and_counted_exactly(wire, lengths, size, tur
         state = session.window.state
         assert state.tokens == sum(state.cost(seq) for seq in state.messages)
         assert state.cleared.keys() <= state.messages.keys()
+
+
+def test_redoing_a_clearing_keeps_the_thinking_of_a_message_pinned_by_hand():
+    wire = "anthropic.messages"
+    with opened(wire, MemoryStore()) as session:
+        until_relief(session, wire)
+        decision = next(entry for entry in session.read() if entry.kind == "thinking_cleared")
+        pinned = min(map(int, json.loads(decision.content)["cleared"]))
+        restored = session.restore(decision.seq)
+        session.pin(pinned)
+        session.redo(restored.seq)
+        state = session.window.state
+        assert pinned in state.pins
+        assert pinned not in state.cleared
+        assert state.cleared

@@ -152,6 +152,39 @@ def test_a_client_that_keeps_its_system_messages_keeps_one_after_a_question(clie
     assert client.stored().count(f"{client.system_role}: Think.") == 3
 
 
+def test_a_system_message_that_moves_along_before_the_question_is_sent_once(client):
+    client.say("user", f"moves before the question {client.path}")
+    client.answered()
+    for number in range(4):
+        before = list(client.history)
+        client.say("system", "REMINDER")
+        client.say("user", f"question {number}")
+        client.ask()
+        assert sum("REMINDER" in text for text in client.sent()) == 1
+        client.history = before
+        client.say("user", f"question {number}")
+        client.say("assistant", "answer")
+
+
+def test_a_system_message_that_returns_is_sent_at_its_place(client):
+    client.say("user", f"gone and back {client.path}")
+    client.answered()
+    start = list(client.history)
+    client.say("system", ON)
+    client.answered()
+    whole = list(client.history)
+    client.history = [*start, whole[-1]]
+    client.say("user", "without it")
+    client.ask()
+    assert not any(ON in text for text in client.sent())
+    client.history = whole
+    client.say("user", "without it")
+    client.say("assistant", "answer")
+    client.say("user", "with it")
+    client.ask()
+    assert sum(ON in text for text in client.sent()) == 1
+
+
 def test_a_system_message_that_moves_along_is_sent_once(client):
     client.say("user", f"moves along {client.path}")
     for _ in range(3):

@@ -80,6 +80,8 @@ def test_the_text_of_a_page_says_how_to_ask_for_the_next(desk):
         (queries.decisions(desk, params.DecisionsParams(before=20)), "up to entry 20."),
     ):
         assert hint in render(found)
+    past = queries.read(desk, params.ReadParams(pointer=f"{first[:-1]}70", through=100))
+    assert "goes on at" not in render(past)
     last = queries.recall(desk, params.RecallParams(query="kestrel said", skip=40, most=20))
     assert last.next is None
     assert "skip=" not in render(last)

@@ -71,15 +71,15 @@ def _copy_session(
     last = target_head
     for batch in _batches(source.read(session, target_head.seq + 1, source_head.seq)):
         broken = verify_chain(session, last, batch)
-        if isinstance(broken, ChainBreak):  # its copy would get a right hash
-            raise StoreCorrupt(
-                source.location, f"session '{session}': {broken.reason}; nothing from there on is copied"
-            )
-        rows = source.pick_terms(session, [entry.seq for entry in batch])
-        drafts = [replace(entry, terms=rows.get(entry.seq, b"")) for entry in batch]
-        stored = target.append(session, drafts, expect=last.seq)
-        last = Head(stored[-1].seq, stored[-1].hash)
-        advance(len(batch))
+        whole = [entry for entry in batch if not isinstance(broken, ChainBreak) or entry.seq < broken.seq]
+        if whole:
+            rows = source.pick_terms(session, [entry.seq for entry in whole])
+            drafts = [replace(entry, terms=rows.get(entry.seq, b"")) for entry in whole]
+            stored = target.append(session, drafts, expect=last.seq)
+            last = Head(stored[-1].seq, stored[-1].hash)
+            advance(len(whole))
+        if isinstance(broken, ChainBreak):  # the copy of this entry would get a right hash
+            raise StoreCorrupt(source.location, f"session '{session}': {broken.reason}; the rest is not copied")
     if last != source_head:
         detail = f"session '{session}': the copy of entry {last.seq} is not the original; see 'recto verify' on both"
         raise StoreCorrupt(target.location, detail)

@@ -599,7 +599,8 @@ class Window:
         kept = set(self._pinned_by_hand(came_back))
         kept |= set(self._projection.rest_of_steps(kept))
         payload["left"] = ranges_of(sorted(set(seqs_in(undone["left"])) - kept))
-        payload["shrunk"] = {seq: result for seq, result in payload["shrunk"].items() if int(seq) not in kept}
+        for name in {"shrunk", "cleared"} & payload.keys():
+            payload[name] = {seq: what for seq, what in payload[name].items() if int(seq) not in kept}
         state = self.state
         # What a newer decision wrote stays: it says more.
         if state.record_seq != payload.get("record_before", 0):

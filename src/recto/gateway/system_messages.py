@@ -35,6 +35,8 @@ class SystemMessages:
 
     new: list[NewSystemMessage] = field(default_factory=list)
     stored: list[bytes] = field(default_factory=list)
+    returned: list[int] = field(default_factory=list)
+    """Stored ones that the client had not sent again, and sends now."""
 
     def among(self, messages: Sequence[bytes]) -> tuple[list[bytes], list[str | None]]:
         """Return the new messages with the system messages at their places, and the key of each."""
@@ -67,9 +69,11 @@ def system_messages(
     for raw, place in zip(request.middle, request.places, strict=True):
         digest = hashlib.sha256(raw).hexdigest()[:32]
         key = f"{_KEY}{digest}/{counts[digest]}"
-        is_stored = place < known and (
-            store.find(resolved.key, key) is not None
-            or session.find(f"amid/{digest}") is not None  # an earlier version stored each text once
+        entry = store.find(resolved.key, key) if place < known else None
+        if entry is not None and entry.seq in session.window.state.refused:
+            found.returned.append(entry.seq)
+        is_stored = entry is not None or (
+            place < known and session.find(f"amid/{digest}") is not None  # an earlier version stored each text once
         )
         if place == known and raw in waiting:
             waiting.remove(raw)
@@ -86,20 +90,19 @@ def system_messages(
 
 
 def no_longer_sent(session: Session, store: TenantStore, stored: Collection[bytes]) -> list[int]:
-    """Return the system messages around the last response that the client does not send again.
+    """Return the system messages of the last turn that the client does not send again.
 
     Where one followed a response it was taken for part of the conversation, but the client has moved it along.
     """
     places: list[int] = []
-    is_answered = is_before = False
+    is_answered = False
     for line in reversed(session.window.state.messages.values()):
         if line.role == "system":
             places.append(line.seq)
-            is_before = is_answered
-        elif line.role == "assistant" and not is_before:
+        elif line.role == "assistant":
+            if is_answered:
+                break
             is_answered = True
-        elif is_answered:
-            break
     entries = [entry for seq in places for entry in store.read(session.key, seq, seq)]
     return [entry.seq for entry in entries if (entry.key or "").startswith(_KEY) and entry.content not in stored]
 

@@ -378,6 +378,9 @@ class TurnRunner:
             session.window.refuse(resolved.superseded, {"upstream": "", "status": 200, "code": "choice_not_taken"})
             head = session.head.seq
         system = system_messages(session, store, self.resolver, request, resolved)
+        if system.returned and (head is None or session.head.seq == head):
+            session.window.retry(system.returned)
+            head = head and session.head.seq
         if resolved.chain and head and (moved := no_longer_sent(session, store, system.stored)):
             if session.head.seq != head:
                 raise AppendConflict(resolved.key, head, session.head.seq)

@@ -142,7 +142,8 @@ def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
         text_page(entry, request.start, most) if entry.seq == seq else text_page(entry, max_chars=beside)
         for entry in entries
     ]
-    rest = f"the range goes on at {pointer_to(key, seq + more + 1)}" if (request.through or 0) > seq + more else ""
+    last = min(request.through or 0, context.store.head(key).seq)
+    rest = f"the range goes on at {pointer_to(key, seq + more + 1)}" if last > seq + more else ""
     return QuotedEntries(
         session=session_in(key),
         pages=tuple(page for page, _ in parts),

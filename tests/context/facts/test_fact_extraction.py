@@ -176,6 +176,21 @@ def test_an_error_is_closed_by_a_check_of_the_same_task_program_or_test(failed, 
     assert extract_facts([result(4, "ok", bash("git commit -m x"))], facts)[0].open
 
 
+@pytest.mark.parametrize(
+    ("failed", "output", "call"),
+    [
+        ("make", "Exit code 2\nsrc/a.c:3:5: error: expected", "make clean"),
+        ("npm run build", "Exit code 1\nsrc/a.ts:3:5: error TS2322: no", "npm install lodash"),
+        ("pytest", "Exit code 1\nFAILED tests/test_cart.py::test_total - boom", "git checkout -b fix/test_total"),
+        ("jest", "Exit code 1\nFAIL packages/app/", "npx tsc"),
+    ],
+)
+def test_an_error_stays_open_after_a_command_that_shows_nothing_of_it(failed, output, call):
+    facts = extract_facts([result(2, output, bash(failed))])
+    assert [fact.open for fact in facts] == [True]
+    assert extract_facts([result(4, "ok", bash(call))], facts)[0].open
+
+
 def test_a_pasted_test_failure_is_closed_by_a_run_of_that_test_alone():
     facts = extract_facts([user(1, "I still see\n--- FAIL: TestShadow (0.3s)\nplease fix it")])
     open_errors = [fact for fact in facts if fact.kind == "error"]
@@ -265,6 +280,7 @@ def test_work_that_the_assistant_leaves_for_later_is_open():
         ("A. Keep the cache\nB. Drop it", "B), and let's log each miss.", "B. Drop it"),
         ("| **A. Keep** | costs memory |\n| **B. Drop** | costs time |", "A. is fine, ensure we log it", "A. Keep"),
         ("1. Keep the cache\n2. Drop it", "I think 2 is better for now", "2. Drop it"),
+        ("1. SQLite\n2. Postgres\n3. MySQL", "1, 3", "[1. SQLite; 3. MySQL]"),
     ],
 )
 def test_an_answer_that_begins_with_a_label_is_stored_with_the_option(options, answer, chosen):
@@ -274,10 +290,20 @@ def test_an_answer_that_begins_with_a_label_is_stored_with_the_option(options, a
     assert answer in fact.text
 
 
-def test_an_article_is_not_a_label():
-    asked = assistant(1, "A. Keep the cache\nB. Drop it\n\nWhich one do you want?")
-    facts = extract_facts([asked, user(2, "A good idea is to ask the others, never decide that alone.")])
-    assert not any("Keep the cache" in fact.text for fact in facts if fact.role == "user")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "A good idea is to ask the others, never decide that alone.",
+        "B is too slow for us, I don't want it.",
+        "2.5 GB of memory is all the worker has.",
+        "2,000 rows at most, never more.",
+        "B, why is that slower?",
+    ],
+)
+def test_what_only_resembles_a_label_is_no_choice(answer):
+    asked = assistant(1, "A. Keep the cache\nB. Drop it\n2. Ask\n\nWhich one do you want?")
+    facts = extract_facts([asked, user(2, answer)])
+    assert not any("Which one" in fact.text for fact in facts if fact.role == "user")
 
 
 def test_a_decision_is_stored_with_its_reason():

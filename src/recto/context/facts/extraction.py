@@ -60,7 +60,8 @@ _LABELS = lazy_re(
 )
 _FIRST_LABEL = lazy_re(
     r"\W{0,3}(?:(?:i think|let's (?:go with|do)|go with|i like|yeah|yes|ok|option|do)[, ]{1,3}){0,3}"
-    r"(\d{1,2}|[a-f])(?=[).:,]|\s(?:is|seems|looks)\b|$)"
+    r"(\d{1,2}|[a-f])(?=[).:,](?!\d)|$"
+    r"|\s(?:is|seems|looks|sounds) (?:good|fine|best|better|great|ok|okay|right|perfect)\b)"
 )
 """The label with which a longer answer begins: `B), let's start with …`."""
 _LABEL = lazy_re(r"(?<![\w.])(\d{1,2}|[A-Fa-f])(?![\w%])")
@@ -74,12 +75,14 @@ _AGREES = lazy_re(
 
 def answer_to(questions: Sequence[Fact], sentence: str, kind: FactKind | None) -> tuple[FactKind, str] | None:
     """The kind and the text of a sentence that answers open questions; None if it is complete on its own."""
-    first = _FIRST_LABEL.match(sentence.lower().replace("’", "'"))
-    if first and any(line.partition(".")[0].lower() == first[1] for line in questions[-1].about.splitlines()):
-        return kind or "decision", f"{_quoted(questions, frozenset((first[1],)))} — {sentence}"
-    if len(sentence) > _MAX_ANSWER_CHARS or sentence.endswith(("?", "？", "؟", ":", "]")):
+    if sentence.endswith(("?", "？", "؟", ":", "]")):
         return None
     lowered = sentence.lower().replace("’", "'")
+    first = None if _labels_of(lowered) else _FIRST_LABEL.match(lowered)
+    if first and any(line.partition(".")[0].lower() == first[1] for line in questions[-1].about.splitlines()):
+        return kind or "decision", f"{_quoted(questions, frozenset((first[1],)))} — {sentence}"
+    if len(sentence) > _MAX_ANSWER_CHARS:
+        return None
     agrees = _AGREES.match(lowered) is not None
     refuses = patterns.NEGATIVE_START.match(lowered) is not None
     labels = _labels_of(lowered)

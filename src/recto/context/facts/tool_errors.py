@@ -104,6 +104,11 @@ _INSTALLATION = lazy_re(r"\b(?:pip3?|uv(?: pip)?|poetry|conda|apt(?:-get)?|brew)
 _FAILED_TEST = lazy_re(r"^\s{0,8}(?:---? )?FAIL(?:ED)?:? (\S{4,200})")
 _COMPILE_ERROR = lazy_re(rf"^{_RUNNER}[^\s:]{{1,200}}\.\w{{1,6}}:\d{{1,6}}:\d{{1,6}}:? ")
 _NO_CHECKS = frozenset(("git add", "git commit"))
+_NOT_A_CHECK = lazy_re(
+    r"git |docker|kubectl |terraform |composer |make (?:\w+-)?(?:clean|install)\b|cargo (?:add|clean|new|init)\b"
+    r"|(?:npm|pnpm|yarn|bun) (?:i|install|ci|add|remove|init)\b"
+)
+"""Commands that may fail as a check does, and show nothing about another one."""
 _WORDS = lazy_re(r"[\w./:-]+")
 _TOTALS = lazy_re(
     r"\b\d{1,6} (?:tests? )?(?:passed|failed|failures?|errors?|skipped)\b|^test result: |^Tests?: {1,8}\d"
@@ -233,10 +238,14 @@ def resolves_error(call: str, failed: str, line: str) -> bool:
     if failed != PASTED and resolves_failure(call, failed):
         return True
     subject = call.partition(" ")[2]
-    checks = set() if reads_only(subject) else _checks_in(subject) - _NO_CHECKS
+    checks, before = (
+        {check for check in _checks_in(each) if not _NOT_A_CHECK.match(check)} for each in (subject, failed)
+    )
+    if not checks or reads_only(subject):
+        return False
     if test := _FAILED_TEST.search(line):
-        return bool(checks) and re.split(r"::|/", test[1])[-1] in subject
-    before = _checks_in(failed)
+        name = re.split(r"::|/", test[1].rstrip("/:"))[-1]
+        return bool(name) and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", subject) is not None
     if {_task(check) for check in checks} & {_task(check) for check in before}:
         return True
     programs = {check.split()[0] for check in checks} & {check.split()[0] for check in before}

@@ -83,7 +83,8 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
                 if as_json:
                     out.print(json.dumps(to_builtins(session_copy)), markup=False, soft_wrap=True)
         if not as_json:
-            line = f"{count:,} sessions, {new:,} new entries; every chain ends as in {source.location}"
+            sessions, entries = "session" if count == 1 else "sessions", "entry" if new == 1 else "entries"
+            line = f"{count:,} {sessions}, {new:,} new {entries}; every chain ends as in {source.location}"
             out.print(safe(line), markup=False, soft_wrap=True)
 
 

@@ -878,9 +878,10 @@ class Window:
 
     def _pinning(self, seqs: set[int]) -> Entry | None:
         """The newest event by which `pin` pinned one of these, where it pinned all and all are in the prompt."""
+        if not seqs <= self.state.pins & self.state.messages.keys():
+            return None  # most often: then no event need be read
         pinned = self._pinned_by_hand(seqs)
-        all_there = pinned.keys() == seqs and seqs <= self.state.pins & self.state.messages.keys()
-        return max(pinned.values(), key=lambda entry: entry.seq, default=None) if all_there else None
+        return max(pinned.values(), key=lambda entry: entry.seq, default=None) if pinned.keys() == seqs else None
 
     def _pinned_by_hand(self, seqs: set[int]) -> dict[int, Entry]:
         """Those of these messages that `pin` keeps in the prompt, with the events; restoring keeps others."""

@@ -36,7 +36,7 @@ from typing import Any
 from bench.measure import figures, percentile, row
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card, open_session
-from recto.context.window.cache_cost import CACHE_LIFETIMES, call_price, stable_prefix
+from recto.context.window.budget import CACHE_LIFETIMES, call_price, stable_prefix
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.session_files import read_file

@@ -23,11 +23,10 @@ from bench.turns import exchanges
 from recto import open as open_session
 from recto.models import weights
 from recto.models.embedders import ARCTIC, EmbedderChoice, embedder_for
-from recto.recall.indexer import Indexer
+from recto.recall.indexer import EmbeddingRules, Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.types import Query
-from recto.recall.vector_worker import EmbeddingRules
 from recto.stores.memory import MemoryIndex, MemoryStore
 
 LENGTHS = (20, 60, 200, 500)

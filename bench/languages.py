@@ -31,8 +31,8 @@ from recto.recall.search import Searcher
 from recto.recall.stemmer import BY_SCRIPT, CHINESE, ENGLISH, FUNCTION_WORDS, JAPANESE, PorterLexicon, languages_of
 from recto.recall.types import Query
 from recto.stores.memory import MemoryIndex, MemoryStore
-from recto.text.analyzer import UNSPACED_SCRIPTS, chunk_counts, words_of
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import UNSPACED_SCRIPTS, chunk_counts, words_of
 
 QUESTIONS = Path(__file__).with_name("languages.json")
 SESSION = key("languages")

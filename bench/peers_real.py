@@ -22,7 +22,7 @@ from bench.measure import percentile
 from bench.prefix import MODEL
 from recto.config import load
 from recto.config.factory import model_card
-from recto.context.window.cache_cost import call_price, stable_prefix
+from recto.context.window.budget import call_price, stable_prefix
 from recto.tokens.model_card import ModelCard
 
 BUDGETS = (32_000, 16_000)

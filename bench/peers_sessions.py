@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.recall_data import DATA, Turn, chat_questions, chats, conversations
 from recto.formats.session_files import read_file
-from recto.tokens.tokenizers import counter_named
+from recto.tokens.meter import counter_named
 
 LONG = 100_000
 """Tokens from which on an agent's session is taken."""

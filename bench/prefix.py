@@ -20,7 +20,7 @@ from typing import Protocol
 from bench.measure import row
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card, open_session
-from recto.context.window.cache_cost import call_price, stable_prefix
+from recto.context.window.budget import call_price, stable_prefix
 from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import MessageCache
 from recto.errors import WindowOverflow

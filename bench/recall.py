@@ -42,13 +42,11 @@ from recto.models.embedders import ARCTIC_WEIGHT, EmbedderChoice, embedder_for
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Embedder
-from recto.recall.ranking import standardized
-from recto.recall.search import Ranking, Searcher
+from recto.recall.search import Ranking, Searcher, standardized
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.types import Query
 from recto.stores.memory import MemoryIndex, MemoryStore
-from recto.transcript.entries import Draft
-from recto.transcript.events import to_json
+from recto.transcript.entries import Draft, to_json
 
 WORDS, DEFAULT, DATED = "Recto, words alone", "Recto", "Recto, with dates"
 HAYSTACK, POOL = "LME-48", "LME-pool"

@@ -32,7 +32,7 @@ from recto.formats import entry_text
 from recto.formats.session_files import read_file
 from recto.formats.session_files.types import SourceEntry
 from recto.lab.moments import referents
-from recto.recall import _selection, ranking, search, vector_worker
+from recto.recall import _selection, indexer, search
 from recto.recall._selection import MessageReader, Selection
 from recto.recall.documents import is_repetition
 from recto.recall.indexer import Indexer
@@ -40,8 +40,7 @@ from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.types import Hit, Query
 from recto.stores.memory import MemoryIndex, MemoryStore
-from recto.transcript.entries import MESSAGE, Draft
-from recto.transcript.events import to_json
+from recto.transcript.entries import MESSAGE, Draft, to_json
 
 RECENT = 64_000
 """Characters of the newest messages, which a prompt has anyway."""
@@ -84,7 +83,7 @@ _LONG = (BEAM, AGENTS)
 AS_IT_IS = "recall as it is"
 VARIANTS = {
     AS_IT_IS: Variant({}),
-    "nothing off for many passages": Variant({(ranking, "PASSAGE_PENALTY"): 0.0}),
+    "nothing off for many passages": Variant({(search, "PASSAGE_PENALTY"): 0.0}),
     "rules and preferences of the user count nothing": Variant({}, _weight(standing=0.0)),
     "messages of one form keep their rank": Variant({(_selection, "_SIMILAR_PENALTY"): 0.0}),
     "duplicates stay": Variant({(_selection, "_DUPLICATE_SIMILARITY"): 2.0}),
@@ -94,7 +93,7 @@ VARIANTS = {
     ),
     "no words of the request before a short one": Variant({(search, "CONTEXT_WEIGHT"): 0.0}, sets=(AGENTS,)),
     "the first passage of a long question": Variant({(search, "_MAX_QUERY_PASSAGES"): 1}, sets=_LONG),
-    "words of an assistant count 1 instead of 0.6": Variant({(ranking, "ASSISTANT_WEIGHT"): 1.0}, sets=_LONG),
+    "words of an assistant count 1 instead of 0.6": Variant({(search, "ASSISTANT_WEIGHT"): 1.0}, sets=_LONG),
     "words of a message without a vector count 0.3": Variant({}, _weight(words_alone=0.3), (AGENTS,)),
     "corrected statements keep their rank": Variant({}, _weight(superseded=0.0)),
     "corrections are not looked for": Variant({(_selection, "_MAX_CORRECTIONS"): 0}),
@@ -104,7 +103,7 @@ VARIANTS = {
     "50 candidates instead of 200": Variant({(search, "MAX_CANDIDATES"): 50}),
     "vectors 0.5 instead of 0.7": Variant({}, _weight(meaning=0.5)),
     "no vectors": Variant({}, _weight(meaning=0.0)),
-    "one vector for a user message": Variant({(vector_worker, "STATEMENT_CHARACTERS"): 10**6}),
+    "one vector for a user message": Variant({(indexer, "STATEMENT_CHARACTERS"): 10**6}),
 }
 
 
@@ -152,23 +151,23 @@ def _switched(variant: Variant) -> Iterator[None]:
 @cache
 def _searchers(statement: int) -> dict[str, Searcher]:
     """By session of an agent, conversation of BEAM, or empty for all chats; made once for a size of statements."""
-    with _switched(Variant({(vector_worker, "STATEMENT_CHARACTERS"): statement})):
+    with _switched(Variant({(indexer, "STATEMENT_CHARACTERS"): statement})):
         said = {key(chat.name): [(turn, chat.ts) for _, turn in spoken(chat)] for chat in chats().values()}
         made = {"": searching(said, _embedder())}
         for talk in conversations():
             made[talk.name] = searching({key(talk.name): [(turn, WHEN) for turn in talk.turns]}, _embedder())
         for name, (entries, _) in _sessions().items():
             store, index = MemoryStore(), MemoryIndex()
-            indexer = Indexer(store, index, lexicon=PorterLexicon(), embedder=_embedder(), in_background=False)
+            words = Indexer(store, index, lexicon=PorterLexicon(), embedder=_embedder(), in_background=False)
             store.append(key(name), [_draft(place, entry) for place, entry in enumerate(entries)])
-            indexer.catch_up(key(name))
-            made[name] = Searcher(indexer)
+            words.catch_up(key(name))
+            made[name] = Searcher(words)
     return made
 
 
 @contextmanager
 def _searching(variant: Variant, name: str) -> Iterator[Searcher]:
-    statement = variant.names.get((vector_worker, "STATEMENT_CHARACTERS"), vector_worker.STATEMENT_CHARACTERS)
+    statement = variant.names.get((indexer, "STATEMENT_CHARACTERS"), indexer.STATEMENT_CHARACTERS)
     searcher = _searchers(statement)[name]
     weights = searcher.weights
     with _switched(variant):

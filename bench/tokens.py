@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.measure import row
 from recto.testing import scripted_session
-from recto.tokens.tokenizers import FAMILIES, counter_named
+from recto.tokens.meter import FAMILIES, counter_named
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 ENOUGH = 2_000_000

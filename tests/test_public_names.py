@@ -51,7 +51,7 @@ def test_opening_a_session_loads_no_module_of_a_turn(tmp_path):
 
 
 def test_opening_a_session_unpacks_no_vocabulary(tmp_path):
-    ask = "from recto.tokens.tokenizers import _loaded; print([e.count_text._tokenizer for e in _loaded.values()])"
+    ask = "from recto.tokens.meter import _loaded; print([e.count_text._tokenizer for e in _loaded.values()])"
     assert output_of(f"import sys; {_OPEN}; {ask}", tmp_path / "a.db").strip() == "[None]"
 
 

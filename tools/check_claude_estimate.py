@@ -18,8 +18,7 @@ from typing import Any
 
 from recto.formats.message import Message, Part
 from recto.tokens.calibration import Calibration, prompt_tokens
-from recto.tokens.meter import Meter, frame_of
-from recto.tokens.tokenizers import CLAUDE, CLAUDE_4_7, ClaudeFormula, counter_named
+from recto.tokens.meter import CLAUDE, CLAUDE_4_7, ClaudeFormula, Meter, counter_named, frame_of
 
 Row = tuple[int, int]
 

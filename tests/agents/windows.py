@@ -12,9 +12,8 @@ from recto.context.window.budget import Budget
 from recto.formats import read
 from recto.formats.message import Message
 from recto.gateway.request import open_request
-from recto.tokens.meter import Meter
+from recto.tokens.meter import Meter, Tokenizers
 from recto.tokens.model_registry import Registry
-from recto.tokens.tokenizers import Tokenizers
 
 ROUNDING = 500
 """Windows are multiples of this: the agent's description of its machine varies by a few tokens."""

@@ -14,7 +14,7 @@ import yaml
 from tests.cli.calling import called, own_file
 
 import recto
-from recto.stores.sqlite.lock import SideLock
+from recto.stores.sqlite.connection import SideLock
 from recto.transcript.entries import Draft
 
 VALID = {"model": "gpt-4o", "limits": {"lock_seconds": 0.1}, "recall": {"embedder": {"use": "none"}}, "store": "a.db"}

@@ -9,7 +9,7 @@ import pytest
 import recto
 from recto.continuity.memory import files
 from recto.continuity.memory.files import FolderDocuments, MemoryFolder, sections_of
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 
 KEY = "agent:books:main"
 QUESTION = "Which tray does the printer in Leeds need?"

@@ -15,7 +15,7 @@ from recto.engine.projection import COMPACTION, DECISIONS, NEW_WINDOW
 from recto.engine.report import compressions
 from recto.errors import InputError, ModelFailed
 from recto.formats import problems
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 from recto.testing import ScriptedModel, scripted_session
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}

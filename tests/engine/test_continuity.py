@@ -20,8 +20,8 @@ import recto
 from recto.context.compaction.fidelity import measure_fidelity, salient_entities
 from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import extract_facts, missing_facts
+from recto.context.facts.statements import own_lines
 from recto.context.facts.types import MessageViewReader
-from recto.context.facts.user_text import own_lines
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask, checkpoint_from
 from recto.continuity.checkpoints.handoff import FOOTER, drift_of, resume_page
 from recto.engine.checkpoints import safe_name, session_folder

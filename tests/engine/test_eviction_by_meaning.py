@@ -183,9 +183,8 @@ def test_a_merge_survives_a_restart_and_can_be_undone_and_redone():
 
 @pytest.mark.requirement("evict.merge")
 def test_a_merge_target_passes_its_units_on_and_drops_their_lines_when_evicted():
-    from recto.context.window.plan import MergedUnit
     from recto.context.window.state import WindowState
-    from recto.context.window.units import WindowMessage
+    from recto.context.window.units import MergedUnit, WindowMessage
     from recto.engine.prompt_builder import render_marker
 
     state = WindowState.of([WindowMessage(seq=seq, id=str(seq), role="user", tokens=50) for seq in range(1, 6)])

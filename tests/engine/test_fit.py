@@ -27,8 +27,7 @@ from recto.errors import InputError, MalformedMessage, RectoError, WindowOverflo
 from recto.formats import detect
 from recto.formats.session_files import read_file
 from recto.tokens.meter import Meter
-from recto.transcript.entries import MESSAGE
-from recto.transcript.events import to_json
+from recto.transcript.entries import MESSAGE, to_json
 
 MARKER = "[{count} earlier messages are not shown here, to keep within the context window.]"
 

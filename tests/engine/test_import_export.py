@@ -15,7 +15,7 @@ from recto.engine.verification import verify
 from recto.errors import AppendConflict, InputError, MalformedFile
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.entries import EMPTY_HEAD
 
 SETTINGS = load(environ={}, arguments={"model": "gpt-4o"})
 

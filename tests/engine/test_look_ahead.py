@@ -7,7 +7,7 @@ import json
 import pytest
 
 import recto
-from recto.context.window.pressure import Growth
+from recto.context.window.budget import Growth
 from recto.engine.projection import DECISIONS
 
 WINDOW = 16_000

@@ -11,10 +11,10 @@ from recto.config.factory import SystemClock
 from recto.engine.projection import SNAPSHOT
 from recto.engine.prompt_diff import MAX_LINES, compare, prompt_after
 from recto.engine.timeline import timeline
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.transcript.events import event
+from recto.transcript.entries import event
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 

@@ -8,8 +8,8 @@ import pytest
 from tests.cli.calling import called
 
 import recto
-from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import Protection, seqs_in, split_units
+from recto.context.window.units import ShortenedResult
 from recto.engine.projection import DECISIONS
 from recto.testing import scripted_session
 

@@ -26,8 +26,7 @@ from recto.errors import (
 )
 from recto.formats import entry_text
 from recto.testing import FakeClock, scripted_session
-from recto.transcript.events import new_id
-from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.entries import EMPTY_HEAD, new_id
 
 USER = {"role": "user", "content": "hi"}
 ASSISTANT = {"role": "assistant", "content": "hello"}

@@ -20,10 +20,10 @@ from recto.engine.pagination import entry_page
 from recto.engine.projection import DECISIONS
 from recto.errors import AppendConflict, InputError, SettingsError, WindowOverflow
 from recto.formats import problems
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock, scripted_session
-from recto.transcript.events import event
+from recto.transcript.entries import event
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]

@@ -22,8 +22,7 @@ from recto.continuity.memory.proposals import Proposal, Suggestion
 from recto.errors import ApprovalRefused
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
-from recto.transcript.entries import Draft
-from recto.transcript.events import to_json
+from recto.transcript.entries import Draft, to_json
 from recto.transcript.session_keys import pointer_to
 
 pytestmark = pytest.mark.timeout(0)

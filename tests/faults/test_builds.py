@@ -17,8 +17,8 @@ from recto.context.policies.edits import TrimResults
 from recto.context.policies.eviction import Evict, Prune
 from recto.context.policies.planner import ReliefRules, plan_relief
 from recto.context.policies.scorers import scorer_named
-from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
+from recto.context.window.units import Plan
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
 from recto.formats import FORMATS, problems
 from recto.formats.anthropic import ANTHROPIC

@@ -19,8 +19,7 @@ from witness import Child, draft, findings
 
 from recto.errors import StoreFull
 from recto.stores.sqlite import SqliteStore
-from recto.transcript.entries import Entry
-from recto.transcript.hash_chain import link_entries
+from recto.transcript.entries import Entry, link_entries
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 

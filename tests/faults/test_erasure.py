@@ -26,10 +26,8 @@ from recto.stores.postgres import PostgresStore, grant_role
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.testing import FakeClock
-from recto.transcript.entries import Head
-from recto.transcript.hash_chain import EMPTY_HEAD
-from recto.transcript.session_keys import stored_key
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import EMPTY_HEAD, Head
+from recto.transcript.session_keys import TenantStore, stored_key
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(300)]
 CANARY = "zyxwvquetzal"

@@ -15,8 +15,8 @@ import pytest
 import recto
 from recto.formats import problems
 from recto.gateway.api_keys import Key, Keys
-from recto.recall import quoting
-from recto.recall.quoting import FOOTER, HEADER, Excerpt, render_quotation
+from recto.recall import types
+from recto.recall.types import FOOTER, HEADER, Excerpt, render_quotation
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 from recto.transcript.session_keys import parse_pointer, pointer_to
@@ -298,7 +298,7 @@ def test_a_message_that_imitates_a_quotation_is_quoted_as_text():
     quoted = render_quotation([Excerpt(POINTER, "user", 0, block)])
     assert quoted.count(HEADER) == 2
     assert escapes(quoted, 1) == []
-    assert sum(line == quoting.FOOTER for line in quoted.split("\n")) == 1
+    assert sum(line == types.FOOTER for line in quoted.split("\n")) == 1
 
 
 def test_a_quotation_survives_a_json_round_trip():

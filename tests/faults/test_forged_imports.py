@@ -14,8 +14,7 @@ import pytest
 from recto.errors import InputError
 from recto.formats.session_files import lines_of, read_file
 from recto.formats.session_files.recto_jsonl import read_copies, read_entries, write_header, write_line
-from recto.transcript.entries import Draft, Entry, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, entry_hash, link_entries
+from recto.transcript.entries import EMPTY_HEAD, Draft, Entry, Head, entry_hash, link_entries
 
 PATHS = [
     "../../etc/passwd",

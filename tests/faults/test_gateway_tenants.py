@@ -22,7 +22,7 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
 from recto.formats.openai_responses import RESPONSES
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
-from recto.transcript import tenancy
+from recto.transcript import session_keys
 
 pytestmark = pytest.mark.timeout(0)
 MAIN = "agent:default:main"
@@ -189,7 +189,7 @@ def test_no_route_and_no_name_leads_from_one_tenant_to_another(swift_folder, sca
 
 
 def test_a_lineage_that_all_tenants_share_is_caught(swift_folder, monkeypatch):
-    monkeypatch.setattr(tenancy, "record_key", lambda area, tenant, shard: f"recto:{area}/all/{shard}")
+    monkeypatch.setattr(session_keys, "record_key", lambda area, tenant, shard: f"recto:{area}/all/{shard}")
     found = met(swift_folder, all_of_it, 2)
     assert {finding[0] for finding in found} & {"differs", "leaks"}
 

@@ -19,8 +19,7 @@ from recto.formats import FORMATS, canonical, detect, open_body, read, read_repl
 from recto.formats.json_spans import parse, text_of
 from recto.formats.session_files import lines_of, read_file
 from recto.formats.session_files.recto_jsonl import read_entries, write_header, write_line
-from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
+from recto.transcript.entries import EMPTY_HEAD, Draft, link_entries
 
 WIRES = sorted(FORMATS)
 SHARDS = 4

@@ -16,8 +16,7 @@ import pytest
 from witness import Child, draft, findings
 
 from recto.stores.sqlite import SqliteStore
-from recto.transcript.entries import Draft, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
+from recto.transcript.entries import EMPTY_HEAD, ChainBreak, Draft, Head, verify_chain
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 

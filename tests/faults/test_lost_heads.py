@@ -18,7 +18,7 @@ from witness import draft
 
 from recto.engine.verification import verify
 from recto.errors import TailCut
-from recto.stores.sqlite import SqliteStore, heads_file
+from recto.stores.sqlite import SqliteStore, connection
 
 NAME = "transcript.db"
 SESSIONS = ("a", "b", "long" + "-name" * 40)
@@ -63,8 +63,8 @@ def _states(folder: Path, monkeypatch) -> Iterator[tuple[Path, bytes]]:
     live, count = folder / "live", itertools.count()
     live.mkdir()
     disk = Disk(live)
-    monkeypatch.setattr(heads_file.os, "pwrite", disk.pwrite)
-    monkeypatch.setattr(heads_file.os, "fsync", disk.fsync)
+    monkeypatch.setattr(connection.os, "pwrite", disk.pwrite)
+    monkeypatch.setattr(connection.os, "fsync", disk.fsync)
     snapshots = []
     with SqliteStore(live / NAME) as store:
         for session in (SESSIONS[0], SESSIONS[1], SESSIONS[0], SESSIONS[2], SESSIONS[1], SESSIONS[0], SESSIONS[2]):
@@ -129,7 +129,7 @@ def test_a_partial_record_is_still_damage(states, swift_folder):
     *_, (transcript, heads) = states
     for offset in (1, 70, 2 * 64 + 5, 2 * 64 + 7):
         bent = bytearray(heads)
-        bent[heads_file.RECORD + offset] ^= 1
+        bent[connection.RECORD + offset] ^= 1
         path = put_together(transcript, bytes(bent), swift_folder / "cut")
         with SqliteStore(path) as store:
             assert any("is damaged where it keeps the end of session number 1" in line for line in store.damage())
@@ -137,7 +137,7 @@ def test_a_partial_record_is_still_damage(states, swift_folder):
 
 def test_the_verify_command_updates_the_heads_and_reports_it(states, swift_folder):
     *_, (transcript, heads) = states
-    path = put_together(transcript, heads[: heads_file.RECORD], swift_folder / "cut")  # all but the header is lost
+    path = put_together(transcript, heads[: connection.RECORD], swift_folder / "cut")  # all but the header is lost
     first, second = (called("--store", str(path), "verify") for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0)
     assert "they are up to date again" in first.stdout

@@ -21,7 +21,7 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 import recto
 from recto.errors import MalformedMessage, MediaRefused
 from recto.formats import problems
-from recto.formats.media import media_in
+from recto.formats.message import media_in
 from recto.tokens import media_limits
 from recto.tokens.media_limits import LIMITS, MediaLimits
 

@@ -20,8 +20,7 @@ from witness import draft, findings
 
 from recto.errors import StoreError
 from recto.stores.sqlite import SqliteStore
-from recto.transcript.entries import Draft, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
+from recto.transcript.entries import EMPTY_HEAD, Draft, Head, link_entries
 
 pytestmark = pytest.mark.timeout(0)
 NEIGHBOURS = ("", "-heads")

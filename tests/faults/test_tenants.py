@@ -34,8 +34,7 @@ from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import Reach, pointer_to, stored_key
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import Reach, TenantStore, pointer_to, stored_key
 
 pytestmark = pytest.mark.timeout(0)
 SHARDS = 2

@@ -9,8 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from recto.transcript.entries import Draft, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
+from recto.transcript.entries import EMPTY_HEAD, ChainBreak, Draft, Head, verify_chain
 from recto.transcript.protocols import TranscriptStore
 
 

@@ -9,7 +9,7 @@ import pytest
 from recto.formats import address_at, canonical, detect, problems, read
 from recto.formats.gemini import GEMINI, message, request
 from recto.formats.json_spans import parse
-from recto.formats.media import media_in, with_placeholders
+from recto.formats.message import media_in, with_placeholders
 
 
 def raw(fields):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from recto.errors import FileTooNew, InputError, MalformedFile
 from recto.formats.session_files import detect_file, lines_of, read_file
 from recto.formats.session_files.recto_jsonl import read_entries, write_header, write_line
-from recto.transcript.entries import Draft, Entry, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
+from recto.transcript.entries import EMPTY_HEAD, Draft, Entry, Head, link_entries
 
 CONTENTS = [
     b'{"role": "user", "content": "\xc3\xa9"}',

@@ -24,7 +24,7 @@ from recto.gateway.middleware.auth import Guard
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.testing import FakeClock
-from recto.transcript.events import event
+from recto.transcript.entries import event
 from recto.transcript.session_keys import list_sessions
 
 DAY = 24 * 3600 * 1_000_000

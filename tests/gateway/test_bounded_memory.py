@@ -25,11 +25,10 @@ from recto.gateway.scheduler import FairScheduler
 from recto.health.exporters._active_sessions import ActiveSessions
 from recto.health.metrics import Alert
 from recto.recall import indexer as indexing
-from recto.recall.indexer import Indexer
+from recto.recall.indexer import GuardedEmbedder, Indexer
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.vector_worker import GuardedEmbedder
 from recto.stores.memory import MemoryIndex, MemoryStore
-from recto.stores.sqlite import SqliteStore, heads_file
+from recto.stores.sqlite import SqliteStore, connection
 from recto.testing import FakeClock
 from recto.transcript.entries import Draft
 
@@ -158,10 +157,10 @@ def test_inactive_sessions_are_forgotten_without_any_scrape():
 def test_a_session_number_is_found_among_thousands_by_an_eight_byte_mark(tmp_path, monkeypatch):
     marks = {f"s{number}": number.to_bytes(4, "big") * 2 for number in range(1, 3_001)}
     marks["across"] = marks["s7"][4:] + marks["s8"][:4]  # occurs where two other marks meet
-    monkeypatch.setattr(heads_file, "mark_of", lambda session: marks[session])
-    heads = heads_file.HeadsFile(tmp_path / "heads")
+    monkeypatch.setattr(connection, "mark_of", lambda session: marks[session])
+    heads = connection.HeadsFile(tmp_path / "heads")
     heads.create(late=False)
-    head = heads_file.Head(1, bytes(32))
+    head = connection.Head(1, bytes(32))
     heads.rewrite([(number, f"s{number}", head) for number in range(1, 3_001) if number != 5])
     assert [heads.number_of(name) for name in ("s1", "s2999", "s3000", "s5", "across")] == [1, 2999, 3000, None, None]
     assert len(heads._marks) == 8 * 3_000
@@ -175,7 +174,7 @@ def test_the_heads_file_numbers_every_session_of_a_closed_store(tmp_path):
     with SqliteStore(path) as store:
         for number in range(20):
             store.append(f"agent:default:{number}", [make_draft(1)])
-    file = heads_file.HeadsFile(path.with_name("transcript.db-heads"))
+    file = connection.HeadsFile(path.with_name("transcript.db-heads"))
     assert [file.number_of(f"agent:default:{number}") for number in range(20)] == list(range(1, 21))
     file.close()
 
@@ -253,7 +252,7 @@ class Counted(MemoryStore):
 
     looks = 0
 
-    def head(self, session: str) -> heads_file.Head:
+    def head(self, session: str) -> connection.Head:
         self.looks += 1
         return super().head(session)
 

@@ -24,7 +24,7 @@ from recto.formats import Usage
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.budgets import Budgets, Spending
 from recto.tokens.model_registry import Registry
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 NOON = 1_800_014_400_000_000

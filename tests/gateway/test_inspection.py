@@ -13,14 +13,13 @@ from tests.context.worked_sessions import messages
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
 from recto.config.factory import SystemClock, open_memory
-from recto.engine.gauge import pressure_of
+from recto.engine.relief import pressure_of
 from recto.engine.views.codec import to_builtins
 from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
-from recto.transcript.events import event, requested_by
-from recto.transcript.session_keys import stored_key
+from recto.transcript.entries import event, requested_by
+from recto.transcript.session_keys import TenantStore, stored_key
 from recto.transcript.sources import SessionSource, SessionSources
-from recto.transcript.tenancy import TenantStore
 
 READS = [operation for operation in ALL if operation.right == "read"]
 CHANGES = [operation for operation in ALL if operation.right == "change"]

@@ -20,8 +20,8 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 import recto
 from recto.config import load
 from recto.config.factory import make_meter
-from recto.context.window.plan import LeftOutTools
 from recto.context.window.state import WindowState
+from recto.context.window.units import LeftOutTools
 from recto.engine.audit import audit
 from recto.engine.projection import TOOLS_LEFT_OUT
 from recto.engine.report import report

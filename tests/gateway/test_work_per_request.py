@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
-from recto.stores.sqlite import _writer
+from recto.stores.sqlite import rows
 
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -19,7 +19,7 @@ TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type":
 @pytest.fixture
 def counted(monkeypatch) -> Counter[str]:
     counts: Counter[str] = Counter()
-    commit, hop = _writer.SqliteWriter._commit, ThreadPoolExecutor.submit
+    commit, hop = rows.SqliteWriter._commit, ThreadPoolExecutor.submit
 
     def counted_commit(self, *args):
         counts["commits"] += 1
@@ -29,7 +29,7 @@ def counted(monkeypatch) -> Counter[str]:
         counts["hops"] += 1
         return hop(self, call, *args)
 
-    monkeypatch.setattr(_writer.SqliteWriter, "_commit", counted_commit)
+    monkeypatch.setattr(rows.SqliteWriter, "_commit", counted_commit)
     monkeypatch.setattr(ThreadPoolExecutor, "submit", counted_hop)
     return counts
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recto.config import Settings, load
 from recto.config.factory import make_importer, make_indexer, make_meter, model_card, open_session
-from recto.context.window.cache_cost import DEFAULT_CACHE_MINIMUM, cached_tokens, call_price, rates_for
+from recto.context.window.budget import DEFAULT_CACHE_MINIMUM, cached_tokens, call_price, rates_for
 from recto.engine.session import Session
 from recto.formats import read
 from recto.formats.openai_chat import CHAT

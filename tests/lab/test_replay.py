@@ -20,10 +20,9 @@ from recto.formats import format_named, problems, read
 from recto.formats.session_files import read_file
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
+from recto.tokens.meter import Tokenizers
 from recto.tokens.model_registry import Registry
-from recto.tokens.tokenizers import Tokenizers
-from recto.transcript.entries import MESSAGE, Draft
-from recto.transcript.events import new_id
+from recto.transcript.entries import MESSAGE, Draft, new_id
 
 SESSION = "agent:replay:main"
 CARD = Registry().card("gpt-4o")

@@ -19,7 +19,7 @@ from recto.mcp.result_text import render
 from recto.mcp.stdio import local_context
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 LARGEST, LARGEST_QUOTATION = 40_000, 24_500
 SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"

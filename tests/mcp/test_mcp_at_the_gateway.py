@@ -13,7 +13,7 @@ from tests.hostile_texts import acts, spoil
 from tests.mcp.serving import MAIN, MODEL, SECONDS, SyncClient, opened, over_http, sync_client
 
 from recto.formats.tools import MCP_TOOLS
-from recto.recall.quoting import FOOTER, HEADER
+from recto.recall.types import FOOTER, HEADER
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ACCEPTS = {"accept": "application/json, text/event-stream"}

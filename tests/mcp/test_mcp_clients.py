@@ -32,10 +32,10 @@ from tests.mcp.serving import (
 from recto.config.factory import SystemClock
 from recto.formats.tools import MCP_TOOLS
 from recto.mcp._tasks import EXTENSION, TaskParams, TaskState
-from recto.recall.quoting import FOOTER, HEADER
+from recto.recall.types import FOOTER, HEADER
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.session_keys import TenantStore
 from recto.transcript.sources import SessionSource, SessionSources
-from recto.transcript.tenancy import TenantStore
 
 LONG = "\n".join(f"line {number} of the log of kestrel" for number in range(3_200))
 """More than 100,000 characters."""

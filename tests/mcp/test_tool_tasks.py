@@ -30,7 +30,7 @@ from recto.engine.session import Session
 from recto.mcp._tasks import EXTENSION, TaskHandle, TaskParams, TaskState, ToolTasks
 from recto.mcp.context import McpContext
 from recto.mcp.server import make_server
-from recto.transcript.tenancy import TenantStore, store_behind
+from recto.transcript.session_keys import TenantStore, store_behind
 
 CRANE = "The crane is called Ottilie."
 

@@ -26,7 +26,7 @@ from recto.health.exporters.opentelemetry import Telemetry
 from recto.mcp import window_app
 from recto.mcp.context import McpContext
 from recto.mcp.server import make_server
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 HOSTILE = "<img src=x onerror=alert(1)> <script>document.title = 'owned'</script> </body> kestrel"
 APPS = advertise(window_app.EXTENSION, {"mimeTypes": [window_app.MIME_TYPE]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recto.context.facts.types import Mark
-from recto.recall.gate import relevant_hits
+from recto.recall.recall import relevant_hits
 from recto.recall.types import Hit, SearchResult
 
 THRESHOLD = 0.4

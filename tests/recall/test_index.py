@@ -20,17 +20,13 @@ from hypothesis import strategies as st
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable, StoreError
 from recto.recall.index import bm25, vectors
-from recto.recall.index._unsealed_rows import Unsealed
-from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
-from recto.recall.index.cache import BoundedCache
-from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
+from recto.recall.index.message_rows import AttributeTable, Unsealed, is_document, pack_row
+from recto.recall.index.rows import BoundedCache, CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
-from recto.recall.term_rows import is_document, pack_row
 from recto.stores.memory import MemoryIndex
 from recto.stores.sqlite.index import SqliteIndex
-from recto.transcript.entries import Draft, Entry, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
+from recto.transcript.entries import EMPTY_HEAD, Draft, Entry, Head, link_entries
 
 MAIN = "agent:default:main"
 DIMS = 70

@@ -13,10 +13,9 @@ from recto.config import load
 from recto.config.factory import make_recall
 from recto.engine.recall_injection import is_bare, turn_text
 from recto.errors import EmbedderFailed
-from recto.recall.quoting import FOOTER, HEADER
-from recto.recall.types import Query
+from recto.recall.types import FOOTER, HEADER, Query
 from recto.stores.memory import MemoryStore
-from recto.transcript.events import to_json
+from recto.transcript.entries import to_json
 from recto.transcript.session_keys import pointer_to
 
 CALL = {

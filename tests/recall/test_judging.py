@@ -11,8 +11,7 @@ import recto
 from recto.engine.prompt_diff import prompt_after
 from recto.engine.window_view import window_view
 from recto.errors import InputError
-from recto.recall.quoting import Excerpt, render_quotation, split_quotation
-from recto.recall.types import reasons_in_words
+from recto.recall.types import Excerpt, reasons_in_words, render_quotation, split_quotation
 
 QUESTION = "Which port does the staging server listen on?"
 SETTINGS = {"model": "gpt-4o", "models": SMALL, "recall": {"embedder": {"use": "none"}, "background": False}}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.recall.quoting import FOOTER, HEADER, Excerpt, format_day, format_minute, render_quotation
+from recto.recall.types import FOOTER, HEADER, Excerpt, format_day, format_minute, render_quotation
 from recto.text.unicode import LINE_BREAK, prompt_safe
-from recto.tokens.tokenizers import counter_named
+from recto.tokens.meter import counter_named
 
 POINTER = "recto://agent:default:main/57"
 BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from recto.context.facts.types import Mark
 from recto.models.embedders import ARCTIC_WEIGHT
-from recto.recall._message_rows import similarities
-from recto.recall.ranking import (
+from recto.recall.index.message_rows import ROLES, similarities
+from recto.recall.search import (
     ASSISTANT_WEIGHT,
     CALIBRATIONS,
     PASSAGE_PENALTY,
@@ -25,11 +25,10 @@ from recto.recall.ranking import (
     RelevanceCalibration,
     best_first,
     calibration_for,
+    highest,
     score_candidates,
     standardized,
 )
-from recto.recall.search import highest
-from recto.recall.term_rows import ROLES
 
 NOW = 1_750_000_000_000_000
 DAY = 86_400_000_000

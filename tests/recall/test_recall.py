@@ -14,16 +14,13 @@ from tests.context.facts.test_classifier import TAKES_BACK
 import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
 from recto.formats import problems
-from recto.recall._message_rows import MessageRows
+from recto.recall.index.message_rows import MessageRows, signature_of
 from recto.recall.index.rows import SealedRange
-from recto.recall.quoting import FOOTER, HEADER
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.term_rows import signature_of
-from recto.recall.types import Query
+from recto.recall.types import FOOTER, HEADER, Query
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session
-from recto.transcript.entries import Draft
-from recto.transcript.events import to_json
+from recto.transcript.entries import Draft, to_json
 from recto.transcript.session_keys import pointer_to
 
 SMALL = {"gpt-4o": {"window": 5_000, "max_input": 5_000}}

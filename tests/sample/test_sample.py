@@ -27,7 +27,7 @@ from recto.engine.verification import verify
 from recto.engine.window_view import entry_history, window_view
 from recto.formats import entry_text, problems
 from recto.gateway.api_keys import Keys
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 from recto.sample import MODEL, SESSION, load_sample, sample_week
 from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore

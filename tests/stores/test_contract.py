@@ -19,6 +19,8 @@ from recto.stores.memory import MemoryStore
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import (
+    EMPTY_HEAD,
+    GENESIS,
     MAX_NAME,
     OPENING_BYTES,
     OPENING_ENTRIES,
@@ -27,10 +29,11 @@ from recto.transcript.entries import (
     Entry,
     Head,
     SessionSummary,
+    entry_hash,
+    verify_chain,
 )
-from recto.transcript.hash_chain import EMPTY_HEAD, GENESIS, entry_hash, verify_chain
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 STORES: dict[str, Callable[[Path], TranscriptStore]] = {
     "memory": lambda folder: MemoryStore(),

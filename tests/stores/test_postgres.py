@@ -26,8 +26,7 @@ from recto.stores.postgres import PostgresStore, grant_role, upgrade_schema
 from recto.stores.postgres.errors import UNSIGNED
 from recto.stores.postgres.pool import tenant_token
 from recto.stores.postgres.schema import _TABLE, shipped_steps
-from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
+from recto.transcript.entries import EMPTY_HEAD, Draft, verify_chain
 
 MAIN = "agent:default:main"
 NORTH, SOUTH = "tenant:north/agent:a:main", "tenant:south/agent:a:main"

@@ -21,15 +21,7 @@ from tests.postgres import emptied
 from together import in_threads
 
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, InputError, StoreError
-from recto.recall.index.rows import (
-    CoveredRange,
-    IndexRow,
-    LaneSize,
-    SealedRow,
-    gaps,
-    is_covered,
-    join_ranges,
-)
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSize, SealedRow, gaps, is_covered, join_ranges
 from recto.recall.protocols import RecallIndex
 from recto.stores.memory import MemoryIndex
 from recto.stores.postgres import PostgresStore

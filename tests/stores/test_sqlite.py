@@ -26,11 +26,9 @@ from recto.errors import (
     StoreUnavailable,
     TailCut,
 )
-from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, queries, shipped_migrations
-from recto.stores.sqlite.connection import connect, guard, refuse_affected_sqlite
-from recto.stores.sqlite.schema import upgrade
-from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
+from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, rows, shipped_migrations
+from recto.stores.sqlite.connection import connect, guard, refuse_affected_sqlite, upgrade
+from recto.transcript.entries import EMPTY_HEAD, Draft, verify_chain
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -484,7 +482,7 @@ def test_a_caller_that_finds_nobody_writing_needs_no_thread(path):
 def test_a_caller_that_is_interrupted_while_it_writes_leaves_nothing_behind(path, monkeypatch):
     with SqliteStore(path) as store:
         with monkeypatch.context() as patched:
-            patched.setattr(queries, "add_entries", interrupted)
+            patched.setattr(rows, "add_entries", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.append(MAIN, [draft(4)])
         with SqliteStore(path) as other:

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.analyzer import (
-    MAX_ANALYZED_CHARS,
-    MAX_WORD_CHARS,
-    chunk_counts,
-    chunks_of,
-    distinct_chunks,
-    words_of,
-)
+from recto.text.terms import MAX_ANALYZED_CHARS, MAX_WORD_CHARS, chunk_counts, chunks_of, distinct_chunks, words_of
 
 
 @pytest.mark.parametrize(

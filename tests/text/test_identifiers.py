@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.identifiers import MAX_TERM_LENGTH, clip_middle, find_terms
+from recto.text.terms import MAX_TERM_LENGTH, clip_middle, find_terms
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recto.recall.stemmer import ENGLISH, FUNCTION_WORDS, languages_of
-from recto.text.analyzer import chunk_counts, words_of
+from recto.text.terms import chunk_counts, words_of
 
 
 def languages(text: str) -> tuple[str, ...]:

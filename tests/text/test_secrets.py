@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.analyzer import distinct_chunks
 from recto.text.secrets import find_secrets, mask_secrets, may_hold_secrets
+from recto.text.terms import distinct_chunks
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "recto"
 ALNUM, HEX, WORD = string.ascii_letters + string.digits, "0123456789abcdef", string.ascii_letters + string.digits + "_-"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.text.truncation import clamp
-from recto.tokens.tokenizers import byte_bound, counter_named, plain_estimate
+from recto.tokens.meter import byte_bound, counter_named, plain_estimate
 
 POINTER = "recto://agent:default:main/57"
 LEAST = clamp("x " * 10_000, 0, byte_bound, POINTER)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from recto.tokens.tokenizers import CLAUDE, CLAUDE_4_7, byte_bound, plain_estimate, replace_surrogates
+from recto.tokens.meter import CLAUDE, CLAUDE_4_7, byte_bound, plain_estimate, replace_surrogates
 
 anything = st.text(st.characters(codec=None))
 

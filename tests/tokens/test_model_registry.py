@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from recto.errors import SettingsError
 from recto.tokens._images import FORMULAS
 from recto.tokens.limits import limits_in_error
+from recto.tokens.meter import FAMILIES
 from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry, UnknownModelWarning, lower_limits, packaged_cards
-from recto.tokens.tokenizers import FAMILIES
 
 
 @pytest.fixture

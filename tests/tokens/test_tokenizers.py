@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from recto.errors import SettingsError
 from recto.formats.message import Message, Part
-from recto.tokens import tokenizers
-from recto.tokens.meter import FRAMES, MAX_FRAME
-from recto.tokens.model_card import ModelCard
-from recto.tokens.model_registry import Registry
-from recto.tokens.tokenizers import (
+from recto.tokens import meter
+from recto.tokens.meter import (
     FAMILIES,
+    FRAMES,
+    MAX_FRAME,
     PIECE_CHARS,
     SafeCounter,
     Tokenizers,
@@ -30,6 +29,8 @@ from recto.tokens.tokenizers import (
     counter_from_file,
     counter_named,
 )
+from recto.tokens.model_card import ModelCard
+from recto.tokens.model_registry import Registry
 
 REFERENCE = json.loads(Path(__file__).with_name("reference_counts.json").read_text())
 """Counts made with the vendors' own vocabularies by another tokenizer."""
@@ -51,7 +52,7 @@ anything = st.text(st.characters(codec=None), max_size=200)
 
 def fresh(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     """As in a process of its own, where some packages are not installed."""
-    monkeypatch.setattr(tokenizers, "_loaded", {})
+    monkeypatch.setattr(meter, "_loaded", {})
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -128,7 +129,7 @@ def test_counting_in_pieces_never_counts_less(monkeypatch, family):
     counter = counter_named(family)
     whole = counter.count(text)
     for size in (7, 64, 1000):
-        monkeypatch.setattr(tokenizers, "PIECE_CHARS", size)
+        monkeypatch.setattr(meter, "PIECE_CHARS", size)
         assert counter.count(text) >= whole
 
 
@@ -137,13 +138,13 @@ def test_a_token_hidden_by_a_cut_is_made_good(monkeypatch):
     counter = counter_named("o200k")
     whole = counter.count(text)
     assert counter.count(text[:12]) + counter.count(text[12:]) == whole - 1
-    monkeypatch.setattr(tokenizers, "PIECE_CHARS", 12)
+    monkeypatch.setattr(meter, "PIECE_CHARS", 12)
     assert counter.count(text) == whole
 
 
 @pytest.mark.parametrize("unit", ["the quick brown fox ", "漢字仮名", "QUJDREVGR0", "a"])
 def test_only_the_beginning_of_a_very_long_text_is_tokenized_and_the_count_is_never_too_low(monkeypatch, unit):
-    monkeypatch.setattr(tokenizers, "MAX_COUNTED_CHARS", 50_000)
+    monkeypatch.setattr(meter, "MAX_COUNTED_CHARS", 50_000)
     exact, sizes = counter_named("o200k"), []
     text = unit * (200_000 // len(unit))
     counter = SafeCounter(name="x", exact=True, count_text=lambda piece: sizes.append(len(piece)) or exact.count(piece))
@@ -154,8 +155,8 @@ def test_only_the_beginning_of_a_very_long_text_is_tokenized_and_the_count_is_ne
 
 
 def test_the_cache_of_a_tokenizer_is_emptied_after_so_many_characters(monkeypatch):
-    counter = tokenizers._load("o200k_base").count_text
-    monkeypatch.setattr(tokenizers, "_CACHED_CHARS", 20_000)
+    counter = meter._load("o200k_base").count_text
+    monkeypatch.setattr(meter, "_CACHED_CHARS", 20_000)
     letters, cached = random.Random(1), []
     for _ in range(60):
         counter(" ".join("".join(letters.choices("bcdfghjklmnpqrstvwxz", k=12)) for _ in range(100)))
@@ -166,7 +167,7 @@ def test_the_cache_of_a_tokenizer_is_emptied_after_so_many_characters(monkeypatc
 
 def test_pieces_are_the_text():
     for text in ("", "a", "a b " * PIECE_CHARS, "x" * (2 * PIECE_CHARS + 3)):
-        assert "".join(tokenizers._pieces(text)) == text
+        assert "".join(meter._pieces(text)) == text
 
 
 def test_a_tokenizer_that_fails_gives_way_to_the_byte_bound():
@@ -190,8 +191,8 @@ def test_an_interrupt_is_not_taken_for_a_failing_tokenizer():
 def test_a_vocabulary_is_loaded_once_for_all_threads(monkeypatch):
     fresh(monkeypatch)
     loaded = []
-    load = tokenizers._load
-    monkeypatch.setattr(tokenizers, "_load", lambda vocabulary: loaded.append(vocabulary) or load(vocabulary))
+    load = meter._load
+    monkeypatch.setattr(meter, "_load", lambda vocabulary: loaded.append(vocabulary) or load(vocabulary))
     start = threading.Barrier(8)
     counts = []
 
@@ -225,7 +226,7 @@ def test_tiktoken_is_asked_only_where_its_vocabulary_is_on_the_machine(monkeypat
     (tmp_path / name).write_bytes(b"not the vocabulary")
     asked = []
     real = importlib.import_module
-    monkeypatch.setattr(tokenizers.importlib, "import_module", lambda name: asked.append(name) or real(name))
+    monkeypatch.setattr(meter.importlib, "import_module", lambda name: asked.append(name) or real(name))
     assert counter_named("o200k").name == "o200k/estimate"
     assert "tiktoken" not in asked
 

@@ -8,7 +8,7 @@ import pytest
 
 from recto.errors import MalformedMessage
 from recto.testing import FakeClock
-from recto.transcript.events import event, payload_of
+from recto.transcript.entries import event, payload_of
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"bytes", {1, 2}, datetime(2026, 1, 1, tzinfo=UTC)])

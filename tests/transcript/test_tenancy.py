@@ -15,13 +15,11 @@ from recto.config.factory import make_indexer, make_recall, open_session
 from recto.errors import InputError
 from recto.recall.types import Query
 from recto.stores.memory import MemoryStore
-from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY_HEAD
-from recto.transcript.session_keys import pointer_to, stored_key
-from recto.transcript.tenancy import TenantStore, store_behind
+from recto.transcript.entries import EMPTY_HEAD, Draft
+from recto.transcript.session_keys import TenantStore, pointer_to, store_behind, stored_key
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "recto"
-GATE = {"transcript/session_keys.py", "transcript/tenancy.py"}
+GATE = {"transcript/session_keys.py"}
 TENANTS = ("", "acme", "acm", "Acme", "acme.", "a")
 NAMES = ("agent:default:main", "agent:a:main", "agent:a:memory", "chat", "acme/chat", "a/agent:a:main")
 OWN = ("recto:keys", "recto:lineage/acme/0f", "recto:lineage//0f", "recto:erasures")

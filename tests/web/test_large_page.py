@@ -19,8 +19,7 @@ from recto.config import load
 from recto.config.factory import open_store
 from recto.formats import detect
 from recto.testing import scripted_session
-from recto.transcript.entries import Draft
-from recto.transcript.events import to_json
+from recto.transcript.entries import Draft, to_json
 
 pytestmark = pytest.mark.promise
 LARGE = "agent:default:large"

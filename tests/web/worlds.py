@@ -19,8 +19,8 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 import recto
 from recto.config.factory import SystemClock
 from recto.testing import scripted_session
+from recto.transcript.session_keys import TenantStore
 from recto.transcript.sources import SessionSource, SessionSources
-from recto.transcript.tenancy import TenantStore
 
 DEADLINE = 20
 MAIN = "agent:default:main"

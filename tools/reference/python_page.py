@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.context.compaction.protocols.Dispatcher",
     ],
     "What a session tells": [
-        "recto.context.window.pressure.PressureReading",
+        "recto.context.window.budget.PressureReading",
         "recto.context.window.report.Report",
         "recto.recall.types.SearchResult",
         "recto.recall.types.Hit",
@@ -47,7 +47,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.health.metrics.Alert",
         "recto.continuity.checkpoints.checkpoint.Checkpoint",
         "recto.context.facts.types.Fact",
-        "recto.context.window.notes.Note",
+        "recto.context.window.state.Note",
         "recto.context.compaction.protocols.Delegated",
         "recto.context.compaction.fidelity.JudgedFidelity",
         "recto.context.compaction.fidelity.Question",
@@ -68,8 +68,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "recto.context.compaction.protocols.ModelReply",
         "recto.context.compaction.protocols.ChatModel",
         "recto.recall.protocols.Embedder",
-        "recto.tokens.tokenizers.TokenCounter",
-        "recto.transcript.protocols.Clock",
+        "recto.tokens.meter.TokenCounter",
+        "recto.transcript.entries.Clock",
     ],
     "Telemetry": [
         "recto.health.protocols.HealthSink",

@@ -17,7 +17,7 @@ from recto.engine.recorded_messages import RecordedMessages
 from recto.errors import InputError
 from recto.formats.session_files import aider, detect_source
 from recto.text.secrets import mask_secrets
-from recto.transcript.events import event
+from recto.transcript.entries import event
 from recto.transcript.sources import SessionSource
 
 if TYPE_CHECKING:

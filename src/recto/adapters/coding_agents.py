@@ -30,14 +30,12 @@ from recto.config.factory import (
     session_sources,
 )
 from recto.errors import InputError
-from recto.recall.quoting import PROJECT_HEADER
-from recto.recall.types import Hit, Query
-from recto.tokens.tokenizers import plain_estimate
-from recto.transcript.entries import session_key
-from recto.transcript.events import HOST_COMPACTED
+from recto.recall.types import PROJECT_HEADER, Hit, Query
+from recto.tokens.meter import plain_estimate
+from recto.transcript.entries import HOST_COMPACTED, session_key
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import TenantStore, plain_name
 from recto.transcript.sources import SessionSource
-from recto.transcript.tenancy import TenantStore, plain_name
 
 BEFORE_COMPACTION, BEGIN, TURN_END, END = "PreCompact", "SessionStart", "Stop", "SessionEnd"
 PROMPT = "UserPromptSubmit"

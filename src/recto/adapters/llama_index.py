@@ -33,7 +33,7 @@ from recto.adapters._messages import Blocks, calls_in, move, place_of, text_in, 
 from recto.adapters.conversations import ClosingBlock, Conversations, follow
 from recto.engine.history_sync import ChatMessage as Written
 from recto.engine.history_sync import Following
-from recto.transcript.events import to_json
+from recto.transcript.entries import to_json
 from recto.transcript.session_keys import session_in
 
 __all__ = ["RectoMemory"]

@@ -24,8 +24,8 @@ from recto.cli.memory import print_proposal
 from recto.cli.recall import print_results
 from recto.cli.sessions import print_entry, print_sessions
 from recto.context.facts.types import Mark
-from recto.context.window.notes import NOTE_KINDS
 from recto.context.window.report import Report
+from recto.context.window.state import NOTE_KINDS
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.views.models import (
     ApprovalResult,

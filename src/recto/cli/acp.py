@@ -19,7 +19,7 @@ from recto.cli.console import safe
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
 from recto.errors import RectoError
-from recto.transcript.tenancy import plain_name
+from recto.transcript.session_keys import plain_name
 
 _SURFACE = "acp"
 _SECONDS = 10.0

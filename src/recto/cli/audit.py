@@ -27,7 +27,7 @@ from recto.engine.erasure import ERASURE_SESSION as ERASURES
 from recto.errors import InputError
 from recto.transcript.audit import COLUMNS, AuditFilter, AuditLine, table_cells
 from recto.transcript.entries import Head
-from recto.transcript.tenancy import operator_key
+from recto.transcript.session_keys import operator_key
 
 if TYPE_CHECKING:
     from recto.transcript.protocols import TranscriptStore

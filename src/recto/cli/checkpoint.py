@@ -21,8 +21,7 @@ from recto.engine.checkpoints import session_folder
 from recto.engine.projection import checkpoint_key
 from recto.engine.views.codec import to_builtins
 from recto.errors import InputError, StoreError, UnknownSession
-from recto.transcript.session_keys import pointer_to, session_in, tenant_of
-from recto.transcript.tenancy import TenantStore, operator_key, plain_name
+from recto.transcript.session_keys import TenantStore, operator_key, plain_name, pointer_to, session_in, tenant_of
 
 if TYPE_CHECKING:
     from recto.engine.continuity import ResumeState

@@ -20,8 +20,8 @@ from recto.cli.console import err, one_line, out, print_json, safe
 from recto.cli.sessions import session_to_change, session_to_read
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
-from recto.context.window.notes import NOTE_KINDS, NOTE_LEVELS, NoteKind, NoteLevel, render_notes
 from recto.context.window.report import Compression
+from recto.context.window.state import NOTE_KINDS, NOTE_LEVELS, NoteKind, NoteLevel, render_notes
 from recto.engine.report import compressions
 from recto.engine.runs import last_model
 from recto.engine.session import Session

@@ -14,7 +14,7 @@ from recto.cli.compact import open_existing_session, print_compression
 from recto.cli.completion import complete_models
 from recto.cli.console import err, format_time, one_line, out, print_json, safe
 from recto.config import Settings
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import PressureReading
 from recto.context.window.report import PIECES, PieceKind, PromptPiece, PromptRun, ReliefCandidates, Report, TokenHolder
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 

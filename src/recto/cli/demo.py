@@ -24,7 +24,7 @@ from recto.engine.session import Session
 from recto.engine.verification import verify
 from recto.engine.window_view import entry_history, window_view
 from recto.formats import entry_text
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 from recto.sample import MODEL, SESSION, sample_week
 from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore

@@ -40,7 +40,7 @@ from recto.engine.doctor import (
     worst_first,
 )
 from recto.errors import RectoError, SettingsError, StoreError, StoreMissing
-from recto.tokens.tokenizers import Tokenizers
+from recto.tokens.meter import Tokenizers
 
 if TYPE_CHECKING:
     from recto.transcript.protocols import TranscriptStore
@@ -245,7 +245,7 @@ def disk_space(settings: Settings) -> Iterator[CheckFinding]:
 
 def lock(settings: Settings) -> Iterator[CheckFinding]:
     """Checks that no other program blocks writing."""
-    from recto.stores.sqlite.lock import SideLock  # noqa: PLC0415
+    from recto.stores.sqlite.connection import SideLock  # noqa: PLC0415
 
     file = Path(os.path.realpath(Path(settings.store).expanduser()) + "-lock")
     if not file.exists():

@@ -17,7 +17,7 @@ from recto.config.factory import SystemClock, open_store
 from recto.gateway.api_keys import RIGHTS, Key, Keys, Right
 from recto.gateway.budgets import Budgets, Spending
 from recto.tokens.model_registry import Registry
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 _DAY = 24 * 60 * 60 * 1_000_000
 

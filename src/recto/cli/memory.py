@@ -35,8 +35,7 @@ from recto.errors import InputError
 from recto.text.unicode import reveal_invisible
 from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_memory_session, reach_of, session_in, tenant_of
-from recto.transcript.tenancy import TenantStore, tenant_key
+from recto.transcript.session_keys import TenantStore, is_memory_session, reach_of, session_in, tenant_key, tenant_of
 
 _session_option = session_option("The agent of this session. [default: the settings']")
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")

@@ -27,15 +27,23 @@ from recto.engine.work import SessionWork
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats import entry_text
 from recto.recall.documents import passages
-from recto.recall.gate import relevant_hits
 from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
+from recto.recall.recall import relevant_hits
 from recto.recall.types import Hit, Query, SearchResult
 from recto.transcript.entries import DEFAULT_SESSION
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import Scope, list_sessions, parse_pointer, reach_of, session_in, tenant_of
+from recto.transcript.session_keys import (
+    Scope,
+    list_sessions,
+    operator_sees,
+    parse_pointer,
+    reach_of,
+    session_in,
+    tenant_key,
+    tenant_of,
+)
 from recto.transcript.sources import SessionSource, source_of
-from recto.transcript.tenancy import operator_sees, tenant_key
 
 if TYPE_CHECKING:
     from recto.recall.indexer import Indexer

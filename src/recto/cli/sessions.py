@@ -26,8 +26,7 @@ from recto.errors import InputError, StoreError, UnknownSession
 from recto.formats import entry_text
 from recto.transcript.entries import DEFAULT_SESSION, Entry, Head, session_key
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_internal, list_sessions, tenant_of
-from recto.transcript.tenancy import operator_key
+from recto.transcript.session_keys import is_internal, list_sessions, operator_key, tenant_of
 
 _TITLE_WIDTH = 62
 _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}

@@ -29,8 +29,7 @@ from recto.engine.store_copy import copy_store, count_entries
 from recto.engine.views.codec import to_builtins
 from recto.errors import SettingsError, UnknownSession
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_internal
-from recto.transcript.tenancy import operator_key
+from recto.transcript.session_keys import is_internal, operator_key
 
 _VACUUM_NOTE = (
     "Until it is written over, a database keeps bytes of removed rows in the gaps of its tables: --vacuum writes the "

@@ -30,10 +30,16 @@ from recto.continuity.folders import PAGES, folder_name
 from recto.engine.arguments import check_function, check_number, check_writer, describe
 from recto.engine.session import Session
 from recto.errors import IndexFailed, InputError, ProposalRefused, SettingsError, StoreUnavailable
-from recto.tokens.tokenizers import Tokenizers
-from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, tenant_of
+from recto.tokens.meter import Tokenizers
+from recto.transcript.session_keys import (
+    TenantStore,
+    agent_of,
+    is_memory_session,
+    memory_session,
+    store_behind,
+    tenant_of,
+)
 from recto.transcript.sources import SessionSources
-from recto.transcript.tenancy import TenantStore, store_behind
 from recto.version import install_command
 
 if TYPE_CHECKING:
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
     from recto.context.compaction.writer import SummaryWriter
     from recto.context.policies.features import Scorer
     from recto.context.window.budget import Budget
-    from recto.context.window.plan import Policy
+    from recto.context.window.units import Policy
     from recto.continuity.memory.authority import CriticalMemory, MemoryAuthority, MemoryDigest
     from recto.continuity.memory.consolidation import Consolidator
     from recto.continuity.memory.files import FileSection, MemoryFolder
@@ -68,8 +74,8 @@ if TYPE_CHECKING:
     from recto.recall.recall import RecallService
     from recto.tokens.meter import Meter
     from recto.tokens.model_card import ModelCard
-    from recto.transcript.entries import Draft, Entry, Role
-    from recto.transcript.protocols import Clock, Replica, TranscriptStore
+    from recto.transcript.entries import Clock, Draft, Entry, Role
+    from recto.transcript.protocols import Replica, TranscriptStore
 
 
 MEMORY_STORE = "memory:"
@@ -431,8 +437,8 @@ def _make_row(text: str, role: Role, ts: int, meta: bytes) -> bytes:
 
 @cache
 def _row_maker() -> Callable[[str, Role, int, bytes], bytes]:
+    from recto.recall.index.message_rows import message_row  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
-    from recto.recall.term_rows import message_row  # noqa: PLC0415
 
     return partial(message_row, lexicon=shared_lexicon())
 
@@ -725,7 +731,7 @@ def make_embedded_model(settings: Settings) -> EmbeddedModel:
 
 def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
     """Return the function that prices a call of the writing model, in picodollars; local models cost nothing."""
-    from recto.context.window.cache_cost import call_price  # noqa: PLC0415
+    from recto.context.window.budget import call_price  # noqa: PLC0415
 
     name = model.name if model is not None else settings.compress.model.model
     if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
@@ -743,9 +749,8 @@ def make_indexer(
 
     With `words_only` it has none, and vectors that are stored are not searched either.
     """
-    from recto.recall.indexer import Indexer  # noqa: PLC0415
+    from recto.recall.indexer import EmbeddingRules, Indexer  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
-    from recto.recall.vector_worker import EmbeddingRules  # noqa: PLC0415
 
     index = open_index(settings, store)
     choice = asdict(settings.recall.embedder)
@@ -887,10 +892,14 @@ def _file_drafts(settings: Settings, sections: Sequence[FileSection]) -> list[Dr
     """Return the entries that store sections of files of the memory folder: an event for each, and its text."""
     from recto.continuity.memory.events import FILE_INDEXED, file_key  # noqa: PLC0415
     from recto.formats import DEFAULT_FORMAT  # noqa: PLC0415
+    from recto.recall.index.message_rows import with_row  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
-    from recto.recall.term_rows import with_row  # noqa: PLC0415
-    from recto.transcript.entries import Draft  # noqa: PLC0415
-    from recto.transcript.events import event, new_id, to_json  # noqa: PLC0415
+    from recto.transcript.entries import (  # noqa: PLC0415
+        Draft,
+        event,
+        new_id,
+        to_json,
+    )
 
     clock, meter = SystemClock(), make_meter(settings)
     drafts: list[Draft] = []

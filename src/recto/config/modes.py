@@ -15,10 +15,9 @@ from recto.context.policies.eviction import Compact, Evict, Progressive, Prune, 
 from recto.context.policies.features import Scorer
 from recto.context.policies.planner import ComponentRules, ReliefRules
 from recto.context.policies.scorers import scorer_named
-from recto.context.window.budget import Budget, Component
-from recto.context.window.plan import Policy
-from recto.context.window.pressure import Thresholds
+from recto.context.window.budget import Budget, Component, Thresholds
 from recto.context.window.state import Protection
+from recto.context.window.units import Policy
 from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import lower_limits

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card
 from recto.config.loader import load_for_model
-from recto.context.window.budget import read_warning
-from recto.context.window.pressure import (
+from recto.context.window.budget import (
     Pressure,
     PressureReading,
     Source,
@@ -18,17 +17,18 @@ from recto.context.window.pressure import (
     ZoneChanged,
     compare_readings,
     measure_prompt,
+    read_warning,
     source_of,
 )
 from recto.engine.arguments import check_count, check_listener, check_number
 from recto.errors import InputError, SettingsError
 from recto.formats import detect, read
 from recto.formats.response_objects import MessageLike, message_bytes
-from recto.transcript.events import to_json
+from recto.transcript.entries import to_json
 
 if TYPE_CHECKING:
     from recto.context.policies.features import Scorer
-    from recto.context.window.plan import Policy
+    from recto.context.window.units import Policy
     from recto.engine.fit import FittedMessages, M
     from recto.formats.message import Message
     from recto.tokens.meter import Meter

@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from recto.context.facts.paths import file_uses, find_paths, parse_arguments
-from recto.context.facts.tool_errors import call_outcome
+from recto.context.facts.statements import CUT_SIGN, CUT_START
+from recto.context.facts.tool_use import call_outcome, file_uses, find_paths, parse_arguments
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall, command_in
-from recto.context.facts.user_text import CUT_SIGN, CUT_START
 from recto.formats.tools import is_own_call
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import HarmlessWords, mask_secrets, may_hold_secrets

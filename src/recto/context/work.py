@@ -13,17 +13,25 @@ from typing import Literal, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 
-from recto.context.facts.paths import file_uses, normalize_path, parse_arguments
-from recto.context.facts.tool_errors import call_outcome, describe_call, pasted_errors, reads_only, resolves_failure
+from recto.context.facts.tool_use import (
+    call_outcome,
+    describe_call,
+    file_uses,
+    normalize_path,
+    parse_arguments,
+    pasted_errors,
+    reads_only,
+    resolves_failure,
+)
 from recto.context.facts.types import MessageView, MessageViewReader, ToolCall, plain_output
 from recto.context.record import describe_step, shorten_line
 from recto.errors import InputError
 from recto.formats import read
 from recto.formats.message import Message
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.line_pattern import byte_filter
 from recto.text.secrets import mask_secrets
+from recto.text.terms import clip_middle
 from recto.text.unicode import prompt_safe
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to

@@ -19,7 +19,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from recto.context.window.notes import Note
+from recto.context.window.state import Note
 from recto.engine.session import (
     Session,
     SessionCheckpoints,

@@ -37,8 +37,7 @@ from recto.engine.verification import verify
 from recto.errors import InputError
 from recto.recall.types import JUDGED, USED
 from recto.transcript.audit import AuditClosing, AuditFilter, AuditLine, Detail, Ranges, Topic
-from recto.transcript.entries import MESSAGE, RENAMED, Entry, Head
-from recto.transcript.events import HOST_COMPACTED, IMPORTED
+from recto.transcript.entries import HOST_COMPACTED, IMPORTED, MESSAGE, RENAMED, Entry, Head
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, reach_of
 

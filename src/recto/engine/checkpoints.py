@@ -25,8 +25,7 @@ from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import extract_facts
 from recto.context.facts.files import track_files
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
-from recto.context.window.notes import MAX_NOTES_CHARS, Note, render_notes
-from recto.context.window.state import WindowState
+from recto.context.window.state import MAX_NOTES_CHARS, Note, WindowState, render_notes
 from recto.continuity.checkpoints.builder import (
     carried,
     changed,

@@ -43,10 +43,8 @@ from recto.context.facts.extraction import extract_facts, lasting_sentences, mis
 from recto.context.facts.files import track_files
 from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, message_views
 from recto.context.policies.edits import frame_summary
-from recto.context.window.plan import Plan, ShortenedResult, TextRequest
-from recto.context.window.state import WindowState, ranges_of
-from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, SummaryPart
-from recto.context.window.units import Unit, units_of
+from recto.context.window.state import ExecutedPlan, PartLevel, Summary, SummaryPart, WindowState, ranges_of
+from recto.context.window.units import Plan, ShortenedResult, TextRequest, Unit, units_of
 from recto.engine.delegation import Delegator
 from recto.engine.prompt_builder import MessageCache
 from recto.transcript.entries import MAX_SEQ, Draft, Role

@@ -28,7 +28,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from recto.context.policies.eviction import Compact
 from recto.context.policies.planner import ReliefRules
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import PressureReading
 from recto.context.window.report import DecisionSummary, Report
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.checkpoint import BEGUN, COMPLETED, Checkpoint, TaskStatement
@@ -55,8 +55,7 @@ from recto.formats.tool_calls import NewToolResult
 from recto.health.metrics import Alert
 from recto.health.trends import HealthReport
 from recto.tokens.limits import ModelLimits, limits_in_error
-from recto.transcript.entries import Entry
-from recto.transcript.events import to_json
+from recto.transcript.entries import Entry, to_json
 
 Status = Literal["healthy", "preparing", "active", "emergency"]
 """How full the prompt is: relief is far, is being prepared, is at work, or was not enough."""

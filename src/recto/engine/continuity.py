@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from recto.context.compaction.layout import CountText
 from recto.context.policies.eviction import Compact, Prune
 from recto.context.policies.planner import ReliefRules
-from recto.context.window.notes import Note
-from recto.context.window.state import WindowState
+from recto.context.window.state import Note, WindowState
 from recto.continuity.checkpoints.checkpoint import (
     CONTINUED,
     LARGEST,
@@ -49,8 +48,7 @@ from recto.engine.projection import (
 from recto.engine.prompt_builder import MessageCache, TurnNote
 from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReused
 from recto.formats.tools import is_own_tool, tool_names
-from recto.transcript.entries import Draft, Entry
-from recto.transcript.events import HOST_COMPACTED
+from recto.transcript.entries import HOST_COMPACTED, Draft, Entry
 from recto.transcript.session_keys import pointer_to
 
 if TYPE_CHECKING:

@@ -24,9 +24,7 @@ from recto.errors import EmbedderFailed, RectoError
 from recto.recall.documents import is_original_message
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
-from recto.transcript.entries import Entry, SessionSummary
-from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
-from recto.transcript.protocols import Clock
+from recto.transcript.entries import EMPTY_HEAD, ChainBreak, Clock, Entry, SessionSummary, verify_chain
 from recto.transcript.session_keys import list_sessions
 from recto.version import install_command
 

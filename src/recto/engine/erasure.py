@@ -16,12 +16,9 @@ from typing import Final
 
 from recto.errors import AppendConflict, IndexCorrupt, InputError, StoreUnavailable, TailCut, UnknownSession
 from recto.recall.protocols import RecallIndex
-from recto.transcript.entries import Entry, Head
-from recto.transcript.events import event
-from recto.transcript.hash_chain import EMPTY_HEAD
-from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import ERASURES, record_key, tenant_prefix
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import EMPTY_HEAD, Clock, Entry, Head, event
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import ERASURES, TenantStore, record_key, tenant_prefix
 
 ERASURE_SESSION: Final = ERASURES
 ERASED: Final = "session_erased"

@@ -14,8 +14,7 @@ from typing import Any
 from recto.engine.importer import import_key
 from recto.errors import InputError
 from recto.formats.session_files import recto_jsonl, source_of
-from recto.transcript.entries import MESSAGE, Head
-from recto.transcript.events import IMPORTED
+from recto.transcript.entries import IMPORTED, MESSAGE, Head
 from recto.transcript.protocols import TranscriptStore
 
 Advance = Callable[[int], None]

@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args
 
 from recto.context.policies.eviction import Prune
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
-from recto.context.window.plan import Policy
 from recto.context.window.state import Protection, WindowState
-from recto.context.window.units import WindowMessage
+from recto.context.window.units import Policy, WindowMessage
 from recto.engine.arguments import check_messages, check_number, refuse_only_empty, refuse_only_orphans
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, PromptBuilder, PromptExtras, PromptLines
 from recto.errors import MalformedMessage
@@ -35,8 +34,7 @@ from recto.formats.response_objects import MessageLike, message_bytes
 from recto.formats.tool_calls import NO_CALLS, ToolCallIds
 from recto.tokens.meter import Meter
 from recto.tokens.model_card import ModelCard
-from recto.transcript.entries import Role
-from recto.transcript.events import to_json
+from recto.transcript.entries import Role, to_json
 
 _log = logging.getLogger("recto.fit")
 M = TypeVar("M", bound=MessageLike)

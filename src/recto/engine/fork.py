@@ -13,9 +13,8 @@ from dataclasses import fields
 from itertools import islice
 
 from recto.errors import InputError, TurnTaken
-from recto.transcript.entries import Draft, Entry, session_key
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import Clock, Draft, Entry, event, session_key
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal, tenant_of
 
 BRANCH = "branch"

@@ -39,15 +39,13 @@ from recto.formats.session_files import (
     recto_jsonl,
     session_of_file,
 )
+from recto.recall.index.message_rows import with_row
 from recto.recall.protocols import Lexicon
-from recto.recall.term_rows import with_row
 from recto.tokens.meter import Meter
-from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
-from recto.transcript.events import IMPORTED, new_id, to_json
-from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import is_internal, is_memory_session
+from recto.transcript.entries import IMPORTED, MESSAGE, Clock, Draft, Entry, new_id, session_key, to_json
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import TenantStore, is_internal, is_memory_session
 from recto.transcript.sources import SessionSource, SessionSources
-from recto.transcript.tenancy import TenantStore
 
 _UNREAD = "it looks like a message, and is not understood as one"
 _CHUNK = 1 << 20

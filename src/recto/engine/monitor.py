@@ -34,9 +34,8 @@ from recto.health.metrics import (
 from recto.health.protocols import HealthSink, SearchSink
 from recto.health.trends import HealthReport, make_report
 from recto.recall.types import SearchResult
-from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.events import payload_of, to_json
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import MESSAGE, Clock, Entry, payload_of, to_json
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import pointer_to
 
 COMPOSITION = "prompt"

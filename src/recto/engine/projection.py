@@ -14,11 +14,18 @@ from itertools import zip_longest
 from typing import Any
 
 from recto.context.record import WorkingRecord
-from recto.context.window.notes import NOTE_KINDS, NOTE_LEVELS, Note
-from recto.context.window.plan import ClearedThinking, ShortenedResult
-from recto.context.window.state import WindowState, left_out_tools, merged_unit, ranges_of, seqs_in
-from recto.context.window.summary import Summary
-from recto.context.window.units import WindowMessage, steps_in
+from recto.context.window.state import (
+    NOTE_KINDS,
+    NOTE_LEVELS,
+    Note,
+    Summary,
+    WindowState,
+    left_out_tools,
+    merged_unit,
+    ranges_of,
+    seqs_in,
+)
+from recto.context.window.units import ClearedThinking, ShortenedResult, WindowMessage, steps_in
 from recto.continuity.checkpoints.checkpoint import BEGUN, CONTINUED
 from recto.engine.arguments import check_listener
 from recto.engine.prompt_builder import MessageCache
@@ -26,9 +33,8 @@ from recto.engine.standing_context import STANDING
 from recto.errors import AppendConflict, KeyReused, RectoError
 from recto.formats.message import Message
 from recto.recall.types import JUDGED as RECALL_JUDGED
-from recto.transcript.entries import MESSAGE, Draft, Entry, Head
-from recto.transcript.events import event, payload_of, refused_key
-from recto.transcript.protocols import Clock, Records, TranscriptStore
+from recto.transcript.entries import MESSAGE, Clock, Draft, Entry, Head, event, payload_of, refused_key
+from recto.transcript.protocols import Records, TranscriptStore
 
 _log = logging.getLogger("recto.session")
 

@@ -18,15 +18,23 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from recto.context.facts.statements import own_lines
 from recto.context.facts.types import MessageView, MessageViewReader, command_in, looks_like_output
-from recto.context.facts.user_text import own_lines
-from recto.context.window.budget import BudgetWarning, may_warn, read_warning
-from recto.context.window.notes import MAX_NOTES_CHARS, new_notes, render_notes
-from recto.context.window.plan import EntryVectors, PolicyView, ToolResult
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import BudgetWarning, PressureReading, may_warn, read_warning
 from recto.context.window.report import PieceKind, PromptPiece
-from recto.context.window.state import Protection, UnitSplit, WindowState, in_flight, ranges_of, seqs_in, split_units
-from recto.context.window.units import WindowMessage
+from recto.context.window.state import (
+    MAX_NOTES_CHARS,
+    Protection,
+    UnitSplit,
+    WindowState,
+    in_flight,
+    new_notes,
+    ranges_of,
+    render_notes,
+    seqs_in,
+    split_units,
+)
+from recto.context.window.units import EntryVectors, PolicyView, ToolResult, WindowMessage
 from recto.engine.composition import (
     MessageTally,
     SentTally,
@@ -40,16 +48,18 @@ from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.arrangement import Arrangement, KeepSome, missing_results
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
-from recto.formats.media import Media, media_in, with_placeholders
 from recto.formats.message import (
     CACHE_MARKS,
     MEDIUM_BYTES,
     SHORT_BYTES,
+    Media,
     Message,
     Part,
     copied,
     fields_of,
+    media_in,
     whole_characters,
+    with_placeholders,
 )
 from recto.formats.prompt_layout import LaidLine, LaidNote, LaidOut, PromptLayout
 from recto.health.metrics import call_fingerprint

@@ -24,7 +24,7 @@ from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats import entry_text, format_named
 from recto.recall.documents import excerpt
-from recto.recall.quoting import Excerpt, render_quotation
+from recto.recall.types import Excerpt, render_quotation
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import parse_pointer, reach_of
 

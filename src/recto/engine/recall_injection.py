@@ -20,18 +20,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from recto.context.facts.statements import FUNCTION_WORDS
-from recto.context.facts.user_text import user_sentences
+from recto.context.facts.statements import FUNCTION_WORDS, user_sentences, without_reminders
 from recto.context.policies.planner import ReliefRules
-from recto.context.window.plan import EntryVectors
 from recto.context.window.state import WindowState
+from recto.context.window.units import EntryVectors
 from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
 from recto.errors import InputError
 from recto.formats.message import Message
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.lazy_re import lazy_re
-from recto.text.reminders import without_reminders
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer

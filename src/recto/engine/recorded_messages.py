@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from recto.context.facts.statements import without_reminders
 from recto.errors import InputError
 from recto.formats import read
-from recto.text.reminders import without_reminders
 from recto.transcript.entries import MESSAGE, SessionSummary
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import list_sessions, session_in, tenant_of

@@ -9,8 +9,7 @@ from typing import Any
 
 from recto.context.facts.types import Fact, message_views
 from recto.context.policies.planner import plan_next, plan_relief
-from recto.context.window.cache_cost import call_price
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import PressureReading, call_price
 from recto.context.window.report import (
     CacheEstimate,
     Compression,
@@ -21,11 +20,10 @@ from recto.context.window.report import (
     list_token_holders,
 )
 from recto.context.window.state import WindowState, ranges_of, split_units
-from recto.engine._relief import PlannedRelief, write_record
-from recto.engine.gauge import pressure_of, usage_of
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
 from recto.engine.recall_injection import INJECTED
+from recto.engine.relief import PlannedRelief, pressure_of, usage_of, write_record
 from recto.engine.runs import prompt_run
 from recto.engine.window import Window
 from recto.transcript.entries import MESSAGE, Entry

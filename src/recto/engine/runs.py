@@ -9,8 +9,7 @@ from recto.context.window.report import PromptRun
 from recto.engine.monitor import composition_in
 from recto.errors import InputError
 from recto.health.metrics import PromptComposition
-from recto.transcript.entries import Entry
-from recto.transcript.events import IMPORTED
+from recto.transcript.entries import IMPORTED, Entry
 from recto.transcript.protocols import TranscriptStore
 
 _REACHES = 64, 1024

@@ -33,13 +33,11 @@ from recto.engine.arguments import (
 from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
 from recto.formats import FORMATS, Usage, detect, read
-from recto.formats.media import media_in
-from recto.formats.message import content_defect, fields_of, missing_content
+from recto.formats.message import content_defect, fields_of, media_in, missing_content
 from recto.formats.response import usage_in
 from recto.formats.response_objects import MessageLike, message_bytes
 from recto.tokens.calibration import Calibration, prompt_tokens
-from recto.transcript.entries import MESSAGE, Draft, session_key
-from recto.transcript.events import event, new_ids, to_json
+from recto.transcript.entries import MESSAGE, Draft, event, new_ids, session_key, to_json
 from recto.transcript.session_keys import session_in, sibling_key
 
 if TYPE_CHECKING:
@@ -47,8 +45,8 @@ if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel, Delegated
     from recto.context.facts.types import Fact
     from recto.context.window.budget import BudgetVerdict
-    from recto.context.window.notes import Note, NoteKind, NoteLevel
     from recto.context.window.report import Report
+    from recto.context.window.state import Note, NoteKind, NoteLevel
     from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint
     from recto.continuity.memory import MemoryKind
     from recto.continuity.memory.manager import Memories
@@ -66,8 +64,8 @@ if TYPE_CHECKING:
     from recto.health.trends import HealthReport
     from recto.recall.types import SearchResult
     from recto.tokens.meter import Meter
-    from recto.transcript.entries import Entry, Head, Role
-    from recto.transcript.protocols import Clock, Records, TranscriptStore
+    from recto.transcript.entries import Clock, Entry, Head, Role
+    from recto.transcript.protocols import Records, TranscriptStore
     from recto.transcript.session_keys import Scope
 
 _log = logging.getLogger("recto.session")
@@ -354,7 +352,7 @@ class Session:
     def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget. Call it before `append`."""
         from recto.context.window.units import WindowMessage  # noqa: PLC0415  # start-up
-        from recto.engine.gauge import check_budget  # noqa: PLC0415  # start-up
+        from recto.engine.relief import check_budget  # noqa: PLC0415  # start-up
 
         _, parsed, _ = self._parse(message)
         tokens = self.meter.message(parsed)
@@ -449,7 +447,7 @@ class Session:
             level: `critical`, `high` or `normal`; higher ones are shown first and kept longest.
             critical: The same as the level `critical`.
         """
-        from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS  # noqa: PLC0415  # start-up
+        from recto.context.window.state import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS  # noqa: PLC0415  # start-up
 
         if level not in NOTE_LEVELS:
             raise InputError(f"the level of a note is {', '.join(NOTE_LEVELS)}, not '{level}'")
@@ -852,7 +850,7 @@ class SessionHealth:
         Raises:
             InputError: The model has no call `complete`, or one of the questions is no `Question`.
         """
-        from recto.context.window.summary import FIDELITY_ALARM  # noqa: PLC0415  # only where there is a judge
+        from recto.context.window.state import FIDELITY_ALARM  # noqa: PLC0415  # only where there is a judge
         from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415
         from recto.engine.projection import FIDELITY_LOW, JUDGED  # noqa: PLC0415
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from recto.errors import AppendConflict, StoreCorrupt
-from recto.transcript.entries import Entry, Head
-from recto.transcript.hash_chain import ChainBreak, verify_chain
+from recto.transcript.entries import ChainBreak, Entry, Head, verify_chain
 from recto.transcript.protocols import TranscriptStore
 
 _BATCH_ENTRIES = 500

@@ -29,7 +29,7 @@ from recto.errors import InputError, NotHeld, RequestRefused
 from recto.formats import entry_text, read
 from recto.formats.message import fields_of, text_in
 from recto.formats.session_files import IMPORTED_LINE
-from recto.recall.quoting import format_minute
+from recto.recall.types import format_minute
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import one_line, prompt_safe
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry

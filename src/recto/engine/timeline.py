@@ -11,14 +11,14 @@ from contextlib import suppress
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from recto.context.window.pressure import Zone
+from recto.context.window.budget import Zone
 from recto.context.window.state import WindowState
 from recto.context.window.units import WindowMessage
-from recto.engine.gauge import prompt_size
 from recto.engine.monitor import composition_in
 from recto.engine.projection import DECISIONS, RESTORED, WindowProjection
 from recto.engine.prompt_builder import MessageCache, PromptBuilder
 from recto.engine.recall_injection import INJECTED, MISSED
+from recto.engine.relief import prompt_size
 from recto.engine.report import current_reading
 from recto.engine.window import Window
 from recto.errors import InputError

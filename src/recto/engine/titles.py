@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from recto.context.facts.user_text import CUT_SIGN, cut_words, user_sentences
+from recto.context.facts.statements import CUT_SIGN, cut_words, user_sentences
 from recto.errors import InputError
 from recto.formats import read
-from recto.transcript.entries import MESSAGE, RENAMED, TITLE_KEY, Draft, Entry
-from recto.transcript.events import event, new_id
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import MESSAGE, RENAMED, TITLE_KEY, Clock, Draft, Entry, event, new_id
+from recto.transcript.protocols import TranscriptStore
 
 MAX_TITLE_CHARS = 120
 """Longest title that a person may give."""

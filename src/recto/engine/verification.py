@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from recto.engine.arguments import check_text, describe
 from recto.engine.erasure import Erasure, read_erasures
 from recto.errors import InputError, StoreError, UnknownSession
-from recto.transcript.entries import Entry, Head
-from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
+from recto.transcript.entries import EMPTY_HEAD, ChainBreak, Entry, Head, verify_chain
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal
 

@@ -6,7 +6,7 @@
    schemas, the caller's system text, standing context, the handoff and the recalled messages (`PromptExtras`).
 2. measure: what the prompt of that state costs. A checkpoint is written while everything is still in the prompt.
 3. plan: what should be evicted, trimmed or compacted (`recto.context.policies.planner`), and whether it is indexed.
-4. carry out: write the summaries, and store the decisions before they count (`recto.engine._relief`).
+4. carry out: write the summaries, and store the decisions before they count (`recto.engine.relief`).
 5. recall: search again for the question, if decisions have changed the prompt (`recto.engine.recall_injection`).
 6. build: measure the result, refuse it if it does not fit, and render the messages (`recto.engine.prompt_builder`).
 
@@ -28,15 +28,11 @@ from msgspec.structs import replace
 
 from recto.context.policies.eviction import Compact
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
-from recto.context.window.budget import Budget
-from recto.context.window.cache_cost import CacheAge, requested_lifetime
-from recto.context.window.notes import Note, NoteKind, NoteLevel, limit_notes
-from recto.context.window.pressure import PressureReading, corrected_budget
+from recto.context.window.budget import Budget, CacheAge, PressureReading, corrected_budget, requested_lifetime
 from recto.context.window.report import PromptPiece
-from recto.context.window.state import WindowState, ranges_of, seqs_in
+from recto.context.window.state import Note, NoteKind, NoteLevel, WindowState, limit_notes, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
-from recto.engine._relief import LazyCompactor, ReliefExecutor
 from recto.engine.arguments import check_entry_number
 from recto.engine.composition import (
     INSTRUCTIONS,
@@ -48,7 +44,6 @@ from recto.engine.composition import (
     total_of,
 )
 from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
-from recto.engine.gauge import composition_of, measure
 from recto.engine.projection import (
     DECISIONS,
     NEW_WINDOW,
@@ -70,6 +65,7 @@ from recto.engine.projection import (
 )
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, Prompt, PromptBuilder, render_marker
 from recto.engine.recall_injection import RecallInjection, judged_entries, recalled_note
+from recto.engine.relief import LazyCompactor, ReliefExecutor, composition_of, measure
 from recto.engine.runs import last_run
 from recto.engine.standing_context import STANDING, StandingContext, StandingText
 from recto.errors import AppendConflict, InputError, KeyReused
@@ -79,9 +75,8 @@ from recto.formats.tools import recall_tool_in
 from recto.health.metrics import PromptComposition
 from recto.recall.types import JUDGED, VERDICTS, Query, SearchResult, Verdict
 from recto.tokens.meter import Meter
-from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.events import refused_key, to_json
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import MESSAGE, Clock, Entry, refused_key, to_json
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import Scope, parse_pointer, pointer_to, reach_of
 from recto.transcript.sources import source_of
 

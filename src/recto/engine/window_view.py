@@ -11,10 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from recto.context.policies.planner import plan_relief
-from recto.context.window.pressure import Zone
+from recto.context.window.budget import Zone
 from recto.context.window.report import DecisionSummary
 from recto.context.window.state import Protection, ProtectionReason, WindowState, protection_reasons
-from recto.engine.gauge import prompt_size
 from recto.engine.pagination import EntryPositions
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.prompt_builder import (
@@ -28,13 +27,13 @@ from recto.engine.prompt_builder import (
     TurnNote,
 )
 from recto.engine.prompt_diff import PastPrompt, rebuild_prompt, recall_event, recalled_note
+from recto.engine.relief import prompt_size
 from recto.engine.report import current_reading, summarize_decision
 from recto.engine.views.models import EntryView
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.arrangement import SyntheticResult
-from recto.recall.quoting import split_quotation
-from recto.recall.types import Verdict, reasons_in_words, verdict_of
+from recto.recall.types import Verdict, reasons_in_words, split_quotation, verdict_of
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import parse_pointer
 

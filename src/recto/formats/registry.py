@@ -1,21 +1,27 @@
-"""The wire formats that Recto knows. A new one is a package of this folder and one line here."""
+"""The wire formats that Recto knows, and the functions that read a message in any of them.
+
+A new format is a package of this folder and one line here. Entries carry the name of their format in the `wire` column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from recto.errors import MalformedMessage
+from recto.errors import InputError, MalformedMessage
 from recto.formats.anthropic import ANTHROPIC_MESSAGES
 from recto.formats.gemini import GEMINI
-from recto.formats.message import fields_of
+from recto.formats.json_spans import Json, parse, text_of
+from recto.formats.message import MEDIUM_BYTES, SHORT_BYTES, Message, fields_of
 from recto.formats.openai_chat import OPENAI_CHAT
 from recto.formats.openai_responses import OPENAI_RESPONSES
+from recto.formats.response import ProviderReply
+from recto.transcript.entries import MESSAGE, Draft
 
 if TYPE_CHECKING:
     from recto.formats.address import PassedAddress, RequestAddress
     from recto.formats.format import Format, HttpApi
-    from recto.formats.json_spans import Json
 
 FORMATS: Final[Mapping[str, Format]] = {
     format.name: format
@@ -116,3 +122,55 @@ def own_format(fields: dict[str, Json]) -> Format | None:
     if fields.get("type") == "message":
         return next((format for format in FORMATS.values() if format.messages.is_own_wrapper(fields)), None)
     return None
+
+
+def read(raw: bytes, wire: str) -> Message:
+    """Parses a message; short ones are cached. Raises `MalformedJson` or `MalformedMessage`."""
+    if len(raw) <= SHORT_BYTES:
+        return _read_short(raw, wire)
+    return _read_medium(raw, wire) if len(raw) <= MEDIUM_BYTES else _read(raw, wire)
+
+
+def _read(raw: bytes, wire: str) -> Message:
+    return format_named(wire).messages.read(raw)
+
+
+_read_short = lru_cache(maxsize=16_384)(_read)
+_read_medium = lru_cache(maxsize=1024)(_read)
+
+
+def read_reply(raw: bytes, wire: str) -> ProviderReply:
+    """Parses a complete response body. Raises `MalformedJson` or `MalformedMessage`."""
+    text = text_of(raw)
+    fields = parse(text)
+    if not isinstance(fields, dict):
+        raise MalformedMessage("the reply is not an object")
+    return format_named(wire).read_response(text, fields)
+
+
+def entry_text(entry: Draft) -> str:
+    """Returns the text for display and search. It is always derived from the content, so the two never differ."""
+    if entry.kind == MESSAGE:
+        try:
+            return read(entry.content, entry.wire).text
+        except InputError:
+            pass  # stored content that cannot be parsed is shown as it is
+    return entry.content.decode(errors="replace")
+
+
+def problems(messages: Sequence[bytes], wire: str) -> list[str]:
+    """Describes everything for which a provider would reject these messages; an empty list if it would accept them.
+
+    Only the messages are checked, not system text, tools or other request members, and nothing is repaired. Unknown
+    kinds of items and blocks pass.
+    """
+    format = format_named(wire)
+    if not messages:
+        return ["there is no message"]
+    parsed: list[dict[str, Json]] = []
+    for place, raw in enumerate(messages):
+        try:
+            parsed.append(fields_of(raw))
+        except InputError as error:
+            return [f"message {place}: {error}"]
+    return list(format.validation.problems(parsed))

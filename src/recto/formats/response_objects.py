@@ -20,7 +20,7 @@ from recto.formats.json_spans import Json, text_of
 from recto.formats.message import fields_of, text_in
 from recto.formats.registry import detect, format_named, format_of_response
 from recto.formats.response import Usage
-from recto.transcript.events import to_json
+from recto.transcript.entries import to_json
 
 _MAX_ERROR = 300
 

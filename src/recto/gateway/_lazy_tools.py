@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import asdict, replace
 
-from recto.context.window.plan import LeftOutTools
+from recto.context.window.units import LeftOutTools
 from recto.engine.projection import TOOLS_LEFT_OUT
 from recto.engine.session import Session
 from recto.formats.tools import ListedTool, chosen_tools, tool_definitions, without_tools

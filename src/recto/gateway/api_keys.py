@@ -24,10 +24,8 @@ from typing import Any, Final, Literal, get_args
 
 from recto.errors import AppendConflict, InputError, UnknownKey
 from recto.formats import FORMATS
-from recto.transcript.entries import Entry, Head
-from recto.transcript.events import event
-from recto.transcript.hash_chain import EMPTY_HEAD
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import EMPTY_HEAD, Clock, Entry, Head, event
+from recto.transcript.protocols import TranscriptStore
 
 Right = Literal["ask", "read", "change", "erase"]
 """`ask`: call models. `read`: read what is stored. `change`: pins, restores, checkpoints, memory, titles and forks.

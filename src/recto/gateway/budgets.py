@@ -17,17 +17,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from recto.context.window.cache_cost import rates_for
+from recto.context.window.budget import rates_for
 from recto.engine.async_session import on_a_thread
 from recto.errors import RequestRefused
 from recto.formats import Usage
 from recto.formats.errors import BUDGET_SPENT
 from recto.gateway.api_keys import Key
 from recto.tokens.model_card import ModelCard
-from recto.transcript.entries import Draft, Entry
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import Clock, Draft, Entry, event
+from recto.transcript.session_keys import TenantStore
 
 _log = logging.getLogger("recto.gateway")
 _AREA: Final = "usage"

@@ -17,7 +17,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.request import ClientRequest
 from recto.gateway.session_resolver import SessionResolver
 from recto.transcript.entries import client_messages, content_as_sent
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 _REFERENCE: Final = b"item_reference"
 _MAX_BYTES: Final = 16 * 1024 * 1024

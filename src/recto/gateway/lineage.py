@@ -31,16 +31,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from recto.context.facts.statements import without_reminders
 from recto.errors import AppendConflict, KeyReused
 from recto.formats import read
 from recto.formats.message import Message
 from recto.gateway.api_keys import Key
 from recto.gateway.request import ClientRequest
-from recto.text.reminders import without_reminders
-from recto.transcript.entries import Draft, Entry, content_as_sent
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock, Records
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import Clock, Draft, Entry, content_as_sent, event
+from recto.transcript.protocols import Records
+from recto.transcript.session_keys import TenantStore
 
 _AREA = "lineage"
 """The records of a tenant, and the kind of their entries."""

@@ -22,9 +22,8 @@ from typing import Any, Final, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NoteKind, NoteLevel
-from recto.context.window.plan import LeftOutTools
-from recto.context.window.state import WindowState
+from recto.context.window.state import MAX_NOTE_CHARS, NOTE_KINDS, NoteKind, NoteLevel, WindowState
+from recto.context.window.units import LeftOutTools
 from recto.continuity.checkpoints.checkpoint import Changes
 from recto.engine.session import Session
 from recto.errors import RectoError
@@ -35,7 +34,7 @@ from recto.formats.tool_calls import NewToolResult
 from recto.formats.tools import OwnTool, may_choose, recall_tool_in, tool_names
 from recto.gateway import _lazy_tools
 from recto.gateway.request import ClientRequest
-from recto.recall.quoting import Excerpt, render_quotation
+from recto.recall.types import Excerpt, render_quotation
 from recto.text.unicode import one_line
 from recto.transcript.entries import AS_SENT, HIDDEN, MESSAGE, PARTIAL
 from recto.transcript.session_keys import Scope, pointer_to

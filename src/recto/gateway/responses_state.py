@@ -28,10 +28,8 @@ from recto.gateway.responses import BufferedResponse
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint
 from recto.gateway.turn import TurnRunner, refuse_defects
-from recto.transcript.entries import MESSAGE, is_hidden
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import MESSAGE, Clock, event, is_hidden
+from recto.transcript.session_keys import TenantStore
 
 _OPENED = "conversation_opened"
 _MAX_PAGE = 100

@@ -40,7 +40,7 @@ from recto.gateway.responses_state import history_ids, with_history_ids
 from recto.gateway.turn import GatewayTurn
 from recto.gateway.upstreams.http import UpstreamResponse
 from recto.transcript.entries import Entry, content_as_sent
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 _MAX_BYTES: Final = 12 * 1024 * 1024
 """Memory for all recordings of one wire format, about."""

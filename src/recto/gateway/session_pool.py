@@ -27,8 +27,9 @@ from recto.gateway.budgets import Budgets, Spending
 from recto.gateway.upstreams.learned_limits import LearnedLimits
 from recto.health.protocols import HealthSink
 from recto.recall.indexer import Indexer
-from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import Clock
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import TenantStore
 
 _log = logging.getLogger("recto.gateway")
 _MAX_UNKNOWN_LOGGED = 20

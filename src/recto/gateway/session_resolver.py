@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
+from recto.context.facts.statements import has_reminders
 from recto.engine.fork import BRANCH, fork
 from recto.engine.history_sync import Fingerprints
 from recto.engine.projection import REFUSED, RETRIED
@@ -24,12 +25,19 @@ from recto.gateway.api_keys import Key
 from recto.gateway.context_management import compaction_in
 from recto.gateway.lineage import Lineage, LineagePoint, Summaries, aligned_entry, lookup_order, opening_name, seed_of
 from recto.gateway.request import ClientRequest, RetryKey
-from recto.text.reminders import has_reminders
-from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry, client_messages, content_as_sent, is_hidden
-from recto.transcript.events import event, new_id, refused_key
-from recto.transcript.protocols import Clock
-from recto.transcript.session_keys import is_memory_session
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import (
+    DEFAULT_SESSION,
+    MESSAGE,
+    Clock,
+    Entry,
+    client_messages,
+    content_as_sent,
+    event,
+    is_hidden,
+    new_id,
+    refused_key,
+)
+from recto.transcript.session_keys import TenantStore, is_memory_session
 
 _RECENT_ENTRIES = 200
 """Entries at the end of a session that are searched for the last response."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from recto.engine.session import Session
 from recto.gateway.request import ClientRequest
 from recto.gateway.session_resolver import ResolvedSession, SessionResolver
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.session_keys import TenantStore
 
 _KEY = "middle/"
 

@@ -34,7 +34,8 @@ from recto.gateway.upstreams.http import UpstreamResponse
 from recto.health.exporters.exporter import MAX_KEYS, BoundedLabels, format_time
 from recto.health.exporters.json_log import render_line
 from recto.health.exporters.prometheus import Metrics
-from recto.transcript.protocols import Clock, Replica
+from recto.transcript.entries import Clock
+from recto.transcript.protocols import Replica
 
 _RECORD: Final = "recto.record"
 CLIENT_CLOSED: Final = 499

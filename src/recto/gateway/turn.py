@@ -48,11 +48,10 @@ from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver, question_name
 from recto.gateway.system_messages import no_longer_sent, system_messages
 from recto.tokens.limits import ModelLimits
-from recto.transcript.entries import Draft, Entry
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock, Records
+from recto.transcript.entries import Clock, Draft, Entry, event
+from recto.transcript.protocols import Records
+from recto.transcript.session_keys import TenantStore
 from recto.transcript.sources import SessionSource, source_record
-from recto.transcript.tenancy import TenantStore
 
 EDITS = "context_edits"
 """In the metadata of a response: the edits of its prompt that the client asked for."""

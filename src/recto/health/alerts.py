@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from recto.context.window.pressure import MIN_SPIKE_TOKENS
+from recto.context.window.budget import MIN_SPIKE_TOKENS
 from recto.health.metrics import Alert, AlertName, Grade, TurnHealth
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, cast, get_args
 
 from msgspec import Struct, field
 
-from recto.context.window.pressure import MIN_BASELINE_TURNS, VELOCITY_TURNS
+from recto.context.window.budget import MIN_BASELINE_TURNS, VELOCITY_TURNS
 from recto.context.window.report import PieceKind, PromptPiece
 
 Direction = Literal["rising", "falling", "steady"]

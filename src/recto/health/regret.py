@@ -19,7 +19,7 @@ from sys import intern
 from typing import TypeAlias
 
 from recto.context.facts.entities import EntityIndex, EntityKind, find_entities
-from recto.context.facts.paths import file_uses
+from recto.context.facts.tool_use import file_uses
 from recto.context.facts.types import MessageView, ToolCall
 from recto.formats.message import Message, Part
 from recto.health.metrics import call_fingerprint

@@ -8,7 +8,7 @@ from math import fsum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from recto.context.window.pressure import VELOCITY_TURNS, PressureReading, Thresholds, turns_until
+from recto.context.window.budget import VELOCITY_TURNS, PressureReading, Thresholds, turns_until
 from recto.health.metrics import TURN_METRICS, Alert, Direction, TurnHealth
 
 STEADY = 0.05

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from recto.context.window.cache_cost import cached_tokens, call_price
+from recto.context.window.budget import cached_tokens, call_price
 from recto.engine.prompt_builder import render_marker
 from recto.engine.session import Session
 from recto.errors import WindowOverflow

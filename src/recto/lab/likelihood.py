@@ -22,7 +22,7 @@ from recto.errors import InputError, ModelFailed, SettingsError
 from recto.lab.moments import PromptMessage
 from recto.models.chat.llama_cpp import EmbeddedModel
 from recto.models.http import Endpoint, parsed
-from recto.tokens.tokenizers import replace_surrogates
+from recto.tokens.meter import replace_surrogates
 
 MAX_TARGET = 2_000
 """Characters of a response that are scored: of long files that an agent writes, the beginning."""

@@ -14,8 +14,7 @@ from recto.config import Settings
 from recto.config.factory import model_card
 from recto.config.loader import override
 from recto.config.modes import floor_share, make_budget
-from recto.context.window.budget import Budget
-from recto.context.window.pressure import Thresholds
+from recto.context.window.budget import Budget, Thresholds
 from recto.lab.isolation import isolated
 from recto.lab.objective import Candidate, Dimension, Value, changed_values
 

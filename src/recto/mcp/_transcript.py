@@ -22,7 +22,7 @@ from recto.engine.views.models import (
 from recto.errors import InputError
 from recto.mcp import params
 from recto.mcp.context import McpContext
-from recto.recall.quoting import Excerpt, format_minute, frame_quotation, render_excerpt
+from recto.recall.types import Excerpt, format_minute, frame_quotation, render_excerpt
 from recto.transcript.entries import MESSAGE
 from recto.transcript.session_keys import session_in
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 
 from recto.engine.session import Session
 from recto.errors import InputError, RequestRefused
-from recto.transcript.entries import Entry, SessionSummary, session_key
-from recto.transcript.events import requested_by
-from recto.transcript.session_keys import is_memory_session, parse_pointer
+from recto.transcript.entries import Entry, SessionSummary, requested_by, session_key
+from recto.transcript.session_keys import TenantStore, is_memory_session, parse_pointer
 from recto.transcript.sources import SessionSource, SessionSources
-from recto.transcript.tenancy import TenantStore
 
 SURFACE = "mcp"
 """The surface that changes are stored with."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from recto.context.window.notes import MAX_NOTE_CHARS, NoteKind, NoteLevel
+from recto.context.window.state import MAX_NOTE_CHARS, NoteKind, NoteLevel
 from recto.engine.transcript_search import MAX_CONTEXT
 from recto.text.line_pattern import MAX_PATTERN_CHARS
 from recto.transcript.entries import MAX_SEQ

@@ -35,9 +35,8 @@ from recto.formats import entry_text
 from recto.mcp import params
 from recto.mcp.context import McpContext
 from recto.mcp.result_text import clean
-from recto.recall.quoting import Excerpt, format_minute, render_quotation
 from recto.recall.recall import RecallService
-from recto.recall.types import SearchResult
+from recto.recall.types import Excerpt, SearchResult, format_minute, render_quotation
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
 from recto.transcript.entries import MESSAGE, Entry

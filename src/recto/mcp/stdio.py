@@ -30,11 +30,9 @@ from recto.mcp._threads import make_thread_server
 from recto.mcp.context import SURFACE, McpContext
 from recto.mcp.server import make_server
 from recto.recall.indexer import Indexer
-from recto.transcript.entries import DEFAULT_SESSION
-from recto.transcript.events import requested_by
+from recto.transcript.entries import DEFAULT_SESSION, requested_by
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import agent_of
-from recto.transcript.tenancy import TenantStore, plain_name
+from recto.transcript.session_keys import TenantStore, agent_of, plain_name
 
 FileOf = Callable[[str], Path | None]
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from recto.text.identifiers import clip_middle
+from recto.text.terms import clip_middle
 from recto.transcript.entries import MESSAGE, Entry, is_hidden
 
 _PAUSES = (

@@ -18,8 +18,8 @@ from zlib import crc32
 
 import apsw
 
-from recto.text.analyzer import chunk_counts, chunks_of, words_of
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import chunk_counts, chunks_of, words_of
 
 if TYPE_CHECKING:
     import Stemmer

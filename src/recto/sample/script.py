@@ -11,7 +11,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
-from recto.context.window.notes import NoteKind
+from recto.context.window.state import NoteKind
 from recto.continuity.memory import MemoryKind
 
 _SUFFIX: Final = ".txt"

@@ -26,6 +26,7 @@ from recto.recall.index.rows import (
     uncovered_rows,
 )
 from recto.transcript.entries import (
+    EMPTY_HEAD,
     MESSAGE,
     OPENING_BYTES,
     OPENING_ENTRIES,
@@ -36,10 +37,11 @@ from recto.transcript.entries import (
     Entry,
     Head,
     SessionSummary,
+    already_stored,
+    link_entries,
     refuse_unstorable,
     session_key,
 )
-from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.protocols import Records
 
 

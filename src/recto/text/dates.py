@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import clip_middle
 
 MONTHS = {
     name: number

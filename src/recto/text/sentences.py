@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import clip_middle
 
 MAX_SENTENCE_CHARS = 320
 """Characters of one sentence; a longer one is cut at a pause."""

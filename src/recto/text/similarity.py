@@ -14,8 +14,8 @@ from math import log, sqrt
 from typing import TypeAlias
 from zlib import crc32
 
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import clip_middle
 
 Vector: TypeAlias = Mapping[int, float]
 """Weights by hashed feature; of length 1, or empty for a text without words."""

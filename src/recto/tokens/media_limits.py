@@ -12,7 +12,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from recto.formats.media import Media
+from recto.formats.message import Media
 from recto.formats.registry import format_named
 
 _MB = 1024 * 1024

@@ -30,7 +30,7 @@ class ModelCard:
     max_output: int
     """Maximum output tokens."""
     tokenizer: str = "unknown"
-    """Tokenizer family in `recto.tokens.tokenizers`."""
+    """Tokenizer family in `recto.tokens.meter`."""
     images: str = "unknown"
     """Image formula in `recto.tokens._images`."""
     input_price: int | None = None

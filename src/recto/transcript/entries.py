@@ -1,28 +1,29 @@
-"""Entries of a transcript, before and after they are stored.
+"""Entries of a transcript: drafts, events, what is stored, and the hash chain that binds them.
 
-A `Draft` is an entry without its place; a store assigns the place, which makes it an `Entry`. Content is the provider's
-own JSON, byte for byte. `recto.formats` reads text and calls from those bytes.
+hash = SHA-256( "recto entry 1" | previous hash | each field, preceded by its length )
 
-Hidden messages: the gateway can answer calls of a tool that it offers itself. Such calls and their results are messages
-of the transcript, because the model saw them, but the client never sends them back: comparing its history with the
-transcript leaves them out.
-
-Titles: a session is titled by its newest rename, or by its first user messages. Stores find these entries without
-reading the rest of a session, so that a list of sessions has titles at the price of a list. `recto.engine.titles` makes
-the title from them.
+The hash binds an entry to its place and to everything before it. The stored bytes are hashed, never a
+re-serialization. The chain reveals edits, insertions, deletions and reordering. A missing end is only revealed by a
+head stored elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
+import msgspec
 from msgspec import Struct
 
-from recto.errors import InputError
+from recto.errors import AppendConflict, InputError, KeyReused, MalformedMessage
 
 Role = Literal["system", "user", "assistant", "tool", "event"]
 """Author of an entry. `event` is Recto itself: a decision, a report, or an imported line that is not a message."""
@@ -238,3 +239,179 @@ def client_messages(entries: Iterable[Entry]) -> Iterator[Entry]:
             yield from partial
         partial.clear()
         yield entry
+
+
+GENESIS = bytes(32)
+"""The previous hash of a session's first entry."""
+
+EMPTY_HEAD = Head(0, GENESIS)
+_VERSION = b"recto entry 1"
+_LENGTHS = struct.Struct(">13Q")
+
+
+def entry_hash(session: str, seq: int, prev: bytes, draft: Draft) -> bytes:
+    """The hash that binds a draft to its place."""
+    fields = (
+        session.encode(),
+        b"%d" % seq,
+        draft.id.encode(),
+        b"%d" % draft.ts,
+        draft.role.encode(),
+        draft.kind.encode(),
+        draft.wire.encode(),
+        draft.surface.encode(),
+        b"%d" % draft.tokens,
+        draft.counter.encode(),
+        b"" if draft.key is None else draft.key.encode(),
+        draft.meta,
+        draft.content,
+    )
+    lengths = _LENGTHS.pack(*map(len, fields))
+    digest = hashlib.sha256(b"".join((_VERSION, prev, lengths, *fields[:-1])))
+    digest.update(draft.content)  # separately, so that a 100 MB message is not copied
+    return digest.digest()
+
+
+def link_entries(session: str, head: Head, drafts: Iterable[Draft]) -> list[Entry]:
+    """Turn drafts into entries that follow the head."""
+    entries = []
+    seq, prev = head.seq, head.hash
+    for draft in drafts:
+        seq += 1
+        digest = entry_hash(session, seq, prev, draft)
+        entries.append(entry_of_values((*values_of_draft(draft), session, seq, prev, digest)))
+        prev = digest
+    return entries
+
+
+def already_stored(
+    session: str, drafts: Sequence[Draft], stored: Mapping[str, Entry], head: Head, expect: int | None
+) -> list[Entry]:
+    """The leading drafts that are already stored, as stored entries; the drafts after them are new.
+
+    `stored` contains the entries found under the drafts' keys. A retried batch is found completely and writes nothing;
+    a history sent again with new messages at its end writes only those. An old entry after a new one is refused, and so
+    is a key reused for another message. `expect` is checked only if something new would be written, so a retry of a
+    successful write is not a conflict.
+    """
+    already: list[Entry] = []
+    for index, draft in enumerate(drafts):
+        entry = stored.get(draft.key) if draft.key is not None else None
+        if entry is None:
+            continue
+        if not draft.is_retry_of(entry):
+            raise KeyReused(session, entry.key or "", entry.seq)
+        if len(already) != index or (already and entry.seq <= already[-1].seq):
+            reason = f"key '{entry.key}' is already entry {entry.seq}, but would come after something new"
+            raise AppendConflict(session, expect, head.seq, reason)
+        already.append(entry)
+    if len(already) < len(drafts) and expect is not None and expect != head.seq:
+        raise AppendConflict(session, expect, head.seq)
+    return already
+
+
+class ChainBreak(Struct, frozen=True):
+    """The first place where a chain is broken."""
+
+    session: str
+    seq: int
+    reason: str
+
+
+def verify_chain(session: str, head: Head, entries: Iterable[Entry]) -> Head | ChainBreak:
+    """Recompute the chain from a head onwards; returns the final head, or the first break."""
+    for entry in entries:
+        if entry.session != session or entry.seq != head.seq + 1:
+            return ChainBreak(
+                session, head.seq + 1, f"entry {head.seq + 1} is missing; entry {entry.seq} is in its place"
+            )
+        if entry.prev != head.hash:
+            return ChainBreak(session, entry.seq, f"entry {entry.seq} does not follow the entry before it")
+        if entry_hash(session, entry.seq, entry.prev, entry) != entry.hash:
+            return ChainBreak(session, entry.seq, f"entry {entry.seq} is not what was stored: its hash does not match")
+        head = Head(entry.seq, entry.hash)
+    return head
+
+
+IMPORTED: Final = "imported"
+"""The event that ends an import: the file, its digest, and the model that its tokens were counted for."""
+HOST_COMPACTED: Final = "host_compacted"
+"""The event that an agent has compacted the history in its own window."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_REQUESTER: ContextVar[tuple[str, str]] = ContextVar("requester", default=("", ""))
+"""Who requested the current work, and through which surface; empty if unknown."""
+
+
+class Clock(Protocol):
+    """Returns the time. It may be wrong: nothing is ordered by it."""
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        ...
+
+
+def new_id(clock: Clock) -> str:
+    """A unique id that sorts by time: 48 bits of milliseconds, 80 random bits."""
+    return new_ids([clock.now()])[0]
+
+
+def new_ids(times: Sequence[int]) -> list[str]:
+    """An id for each of some times, in microseconds since 1970. One call to the system makes all of them random."""
+    noise = os.urandom(10 * len(times)).hex()
+    return [
+        f"{max(time, 0) // 1000 & 0xFFFFFFFFFFFF:012x}{noise[20 * place : 20 * place + 20]}"
+        for place, time in enumerate(times)
+    ]
+
+
+def refused_key(seq: int) -> str:
+    """The key of the event that records the first refusal of a message by a provider."""
+    return f"refused/{seq}"
+
+
+@contextmanager
+def requested_by(who: str, surface: str) -> Iterator[None]:
+    """Record `who` and `surface` in every event this thread creates in the meantime.
+
+    A context variable carries both: nothing between a surface and an event depends on them.
+    """
+    token = _REQUESTER.set((who, surface))
+    try:
+        yield
+    finally:
+        _REQUESTER.reset(token)
+
+
+def event(
+    clock: Clock, kind: str, payload: Mapping[str, Any], key: str | None = None, surface: str = "window"
+) -> Draft:
+    """Create an event: something that happened to a session and is not a message."""
+    who, requested_surface = _REQUESTER.get()
+    return Draft(
+        id=new_id(clock),
+        ts=clock.now(),
+        role="event",
+        kind=kind,
+        content=to_json(payload),
+        surface=requested_surface or surface,
+        meta=to_json({"asked_by": who}) if who else b"{}",
+        key=key,
+    )
+
+
+def payload_of(content: bytes) -> Any:  # noqa: ANN401  # JSON
+    """The payload of an event."""
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:  # half of a surrogate pair, which the standard library reads
+        return json.loads(content)
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON of one of Recto's own values."""
+    try:
+        return _encode(value).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedMessage(f"it cannot be written as JSON ({error})") from None

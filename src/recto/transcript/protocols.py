@@ -1,4 +1,4 @@
-"""Protocols of the transcript: its store, a read replica, and a clock."""
+"""Protocols of the transcript: its store, and a read replica."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ from typing import Protocol, TypeAlias
 
 from recto.errors import StoreError
 from recto.transcript.entries import Draft, Entry, Head, SessionSummary
-
-
-class Clock(Protocol):
-    """Returns the time. It may be wrong: nothing is ordered by it."""
-
-    def now(self) -> int:
-        """Microseconds since 1970."""
-        ...
-
 
 Records: TypeAlias = Callable[[Sequence[Entry]], Sequence[tuple[str, Draft]]]
 """Makes records about entries that are being stored: the session and the draft of each. It must not use the store."""

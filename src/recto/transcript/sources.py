@@ -15,10 +15,9 @@ from typing import Final
 from msgspec import Struct
 
 from recto.errors import KeyReused
-from recto.transcript.entries import Draft, Entry
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock, Records
-from recto.transcript.tenancy import TenantStore
+from recto.transcript.entries import Clock, Draft, Entry, event
+from recto.transcript.protocols import Records
+from recto.transcript.session_keys import TenantStore
 
 _AREA: Final = "sources"
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 from textual.content import Content
 
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import PressureReading
 from recto.text.unicode import one_line, safe
 
 PLACES = {"in": "● in", "trimmed": "◐ trimmed", "out": "○ evicted", "recalled": "↺ recalled", "event": "· event"}

@@ -17,11 +17,10 @@ from recto.context.compaction.layout import (
     lay_out,
 )
 from recto.context.facts.types import Fact, WorkedFile
-from recto.context.window.notes import Note, limit_notes, render_notes
-from recto.context.window.summary import Summary, SummaryPart
+from recto.context.window.state import Note, Summary, SummaryPart, limit_notes, render_notes
 from recto.continuity.checkpoints.builder import checkpoint_of
 from recto.continuity.checkpoints.handoff import handoff_of
-from recto.tokens.tokenizers import plain_estimate as count
+from recto.tokens.meter import plain_estimate as count
 
 POINTER = "recto://agent:default:main/N"
 TEXT = st.text(max_size=300)

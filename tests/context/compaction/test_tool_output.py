@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.context.real_messages import count, sessions, views_of
 
 from recto.context.compaction.tool_output import detect_output_kind, digest_result
-from recto.context.window.plan import ToolResult
+from recto.context.window.units import ToolResult
 from recto.text.secrets import mask_secrets
 
 

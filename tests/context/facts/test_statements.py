@@ -21,13 +21,13 @@ from recto.context.facts.statements import (
     detect_language,
     is_negative,
     may_take_back,
+    split_sentences,
     statement_kind,
     subject_of,
     takes_back,
 )
 from recto.context.facts.types import Fact, MessageView, MessageViewReader, ToolCall
-from recto.context.facts.user_text import split_sentences
-from recto.context.window.summary import Summary
+from recto.context.window.state import Summary
 from recto.formats import read
 from recto.testing import scripted_session
 

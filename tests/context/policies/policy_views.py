@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from recto.context.policies.edits import TrimResults
 from recto.context.policies.eviction import Evict, Prune
 from recto.context.policies.scorers import SCORERS
-from recto.context.window.plan import Plan, PolicyView, ToolResult
-from recto.context.window.units import Unit, WindowMessage, eviction_order, units_of
+from recto.context.window.units import Plan, PolicyView, ToolResult, Unit, WindowMessage, eviction_order, units_of
 from recto.formats import read
 from recto.formats.session_files import read_file
-from recto.tokens.tokenizers import plain_estimate
+from recto.tokens.meter import plain_estimate
 
 FRAME = 20
 LEAVING = [Prune(), *(Evict(scorer=make()) for make in SCORERS.values())]

@@ -8,7 +8,7 @@ from tests.context.policies.policy_views import conversation, view_of, views
 
 from recto.context.policies.edits import SummarizeResults, TrimResults
 from recto.context.policies.eviction import Compact, Progressive, Prune, ToolUnitsOnly
-from recto.tokens.tokenizers import plain_estimate
+from recto.tokens.meter import plain_estimate
 
 
 def talk(exchanges, tokens=400):

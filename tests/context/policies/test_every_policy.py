@@ -12,8 +12,7 @@ from tests.context.policies.policy_views import LEAVING, POLICIES, SHRINKING, fr
 
 from recto.context.policies.eviction import Evict
 from recto.context.policies.features import TOTAL
-from recto.context.window.plan import Plan, Policy, PolicyView
-from recto.context.window.units import WindowMessage
+from recto.context.window.units import Plan, Policy, PolicyView, WindowMessage
 
 NEEDS = st.integers(-5, 6_000)
 each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

@@ -9,7 +9,7 @@ from tests.context.policies.policy_views import conversation, view_of
 
 from recto.context.policies.eviction import Evict
 from recto.context.policies.scorers import SCORERS, Fifo, Hybrid, Lru, Priority, SemanticMerge, TypeTtl, scorer_named
-from recto.context.window.plan import EntryVectors
+from recto.context.window.units import EntryVectors
 from recto.errors import SettingsError
 
 PAGES = [

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from tests.context.policies.policy_views import conversation, real_views, view_of, views
 
 from recto.context.policies.edits import TrimResults, placeholder
-from recto.context.window.plan import ToolResult
-from recto.tokens.tokenizers import counter_named
+from recto.context.window.units import ToolResult
+from recto.tokens.meter import counter_named
 
 LONG = "     1→package main\n" + "\n".join(f"line {number} of the output" for number in range(400))
 OUTPUT = "\n\n=====\n  3 failed, 20 passed in 4.2 s\n" + "detail " * 900

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recto.context.window.cache_cost import (
+from recto.context.window.budget import (
     DEFAULT_CACHE_MINIMUM,
     RELATIVE_RATES,
     CacheAge,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recto.context.window.pressure import (
+from recto.context.window.budget import (
     MAX_DISCREPANCY,
     MIN_SPIKE_TOKENS,
     SPIKE_FACTOR,

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import Protection, WindowState, in_flight, ranges_of, seqs_in, split_units
-from recto.context.window.units import LONG_EXCHANGE, WindowMessage, eviction_order, steps_of, units_of
+from recto.context.window.units import LONG_EXCHANGE, ShortenedResult, WindowMessage, eviction_order, steps_of, units_of
 
 
 def lines_from(script: str) -> list[WindowMessage]:

@@ -12,7 +12,7 @@ from tests.continuity.memory.memory_questions import MEMORIES
 import recto
 from recto.config import load
 from recto.config.factory import open_memory, open_session
-from recto.recall.quoting import HEADER
+from recto.recall.types import HEADER
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.session_keys import pointer_to
 

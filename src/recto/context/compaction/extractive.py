@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from recto.context.facts.classifier import classify
 from recto.context.facts.types import Mark, MessageView
-from recto.text.analyzer import words_of
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, is_code, shorten, split_sentences
+from recto.text.terms import clip_middle, words_of
 from recto.text.truncation import CountText
 
 if TYPE_CHECKING:

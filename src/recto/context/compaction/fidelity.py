@@ -21,9 +21,9 @@ from recto.context.facts.claims import FoldedText, claim_kind
 from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, find_entities
 from recto.context.facts.extraction import by_priority, extract_facts, facts_not_in, missing_facts
 from recto.context.facts.types import Fact, FactKind, MessageView
-from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
-from recto.text.identifiers import clip_middle
+from recto.context.window.state import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import clip_middle
 
 __all__ = [
     "FIDELITY_ALARM",

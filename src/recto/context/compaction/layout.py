@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from recto.context.facts.extraction import by_priority, standing_statements
 from recto.context.facts.files import render_files
 from recto.context.facts.types import Fact, FactKind, WorkedFile
-from recto.context.window.summary import SummaryPart
+from recto.context.window.state import SummaryPart
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe

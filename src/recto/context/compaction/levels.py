@@ -11,12 +11,12 @@ from functools import lru_cache
 from itertools import chain
 
 from recto.context.compaction.extractive import PickedSentence, extract_sentences, find_error_lines, is_filler
-from recto.context.facts.paths import file_uses, parse_arguments
+from recto.context.facts.tool_use import file_uses, parse_arguments
 from recto.context.facts.types import Level, MessageView, ToolCall
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, join_sentences, shorten, split_sentences
+from recto.text.terms import clip_middle
 from recto.text.truncation import CountText
 
 KEY_POINT_TOKENS = 120

@@ -18,14 +18,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from recto.context.compaction.extractive import extract_sentences
 from recto.context.compaction.levels import fit_text
-from recto.context.facts.paths import file_uses
+from recto.context.facts.tool_use import file_uses
 from recto.context.facts.types import MessageView, ToolCall
-from recto.context.window.plan import ToolResult
+from recto.context.window.units import ToolResult
 from recto.formats.json_spans import Json
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, shorten
+from recto.text.terms import clip_middle
 from recto.text.truncation import CountText
 
 OutputKind: TypeAlias = Literal["diff", "run", "traceback", "paths", "file", "page", "prose", "log"]

@@ -25,11 +25,11 @@ from recto.context.compaction.protocols import ChatModel, ModelReply, ModelReque
 from recto.context.compaction.tool_output import digest_result
 from recto.context.facts.claims import Evidence, remove_ungrounded
 from recto.context.facts.types import MessageView
-from recto.context.window.plan import ToolResult
+from recto.context.window.units import ToolResult
 from recto.errors import ModelFailed, RectoError
-from recto.text.analyzer import words_of
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
+from recto.text.terms import words_of
 from recto.text.unicode import prompt_safe
 
 SECTIONS = ("Decisions", "Errors", "Progress", "Constraints", "Names and numbers", "Next")

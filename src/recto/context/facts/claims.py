@@ -15,10 +15,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from recto.text.analyzer import UNSPACED_SCRIPTS
 from recto.text.excision import item_numbers, remove_spans, renumber_items
 from recto.text.lazy_re import lazy_re
 from recto.text.numbers import NUMBER_WORDS, number_value
+from recto.text.terms import UNSPACED_SCRIPTS
 from recto.text.unicode import visible_text
 
 ClaimKind = Literal["number", "path", "identifier", "url", "error", "quote"]

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from recto.context.facts import patterns
 from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Mark
-from recto.text.analyzer import MAX_WORD_CHARS, chunks_of, distinct_chunks, words_of
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import HarmlessWords, find_secrets, may_hold_secrets
+from recto.text.terms import MAX_WORD_CHARS, chunks_of, clip_middle, distinct_chunks, words_of
 from recto.transcript.entries import Role
 
 _MAX_OWN_CHARS = 3_000

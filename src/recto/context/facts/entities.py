@@ -22,11 +22,11 @@ from recto.context.facts.claims import (
     strip_punctuation,
     tokenize,
 )
-from recto.context.facts.tool_errors import describe_call
+from recto.context.facts.tool_use import describe_call
 from recto.context.facts.types import MessageView
-from recto.text.identifiers import clip_middle
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import find_secrets
+from recto.text.terms import clip_middle
 from recto.text.unicode import visible_text
 
 EntityKind = Literal["path", "number", "id"]

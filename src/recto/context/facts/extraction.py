@@ -25,18 +25,22 @@ from recto.context.facts.claims import FoldedText, fold_words
 from recto.context.facts.patterns import Wording
 from recto.context.facts.statements import (
     STANDING,
+    cut_words,
+    is_document,
     is_momentary,
     is_negative,
     is_passing,
     may_take_back,
     mentions_code,
+    own_lines,
+    split_sentences,
     statement_kind,
     subject_of,
     takes_back,
+    user_sentences,
 )
-from recto.context.facts.tool_errors import PASTED, detect_failure, pasted_errors, resolves_error
+from recto.context.facts.tool_use import PASTED, detect_failure, pasted_errors, resolves_error
 from recto.context.facts.types import Fact, FactKind, MessageView
-from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 

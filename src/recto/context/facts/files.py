@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from recto.context.facts.paths import MAX_PATH_CHARS, file_uses, find_paths
+from recto.context.facts.tool_use import MAX_PATH_CHARS, file_uses, find_paths
 from recto.context.facts.types import MessageView, WorkedFile
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets

@@ -15,11 +15,18 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from recto.context.compaction.tool_output import digest_result
-from recto.context.facts.paths import parse_arguments
-from recto.context.facts.tool_errors import result_line
+from recto.context.facts.tool_use import parse_arguments, result_line
 from recto.context.facts.types import MessageView, ToolCall, shortened_output
-from recto.context.window.plan import ClearedThinking, Plan, PolicyView, ShortenedResult, TextRequest, ToolResult
-from recto.context.window.units import Unit, WindowMessage
+from recto.context.window.units import (
+    ClearedThinking,
+    Plan,
+    PolicyView,
+    ShortenedResult,
+    TextRequest,
+    ToolResult,
+    Unit,
+    WindowMessage,
+)
 from recto.formats.tools import is_own_tool
 from recto.text.lazy_re import lazy_re
 from recto.text.truncation import head_and_tail

@@ -17,9 +17,8 @@ from recto.context.compaction.levels import level_for
 from recto.context.facts.types import Level
 from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, Scorer
 from recto.context.policies.scorers import Fifo
-from recto.context.window.plan import MergedUnit, Plan, Policy, PolicyView, TextRequest
 from recto.context.window.state import ranges_of
-from recto.context.window.units import Unit
+from recto.context.window.units import MergedUnit, Plan, Policy, PolicyView, TextRequest, Unit
 
 
 class Prune(Struct, frozen=True, kw_only=True):

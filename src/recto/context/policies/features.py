@@ -10,10 +10,9 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from recto.context.window.plan import EntryVectors, PolicyView
-from recto.context.window.units import Unit, WindowMessage
-from recto.text.identifiers import MAX_TERM_CHARS, TermCache, clip_middle, find_terms
+from recto.context.window.units import EntryVectors, PolicyView, Unit, WindowMessage
 from recto.text.lazy_re import lazy_re
+from recto.text.terms import MAX_TERM_CHARS, TermCache, clip_middle, find_terms
 
 TOTAL: Final = "total"
 """The part of a score that decides."""

@@ -19,10 +19,16 @@ from msgspec.structs import replace
 
 from recto.context.policies.edits import TrimResults
 from recto.context.policies.eviction import Compact, Prune
-from recto.context.window.budget import Component
-from recto.context.window.cache_cost import CacheAge, PromptEdit, remaining_steps, weigh_edit
-from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
-from recto.context.window.pressure import SPIKE_FACTOR, VELOCITY_TURNS, Thresholds
+from recto.context.window.budget import (
+    SPIKE_FACTOR,
+    VELOCITY_TURNS,
+    CacheAge,
+    Component,
+    PromptEdit,
+    Thresholds,
+    remaining_steps,
+    weigh_edit,
+)
 from recto.context.window.state import (
     Protection,
     WindowState,
@@ -31,6 +37,7 @@ from recto.context.window.state import (
     lasting_tokens,
     protected_tokens,
 )
+from recto.context.window.units import Plan, Policy, PolicyView, ShortenedResult
 from recto.tokens.model_card import ModelCard
 
 if TYPE_CHECKING:  # start-up: most windows summarise nothing

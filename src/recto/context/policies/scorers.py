@@ -20,9 +20,9 @@ from msgspec.structs import force_setattr, replace
 from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts, Scorer, UnitKind
 from recto.context.window.units import Unit
 from recto.errors import SettingsError
-from recto.text.identifiers import find_terms
 from recto.text.lazy_re import lazy_re
 from recto.text.similarity import Vector, cosine, text_vector
+from recto.text.terms import find_terms
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from recto.context.window.budget import ComponentUsage
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import ComponentUsage, PressureReading
 from recto.context.window.state import WindowState
 
 PieceKind = Literal[

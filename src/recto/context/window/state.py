@@ -3,6 +3,13 @@
 The state holds only messages in the prompt, so its size is bounded by the window and not by the history. It is rebuilt
 from a snapshot and the entries after it, and the result is the same on every machine. It knows messages by number and
 cost, not their bytes, and does not decide what is evicted.
+
+It includes the agent's notes, which are short, grouped by kind, and shown by level, critical ones first; the text shown
+is bounded, and all notes stay in the transcript. A new note is shown before the next question, where it stays until an
+edit of the prompt moves it to the marker with all others: what was sent before it does not change.
+
+It also includes the summary shown in place of evicted messages: facts and files with their source entries, and parts,
+each derived from the raw messages of its range, never from another summary.
 """
 
 from __future__ import annotations
@@ -10,17 +17,200 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct, structs
+from msgspec.structs import force_setattr
 
+from recto.context.facts.types import Fact, Level, WorkedFile
 from recto.context.record import WorkingRecord
-from recto.context.window.budget import Burn, Component
-from recto.context.window.notes import Note, before_question, limit_notes
-from recto.context.window.plan import ClearedThinking, LeftOutTools, MergedUnit, ShortenedResult
-from recto.context.window.pressure import Growth, Zone
-from recto.context.window.summary import Summary
-from recto.context.window.units import Unit, WindowMessage, eviction_order, steps_of, units_of
+from recto.context.window.budget import Burn, Component, Growth, Zone
+from recto.context.window.units import (
+    ClearedThinking,
+    LeftOutTools,
+    MergedUnit,
+    Plan,
+    ShortenedResult,
+    Unit,
+    WindowMessage,
+    eviction_order,
+    steps_of,
+    units_of,
+)
+from recto.text.unicode import prompt_safe
+
+NoteKind = Literal["task_progress", "decisions", "bugs", "constraints", "learnings", "misc"]
+NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
+NoteLevel = Literal["critical", "high", "normal"]
+NOTE_LEVELS: tuple[NoteLevel, ...] = get_args(NoteLevel)
+"""Most important first."""
+
+MAX_NOTE_CHARS = 2_000
+"""Characters of one note."""
+MAX_NOTES_CHARS = 8_000
+"""Characters of all notes kept in the window state."""
+_TITLES: dict[NoteKind, str] = {
+    "constraints": "Constraints",
+    "task_progress": "Task progress",
+    "bugs": "Bugs",
+    "decisions": "Decisions",
+    "learnings": "Learnings",
+    "misc": "Other notes",
+}
+"""Headings, in the order in which a reader without context needs them."""
+
+
+class Note(Struct, frozen=True, kw_only=True):
+    """One note."""
+
+    seq: int
+    """The entry that stores it."""
+    kind: NoteKind
+    text: str
+    critical: bool = False
+    """Whether its level is `critical`."""
+    level: NoteLevel = "normal"
+    """Notes of a higher level are shown first and kept longest."""
+    before: int = 0
+    """The question before which it is shown while it is new; 0: the next one."""
+
+    def __post_init__(self) -> None:
+        if self.critical != (self.level == "critical"):  # notes of earlier versions are critical or not
+            force_setattr(self, "level", "critical" if self.critical else self.level)
+            force_setattr(self, "critical", self.level == "critical")
+
+    @property
+    def rank(self) -> int:
+        """0 for the most important level."""
+        return NOTE_LEVELS.index(self.level)
+
+
+def new_notes(notes: Sequence[Note], shown: Sequence[Note], question: int) -> dict[int, list[Note]]:
+    """The notes that were written since the `shown` ones, by the question before which each is shown."""
+    last = shown[-1].seq if shown else 0
+    by_question: dict[int, list[Note]] = {}
+    for note in notes:
+        if note.seq > last and 0 < note.before <= question:
+            by_question.setdefault(note.before, []).append(note)
+    return by_question
+
+
+def before_question(notes: Sequence[Note], question: int) -> tuple[Note, ...]:
+    """The notes, with those that wait for a question shown before this one."""
+    return tuple([note if note.before else structs.replace(note, before=question) for note in notes])
+
+
+def limit_notes(notes: Sequence[Note], max_chars: int = MAX_NOTES_CHARS) -> tuple[Note, ...]:
+    """The newest notes, higher levels preferred, that fit into `max_chars`; in their original order."""
+    chosen: list[Note] = []
+    available = max_chars
+    for note in sorted(notes, key=lambda note: (note.rank, -note.seq)):
+        if len(note.text) <= available:
+            available -= len(note.text)
+            chosen.append(note)
+    return tuple(sorted(chosen, key=lambda note: note.seq))
+
+
+def render_notes(notes: Sequence[Note], max_chars: int) -> list[str]:
+    """Notes as lines by kind, higher levels first, in at most `max_chars`. Reports how many are not shown."""
+    shown = limit_notes(notes, max_chars)
+    lines: list[str] = []
+    for kind, title in _TITLES.items():
+        of_kind = [note for note in shown if note.kind == kind]
+        if of_kind:
+            lines.append(f"{title}:")
+            lines += (_render_note(note) for note in sorted(of_kind, key=lambda note: (note.rank, note.seq)))
+    if len(shown) < len(notes):
+        lines.append(f"({len(notes) - len(shown)} more notes are kept and not shown here)")
+    return lines
+
+
+def _render_note(note: Note) -> str:
+    prefix = f"{note.level}: " if note.level != "normal" else ""
+    return f"- {prefix}{' '.join(prompt_safe(note.text).split())} ({note.seq})"
+
+
+FIDELITY_GATE = 0.85
+"""Fidelity below which a text is rewritten with more tokens for facts."""
+FIDELITY_ALARM = 0.75
+"""Fidelity below which an alert is raised."""
+PartLevel = Literal["sections", "delegated"] | Level
+
+
+class SummaryPart(Struct, frozen=True, kw_only=True):
+    """The text that replaces a range of entries."""
+
+    first: int
+    last: int
+    level: PartLevel
+    turn: int
+    """The user turn it ends in, which determines its age."""
+    text: str
+    """Lines as shown in the prompt, each with its source entries."""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """Everything known about the evicted messages."""
+
+    decision_seq: int = 0
+    """The decision that wrote it; 0 before it is stored."""
+    text: str
+    """The text shown in the prompt."""
+    covered_until: int = 0
+    """The last entry from which facts and files were extracted."""
+    parts: tuple[SummaryPart, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    files: tuple[WorkedFile, ...] = ()
+    said: tuple[tuple[int, str], ...] = ()
+    """The user's sentences that are not over once they are said, with their entries: what fidelity is measured by."""
+    evidence: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """Files, names and numbers of everything it replaces, with their weights; for the same."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as stored in a decision."""
+        return {
+            "text": self.text,
+            "known": self.covered_until,
+            "parts": [_to_payload(part) for part in self.parts],
+            "facts": [_to_payload(fact) for fact in self.facts],
+            "touched": [_to_payload(file) for file in self.files],
+            "said": [list(sentence) for sentence in self.said],
+            "evidence": dict(self.evidence),
+        }
+
+    @classmethod
+    def from_json(cls, decision_seq: int, payload: Mapping[str, Any]) -> Summary:
+        """Read a summary from a decision; fields added by newer versions are ignored."""
+        return cls(
+            decision_seq=decision_seq,
+            text=str(payload["text"]),
+            covered_until=payload["known"],
+            parts=tuple(_from_payload(SummaryPart, part) for part in payload["parts"]),
+            facts=tuple(_from_payload(Fact, fact) for fact in payload["facts"]),
+            files=tuple(_from_payload(WorkedFile, file) for file in payload["touched"]),
+            said=tuple((seq, text) for seq, text in payload.get("said", ())),
+            evidence=dict(payload.get("evidence", {})),
+        )
+
+
+class ExecutedPlan(Struct, frozen=True, kw_only=True):
+    """A plan with its texts written."""
+
+    plan: Plan
+    summary: Summary | None = None
+    record: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """How the text was written, what was checked, and what was lost."""
+
+
+def _to_payload(value: SummaryPart | Fact | WorkedFile) -> dict[str, Any]:
+    """The fields of a flat value. `asdict` would copy each of them deeply."""
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def _from_payload(kind: type[Any], payload: Mapping[str, Any]) -> Any:  # noqa: ANN401  # one of three values
+    return kind(**{name: value for name, value in payload.items() if name in kind.__struct_fields__})
+
 
 _MAX_TOOL_USES = 256
 """Tools whose last use a state knows at most, the newest ones."""

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from recto.context.facts.claims import fold_words
 from recto.context.facts.extraction import by_priority
+from recto.context.facts.statements import user_sentences
 from recto.context.facts.types import Fact, FactKind, WorkedFile
-from recto.context.facts.user_text import user_sentences
-from recto.context.window.notes import MAX_NOTE_CHARS, Note, NoteKind
+from recto.context.window.state import MAX_NOTE_CHARS, Note, NoteKind
 from recto.continuity.checkpoints.checkpoint import (
     Changes,
     Checkpoint,

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Struct, field, structs, to_builtins
 
-from recto.context.window.notes import Note
+from recto.context.window.state import Note
 from recto.errors import CheckpointRefused, InputError, MalformedJson
 from recto.formats.json_spans import parse, text_of
 from recto.text.secrets import mask_secrets

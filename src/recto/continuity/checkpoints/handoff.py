@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from recto.context.compaction.layout import CountText, bullet
-from recto.context.window.notes import render_notes
+from recto.context.window.state import render_notes
 from recto.continuity.checkpoints.checkpoint import (
     Checkpoint,
     Environment,

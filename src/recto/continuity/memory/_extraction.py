@@ -14,8 +14,8 @@ from recto.context.compaction.protocols import ChatModel, ModelRequest
 from recto.context.compaction.writer import quote_lines
 from recto.context.facts.classifier import classify
 from recto.context.facts.extraction import by_priority, extract_facts
+from recto.context.facts.statements import user_sentences
 from recto.context.facts.types import Fact, FactKind, Mark, MessageView, MessageViewReader
-from recto.context.facts.user_text import user_sentences
 from recto.continuity.memory import KINDS, MemoryKind
 from recto.continuity.memory.events import Cursor, payload_of
 from recto.errors import InputError, RectoError

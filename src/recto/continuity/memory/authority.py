@@ -19,7 +19,7 @@ from recto.continuity.memory.files import FileSection, FolderDocuments, MemoryFo
 from recto.continuity.memory.manager import is_edited
 from recto.continuity.memory.model import Memory
 from recto.errors import KeyReused
-from recto.recall.quoting import format_day
+from recto.recall.types import format_day
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
 from recto.transcript.entries import Draft

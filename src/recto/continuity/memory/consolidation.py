@@ -26,7 +26,7 @@ from recto.continuity.memory.markdown import amended, read_page
 from recto.continuity.memory.model import Memory, flags_of, strength
 from recto.continuity.memory.proposals import Proposal, Suggestion
 from recto.errors import InputError, ProposalRefused, RectoError
-from recto.recall.quoting import format_minute
+from recto.recall.types import format_minute
 from recto.text.unicode import prompt_safe, strip_invisible
 from recto.transcript.session_keys import is_memory_session, parse_pointer, pointer_to
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 from typing import TYPE_CHECKING
 
 from recto.context.facts.claims import fold_words
+from recto.context.facts.statements import user_sentences
 from recto.context.facts.types import MessageView
-from recto.context.facts.user_text import user_sentences
 from recto.recall.types import Query
 
 if TYPE_CHECKING:

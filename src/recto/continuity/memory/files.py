@@ -37,9 +37,9 @@ from recto.continuity.memory import KINDS
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
-from recto.recall.quoting import format_day
+from recto.recall.types import format_day
 from recto.text.unicode import prompt_safe
-from recto.transcript.events import to_json
+from recto.transcript.entries import to_json
 
 JOURNAL, INDEX, LOG, HANDOFF = "journal", "INDEX.md", "log.jsonl", "HANDOFF.md"
 _TEXTS = (".md", ".txt", ".log")

@@ -33,13 +33,12 @@ from recto.continuity.memory.model import Memory, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
 from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
 from recto.formats import DEFAULT_FORMAT
+from recto.recall.index.message_rows import with_row
 from recto.recall.stemmer import shared_lexicon
-from recto.recall.term_rows import with_row
 from recto.text.unicode import strip_invisible
 from recto.tokens.meter import Meter
-from recto.transcript.entries import Draft, Entry
-from recto.transcript.events import event, new_id, to_json
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import Clock, Draft, Entry, event, new_id, to_json
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import memory_session
 
 How = Literal["person", "rule"]

@@ -29,7 +29,7 @@ from recto.continuity.memory.model import (
     title_of,
 )
 from recto.errors import InputError, MalformedMemory
-from recto.recall.quoting import format_day
+from recto.recall.types import format_day
 from recto.text.lazy_re import lazy_re
 from recto.text.unicode import invisible_characters
 from recto.transcript.session_keys import parse_pointer

@@ -32,9 +32,8 @@ from recto.continuity.memory.model import (
 from recto.errors import InputError, MalformedMemory, ProposalRefused
 from recto.text.secrets import find_secrets, mask_secrets
 from recto.text.unicode import strip_invisible
-from recto.transcript.entries import Draft
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import Clock, Draft, event
+from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, pointer_to, reach_of
 
 _SECOND = 1_000_000

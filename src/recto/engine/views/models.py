@@ -15,16 +15,15 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from recto.context.window.notes import Note
-from recto.context.window.pressure import PressureReading
+from recto.context.window.budget import PressureReading
 from recto.context.window.report import Compression, DecisionSummary, PromptRun
+from recto.context.window.state import Note
 from recto.continuity.memory.events import Approval
 from recto.continuity.memory.manager import Remembered
 from recto.continuity.memory.model import Memory, strength
 from recto.continuity.memory.proposals import Proposal
 from recto.formats import entry_text
-from recto.recall.quoting import format_minute
-from recto.recall.types import Hit, SearchResult, Verdict, reasons_in_words, verdict_of
+from recto.recall.types import Hit, SearchResult, Verdict, format_minute, reasons_in_words, verdict_of
 from recto.transcript.audit import AuditLine
 from recto.transcript.entries import Entry, SessionSummary
 from recto.transcript.session_keys import Scope, is_memory_session, pointer_to, session_in

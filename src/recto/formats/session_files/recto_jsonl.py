@@ -26,8 +26,7 @@ from recto.formats.session_files.types import (
     layout_of,
     session_name,
 )
-from recto.transcript.entries import MAX_SEQ, Entry, Head, Role, refuse_unstorable
-from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
+from recto.transcript.entries import EMPTY_HEAD, MAX_SEQ, ChainBreak, Entry, Head, Role, refuse_unstorable, verify_chain
 
 NAME: Final = "recto"
 VERSION: Final = 1

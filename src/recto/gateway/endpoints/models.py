@@ -19,7 +19,7 @@ from recto.gateway.request import read_object
 from recto.gateway.responses import BufferedResponse, read_body
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.upstreams.http import HttpUpstream, Upstream, Upstreams, UpstreamUnreachable
-from recto.recall.index.cache import BoundedCache
+from recto.recall.index.rows import BoundedCache
 from recto.recall.indexer import Indexer
 from recto.tokens.limits import models_in_list
 

@@ -27,7 +27,7 @@ from recto.gateway.middleware.auth import thread_path
 from recto.gateway.request import read_object, valid_name
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import SessionHint, base_name
-from recto.transcript.events import requested_by
+from recto.transcript.entries import requested_by
 
 _SURFACE = "gateway responses"
 

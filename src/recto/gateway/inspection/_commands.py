@@ -25,8 +25,7 @@ from recto.engine.views.models import (
 from recto.errors import RequestRefused
 from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.queries import Inspection, not_found
-from recto.transcript.entries import MESSAGE
-from recto.transcript.events import requested_by
+from recto.transcript.entries import MESSAGE, requested_by
 from recto.transcript.session_keys import is_memory_session, session_in
 
 SURFACE = "gateway api"

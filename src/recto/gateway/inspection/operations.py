@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS
 from recto.context.window.report import Report
+from recto.context.window.state import MAX_NOTE_CHARS, NOTE_KINDS, NOTE_LEVELS
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.decision_view import DecisionView

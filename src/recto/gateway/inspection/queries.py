@@ -70,9 +70,8 @@ from recto.health.trends import HealthReport
 from recto.transcript.audit import AuditFilter
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import agent_of, session_in
+from recto.transcript.session_keys import TenantStore, agent_of, session_in
 from recto.transcript.sources import sources_of
-from recto.transcript.tenancy import TenantStore
 from recto.version import __version__
 
 _MAX_PINS = 200

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from recto.errors import RectoError
-from recto.recall.index.cache import BoundedCache
+from recto.recall.index.rows import BoundedCache
 from recto.tokens.limits import ModelLimits
-from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.entries import Clock, event
+from recto.transcript.protocols import TranscriptStore
 
 SESSION: Final = "recto:limits"
 LEARNED: Final = "limit_learned"

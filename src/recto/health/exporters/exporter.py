@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, get_args
 
 from recto.context.policies.scorers import SCORERS
-from recto.context.window.budget import Component
-from recto.context.window.pressure import Zone
+from recto.context.window.budget import Component, Zone
 from recto.health.metrics import Alert, TurnHealth
 from recto.transcript.entries import Entry
 

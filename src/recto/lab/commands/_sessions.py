@@ -12,7 +12,7 @@ from recto.config.factory import open_store
 from recto.lab.isolation import isolated
 from recto.lab.recordings import iter_sessions
 from recto.transcript.entries import Entry
-from recto.transcript.tenancy import operator_key
+from recto.transcript.session_keys import operator_key
 
 
 def stored_session(settings: Settings, name: str) -> tuple[str, tuple[Entry, ...]]:

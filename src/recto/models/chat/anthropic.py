@@ -8,7 +8,7 @@ from typing import Any
 
 from recto.context.compaction.protocols import Ending, ModelReply, ModelRequest
 from recto.models.chat.http import joined_text, tokens_in
-from recto.tokens.tokenizers import replace_surrogates
+from recto.tokens.meter import replace_surrogates
 
 URL = "https://api.anthropic.com"
 PATH = "/v1/messages"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
 from recto.errors import ModelFailed
 from recto.models.http import Endpoint, Trouble, parsed
-from recto.tokens.tokenizers import replace_surrogates
+from recto.tokens.meter import replace_surrogates
 
 ANSWER_MOST = 8 * 1024 * 1024
 """Largest response that is read, in bytes."""

@@ -28,7 +28,7 @@ from recto.errors import ModelFailed, RectoError
 from recto.models.chat.gguf import control_tokens
 from recto.models.chat.http import checked, tokens_in
 from recto.models.http import LOOK_SECONDS, NO_LONGER_WANTED
-from recto.tokens.tokenizers import replace_surrogates
+from recto.tokens.meter import replace_surrogates
 
 _BATCH = 128
 """Batch size of prompt processing. It can be cancelled after each batch; more is hardly faster without a GPU."""

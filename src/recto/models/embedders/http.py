@@ -14,7 +14,7 @@ from zlib import crc32
 
 from recto.errors import EmbedderFailed, SettingsError
 from recto.models.http import Endpoint, Trouble, parsed
-from recto.tokens.tokenizers import replace_surrogates
+from recto.tokens.meter import replace_surrogates
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from recto.concurrency import stop_at_exit, undivided_by_fork
 from recto.errors import EmbedderFailed, RectoError
-from recto.tokens.tokenizers import replace_surrogates
+from recto.tokens.meter import replace_surrogates
 from recto.version import install_command
 
 if TYPE_CHECKING:

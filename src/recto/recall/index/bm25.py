@@ -19,16 +19,19 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from recto.recall.index._unsealed_rows import TermColumns, Unsealed, UnsealedRows, row_weight, unpack_rows
-from recto.recall.index.attributes import (
+from recto.recall.index.message_rows import (
     AttributeTable,
     BlockLayout,
+    TermColumns,
+    Unsealed,
+    UnsealedRows,
     merge_attributes,
+    row_weight,
     session_positions,
     unpack_attributes,
+    unpack_rows,
 )
-from recto.recall.index.cache import BoundedCache, decoding
-from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRange, SealedRow
+from recto.recall.index.rows import BoundedCache, CoveredRange, IndexRow, LaneSnapshot, SealedRange, SealedRow, decoding
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore

@@ -20,8 +20,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from recto.errors import IndexUnavailable, StoreError
-from recto.recall.index.cache import BoundedCache, DecodedRows, UnsealedCounter, decoding
-from recto.recall.index.rows import CoveredRange, GraphVector, IndexRow, LaneSnapshot, SealedRow, UnlinkedBlocks
+from recto.recall.index.rows import (
+    BoundedCache,
+    CoveredRange,
+    DecodedRows,
+    GraphVector,
+    IndexRow,
+    LaneSnapshot,
+    SealedRow,
+    UnlinkedBlocks,
+    UnsealedCounter,
+    decoding,
+)
 from recto.recall.protocols import RecallIndex, VectorGraphs
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from psycopg.rows import TupleRow
 from recto.errors import AppendConflict, TurnTaken
 from recto.stores.postgres import queries
 from recto.stores.postgres.pool import ConnectionPool
-from recto.transcript.entries import Head
-from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.entries import EMPTY_HEAD, Head
 from recto.transcript.session_keys import tenant_of
 
 LEASE = 15.0

@@ -15,8 +15,7 @@ from psycopg import errors, sql
 from recto.errors import AppendConflict, StoreReadOnly, TurnTaken
 from recto.stores.postgres import queries
 from recto.stores.postgres.errors import UNSIGNED, redact_url, translate
-from recto.transcript.entries import Head
-from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.entries import EMPTY_HEAD, Head
 from recto.transcript.session_keys import tenant_of
 
 TRANSCRIPT: Final = ("entries", "terms", "heads", "kept_heads")

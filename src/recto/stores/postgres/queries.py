@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 from recto.stores.postgres.codec import BinaryArray, bigint, bigint_array, bytea_array, text_array
 from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import (
+    EMPTY_HEAD,
     OPENING_BYTES,
     OPENING_ENTRIES,
     OPENING_MESSAGES,
@@ -21,7 +22,6 @@ from recto.transcript.entries import (
     Head,
     Role,
 )
-from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
 
 PAGE_ROWS = 256

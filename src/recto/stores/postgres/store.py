@@ -27,8 +27,17 @@ from recto.stores.postgres.errors import is_lost, redact_url, translate
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.stores.postgres.queries import SessionStatus, read_status
 from recto.stores.postgres.schema import prepare_schema
-from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
-from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
+from recto.transcript.entries import (
+    EMPTY_HEAD,
+    MAX_SEQ,
+    Draft,
+    Entry,
+    Head,
+    SessionSummary,
+    already_stored,
+    link_entries,
+    refuse_unstorable,
+)
 from recto.transcript.protocols import Records
 from recto.transcript.session_keys import tenant_of
 

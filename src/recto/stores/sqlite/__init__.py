@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from recto.stores.sqlite.connection import SqliteOptions
-from recto.stores.sqlite.schema import Migration, shipped_migrations
+from recto.stores.sqlite.connection import Migration, SqliteOptions, shipped_migrations
 from recto.stores.sqlite.store import SqliteStore
 
 __all__ = ["Migration", "SqliteOptions", "SqliteStore", "shipped_migrations"]

@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING
 import apsw
 
 from recto.errors import AppendConflict
-from recto.stores.sqlite import queries
-from recto.stores.sqlite.connection import connect
-from recto.stores.sqlite.heads_file import HeadsFile
-from recto.stores.sqlite.lock import SideLock
-from recto.transcript.entries import MAX_SEQ
-from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.stores.sqlite import rows
+from recto.stores.sqlite.connection import HeadsFile, SideLock, connect
+from recto.transcript.entries import EMPTY_HEAD, MAX_SEQ
 
 if TYPE_CHECKING:
     from recto.stores.sqlite.connection import SqliteOptions
@@ -90,8 +87,8 @@ def _removed(connection: apsw.Connection, session: str, expect: int | None) -> t
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        number = queries.number_of(connection, session)
-        head = EMPTY_HEAD if number is None else queries.head_of(connection, number)
+        number = rows.number_of(connection, session)
+        head = EMPTY_HEAD if number is None else rows.head_of(connection, number)
         if expect is not None and expect != head.seq:
             raise AppendConflict(session, expect, head.seq)
         if number is not None:

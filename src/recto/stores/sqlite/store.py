@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Self
 import apsw
 
 from recto.errors import StoreCorrupt, StoreMissing, StoreTooNew, StoreUnavailable
-from recto.stores.sqlite import queries
-from recto.stores.sqlite._writer import SqliteWriter
-from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
+from recto.stores.sqlite import rows
+from recto.stores.sqlite.connection import (
+    HeadsFile,
+    Readers,
+    SideLock,
+    SqliteOptions,
+    connect,
+    expected_objects,
+    objects_of,
+    read_heads,
+    upgrade,
+    version_of,
+)
 from recto.stores.sqlite.errors import translate, translating
-from recto.stores.sqlite.heads_file import HeadsFile, read_heads
-from recto.stores.sqlite.lock import SideLock
-from recto.stores.sqlite.schema import expected_objects, objects_of, upgrade, version_of
+from recto.stores.sqlite.rows import SqliteWriter
 from recto.transcript.entries import MAX_SEQ, refuse_unstorable
 from recto.transcript.protocols import Records
 
 if TYPE_CHECKING:
+    from recto.stores.sqlite.connection import FileVersion
     from recto.stores.sqlite.erasure import SqliteEraser
-    from recto.stores.sqlite.schema import FileVersion
     from recto.transcript.entries import Draft, Entry, Head, SessionSummary
 
 
@@ -91,14 +99,14 @@ class SqliteStore:
     def head(self, session: str) -> Head:
         """Return the head of a session, empty if there is none."""
         with self._reading() as (connection, _):
-            return queries.head_by_name(connection, session)
+            return rows.head_by_name(connection, session)
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Iterate over the entries from `start` to `stop` inclusive; holds no lock between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
             with self._reading(session) as (connection, number):
-                entries = queries.page(connection, session, number, start, stop) if number is not None else []
+                entries = rows.page(connection, session, number, start, stop) if number is not None else []
             if not entries:
                 return
             start = entries[-1].seq + 1
@@ -109,29 +117,29 @@ class SqliteStore:
         """Return the entries with these numbers, in order, with one query; missing ones are skipped."""
         there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
         with self._reading() as (connection, _):
-            return queries.picked(connection, session, there) if there else []
+            return rows.picked(connection, session, there) if there else []
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """Return the last `count` entries, oldest first."""
         with self._reading(session) as (connection, number):
-            return queries.tail(connection, session, number, count) if number is not None and count > 0 else []
+            return rows.tail(connection, session, number, count) if number is not None and count > 0 else []
 
     def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Iterate over the rows of the word index from `start` to `stop` inclusive; holds no lock between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
             with self._reading(session) as (connection, number):
-                rows = queries.terms(connection, number, start, stop) if number is not None else []
-            if not rows:
+                page = rows.terms(connection, number, start, stop) if number is not None else []
+            if not page:
                 return
-            start = rows[-1][0] + 1
-            yield from rows
+            start = page[-1][0] + 1
+            yield from page
 
     def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
         """Return the rows of the word index of these entries, with one query."""
         there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
         with self._reading() as (connection, _):
-            return queries.picked_terms(connection, session, there) if there else {}
+            return rows.picked_terms(connection, session, there) if there else {}
 
     def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
         """Store rows of the word index for entries that are stored already. Returns once they are durable."""
@@ -149,29 +157,27 @@ class SqliteStore:
         with self._reading(session) as (connection, number):
             if number is None or start > stop:
                 return []
-            return queries.lacking_terms(connection, number, version, start, stop, -1 if limit is None else limit)
+            return rows.lacking_terms(connection, number, version, start, stop, -1 if limit is None else limit)
 
     def get(self, session: str, id: str) -> Entry | None:
         """Return the entry with an id, if it exists."""
         with self._reading(session) as (connection, number):
-            return queries.by_id(connection, session, number, id) if number is not None else None
+            return rows.by_id(connection, session, number, id) if number is not None else None
 
     def find(self, session: str, key: str) -> Entry | None:
         """Return the entry stored under an idempotency key, if it exists."""
         with self._reading(session) as (connection, number):
-            return queries.by_key(connection, session, number, key) if number is not None else None
+            return rows.by_key(connection, session, number, key) if number is not None else None
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
         """List sessions by key, starting after `after`."""
         with self._reading() as (connection, _):
-            return queries.summaries(connection, after, -1 if limit is None else max(limit, 0))
+            return rows.summaries(connection, after, -1 if limit is None else max(limit, 0))
 
     def title_entries(self, sessions: Sequence[str]) -> list[Entry]:
         """Return the entries that these sessions are titled by."""
         with self._reading() as (connection, _):
-            return [
-                entry for session in dict.fromkeys(sessions) for entry in queries.title_entries(connection, session)
-            ]
+            return [entry for session in dict.fromkeys(sessions) for entry in rows.title_entries(connection, session)]
 
     def kept_heads(self) -> Mapping[str, Head]:
         """Return the heads stored in the heads file, including sessions that are no longer in the database."""
@@ -180,7 +186,7 @@ class SqliteStore:
             for kept in read_heads(self._heads_path).kept:
                 name = kept.name
                 if name is None:  # too long for the record: the database has it, if the session still exists
-                    name = queries.name_of(connection, kept.number)
+                    name = rows.name_of(connection, kept.number)
                     name = name if name is not None and kept.is_of(name) else f"{kept.start}…"
                 found[name if name not in found else f"{name} (number {kept.number})"] = kept.head
         return found
@@ -193,7 +199,7 @@ class SqliteStore:
         try:
             with self._reading() as (connection, _), lock.held(self._lock_timeout):
                 heads.create(late=False)
-                heads.rewrite(queries.all_heads(connection))
+                heads.rewrite(rows.all_heads(connection))
         finally:
             heads.close()
             lock.close()
@@ -216,7 +222,7 @@ class SqliteStore:
                 for (line,) in connection.execute("PRAGMA integrity_check(20)"):
                     if line != "ok":
                         problems.append(f"SQLite: {line}")
-                problems += [f"session number {lost} has lost its name" for lost in queries.lost_numbers(connection)]
+                problems += [f"session number {lost} has lost its name" for lost in rows.lost_numbers(connection)]
                 if self._newer is None:
                     problems += self._changed_guards(connection)
         except StoreCorrupt as error:
@@ -253,7 +259,7 @@ class SqliteStore:
         self._refuse_fork()
         try:
             with self._readers.borrow() as connection:
-                yield connection, queries.number_of(connection, session) if session is not None else None
+                yield connection, rows.number_of(connection, session) if session is not None else None
         except (apsw.Error, OSError, UnicodeDecodeError) as error:
             raise translate(error, self._path, self._lock_timeout) from error
 

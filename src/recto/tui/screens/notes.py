@@ -12,7 +12,7 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widgets import DataTable, Static
 
-from recto.context.window.notes import NOTE_KINDS
+from recto.context.window.state import NOTE_KINDS
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Item
 from recto.engine.views.models import CheckpointPage, NoteList, SavedCheckpoint, StoredEvent
 from recto.tui.dialogs import ChoiceDialog, TextDialog

@@ -515,7 +515,7 @@ def step_in_gemini(number, output):
 @pytest.mark.parametrize("step", [step_in_chat, step_in_gemini])
 def test_a_trimmed_result_names_its_own_call_also_where_every_step_has_the_same_call_id(step):
     with recto.open("memory:", model="gpt-4o", models={"gpt-4o": {"window": 3_000, "max_input": 3_000}}) as session:
-        session.append({"role": "user", "parts": [{"text": "Run them all."}]})
+        session.append({"role": "user", "content": "Run them all."})
         for number in range(10):
             session.append_all(list(step(number, f"result {number} " * 100)))
         shown = b"".join(session.prompt().raw).decode()
@@ -1094,3 +1094,31 @@ def test_a_provider_that_counts_more_than_we_do_gets_a_shorter_prompt():
     assert plain > 0.9 * budget
     corrected, _ = filled(1.3)
     assert 0.9 * budget < corrected <= budget
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "gemini-2.5-pro"])
+def test_calls_in_the_chat_format_stay_in_that_format_whatever_model_is_named(model):
+    # As with a router that offers every model in OpenAI's format. The prompt lacked the call and had its result.
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "It is empty."},
+    ]
+    with recto.open("memory:", model=model) as session:
+        session.append_all(messages)
+        prompt = session.prompt()
+        assert prompt.messages == messages
+        assert problems(prompt.raw, prompt.built.wire) == []
+
+
+def test_a_session_with_calls_of_two_formats_has_no_prompt_and_the_error_says_what_to_do():
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    use = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
+    with recto.open("memory:", model="gpt-4o") as session:
+        session.append({"role": "user", "content": "Read it."})
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        session.append({"role": "assistant", "content": [use]})
+        with pytest.raises(InputError, match=r"anthropic\.messages and openai\.chat.*Continue in another session"):
+            session.prompt()

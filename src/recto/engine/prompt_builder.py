@@ -48,6 +48,7 @@ from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.arrangement import Arrangement, KeepSome, missing_results
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
+from recto.formats.json_spans import Json
 from recto.formats.message import (
     CACHE_MARKS,
     MEDIUM_BYTES,
@@ -55,6 +56,7 @@ from recto.formats.message import (
     Media,
     Message,
     Part,
+    content_blocks,
     copied,
     fields_of,
     media_in,
@@ -62,6 +64,7 @@ from recto.formats.message import (
     with_placeholders,
 )
 from recto.formats.prompt_layout import LaidLine, LaidNote, LaidOut, PromptLayout
+from recto.formats.tool_calls import ToolCallIds
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp
@@ -182,6 +185,8 @@ class _Traits(NamedTuple):
     """Whether it can contain a warning about the model's window."""
     escapes: bool
     """Whether characters of its text may be written as escapes."""
+    is_bound: bool
+    """Whether only its own format can express it."""
 
 
 def _traits_of(raw: bytes, wire: str, knows_parts: bool, message: Message | None) -> _Traits:
@@ -213,7 +218,13 @@ def _find_traits(raw: bytes, wire: str, knows_parts: bool, message: Message | No
         part=_part_played(message) if knows_parts else "",
         may_warn=may_warn(raw),
         escapes=b"\\u" in raw,
+        is_bound=wire != DEFAULT_FORMAT.name or _is_bound_to_default(fields, tied),
     )
+
+
+def _is_bound_to_default(fields: Mapping[str, Json], tied: ToolCallIds) -> bool:
+    """Whether a message of the default format has calls, results or content that other formats write differently."""
+    return bool(tied.calls or tied.answers) or any(map(DEFAULT_FORMAT.messages.is_own_block, content_blocks(fields)))
 
 
 _short_traits = lru_cache(maxsize=16_384)(_find_traits)
@@ -370,7 +381,7 @@ class MessageCache(Struct, kw_only=True):
             traits.answers,
             traits.tools,
             marked,
-            "" if wire == DEFAULT_FORMAT.name else wire,
+            wire if traits.is_bound else "",
             traits.leads,
             part == "runs",
             part == "output",
@@ -798,7 +809,10 @@ class PromptBuilder(Struct, frozen=True, kw_only=True):
         """The format in which all messages can be sent; plain text messages are the same in all."""
         wires = {*state.wires, state.wire} if state.wire else set(state.wires)
         if len(wires) > 1:
-            raise InputError(f"this prompt mixes {' and '.join(sorted(wires))}; one list cannot hold both")
+            raise InputError(
+                f"this prompt mixes {' and '.join(sorted(wires))}; one list cannot hold both. "
+                "Continue in another session, or append all messages in one format"
+            )
         return wires.pop() if wires else self.usual_wire
 
     def prompt_tokens(self, state: WindowState, lines: PromptLines | None = None) -> int:

@@ -424,3 +424,34 @@ def test_a_list_of_empty_messages_is_refused_where_the_provider_accepts_none():
         with pytest.raises(InputError, match="the only message is empty"):
             session.prompt()
     assert recto.fit([], 1_000) == []
+
+
+@pytest.mark.parametrize("wire", ["chat", "gemini", "bytes"])
+def test_a_list_that_is_fitted_again_and_again_says_how_many_messages_are_gone_in_all(wire):
+    def written(role, text):
+        if wire == "gemini":
+            return {"role": "model" if role == "assistant" else role, "parts": [{"text": text}]}
+        message = {"role": role, "content": text}
+        return json.dumps(message).encode() if wire == "bytes" else message
+
+    messages, sent = [written("user", "Watch the counter.")], 1
+    for step in range(60):
+        messages = [
+            *messages,
+            written("assistant", f"Step {step}. " + "x " * 40),
+            written("user", "Read. " + "y " * 40),
+        ]
+        sent += 2
+        messages = recto.fit(messages, max_tokens=1_500, model="gpt-4o")
+    assert sent > 4 * len(messages)
+    [marker] = [str(message) for message in messages if "earlier messages" in str(message)]
+    assert f"[{sent - len(messages) + 1} earlier messages are not shown" in marker
+
+
+def test_evicting_from_a_fitted_list_counts_the_messages_that_were_gone_before():
+    messages = [{"role": "user", "content": "Watch."}, {"role": "user", "content": MARKER.format(count="1,200")}]
+    for step in range(12):
+        messages += [{"role": "assistant", "content": f"{step} " * 90}, {"role": "user", "content": f"{step} " * 90}]
+    left = recto.evict(messages, free=1_000, model="gpt-4o")
+    evicted = 1_200 + left.evicted_count - 1
+    assert left[1]["content"] == MARKER.format(count=f"{evicted:,}")

@@ -141,6 +141,37 @@ def fit_messages(
     return fitted
 
 
+def _markers_in(sent: Sequence[Any], marker: str) -> list[tuple[int, int]]:
+    """The markers of earlier calls in a list that was fitted before, each with the messages that it stands for.
+
+    A program that keeps the fitted list has one marker in it, behind the system text and the task.
+    """
+    before, _, after = marker.partition("{count}")
+    found: list[tuple[int, int]] = []
+    for seq, message in enumerate(sent[:_FEW], start=1):
+        text = _plain_text(message, before)
+        if text.startswith(before) and text.endswith(after):
+            figure = text[len(before) : len(text) - len(after)].replace(",", "")
+            if figure.isdecimal():
+                found.append((seq, int(figure)))
+    return found
+
+
+def _plain_text(message: Any, beginning: str) -> str:  # noqa: ANN401  # a message as the caller has it
+    """The text of a message that is a dict or bytes and holds one text; empty for any other."""
+    if isinstance(message, bytes):
+        message = fields_of(message) if beginning.encode() in message else None
+    if not isinstance(message, dict):
+        return ""
+    parts = message.get("parts") or [{"text": message.get("content")}]
+    text = parts[0].get("text") if isinstance(parts, list) and len(parts) == 1 and isinstance(parts[0], dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _holds(span: _Span | None, seq: int) -> bool:
+    return span is not None and span.seq <= seq < span.seq + span.length
+
+
 class _Budget(NamedTuple):
     """What `fit` may keep."""
 
@@ -161,10 +192,15 @@ def _fit(
     planned = read.state(budget.enough, budget.keep_turns, whole=whole)
     unread, middle = planned.unread, planned.middle
 
+    earlier = _markers_in(read.sent, marker)
+
     def marker_of(state: WindowState) -> str:
-        evicted = state.evicted_messages
-        if unread is not None and unread.seq not in state.messages:
+        evicted, unread_leaves = state.evicted_messages, unread is not None and unread.seq not in state.messages
+        if unread is not None and unread_leaves:
             evicted += unread.length - 1
+        for seq, count in earlier:
+            stays = seq in state.messages or _holds(middle, seq) or (_holds(unread, seq) and not unread_leaves)
+            evicted += 0 if stays else count - 1
         return marker.replace("{count}", f"{evicted:,}")
 
     builder = _builder(read, schemas, card, marker_of)
@@ -208,8 +244,11 @@ def evict_messages(
     read.extend(sent)
     state = read.state(_ALL, keep_turns, whole=True).state
 
+    earlier = _markers_in(sent, marker)
+
     def marker_of(state: WindowState) -> str:
-        return marker.replace("{count}", f"{state.evicted_messages:,}")
+        evicted = state.evicted_messages + sum(count - 1 for seq, count in earlier if seq not in state.messages)
+        return marker.replace("{count}", f"{evicted:,}")
 
     builder = _builder(read, meter.tools(to_json(tools).decode()) if tools else 0, card, marker_of)
     before = builder.prompt_tokens(state)

@@ -168,7 +168,7 @@ def test_progress_is_shown_only_in_a_terminal(here):
         (["import", "bad.jsonl"], 3, "line 2"),
         (["import", "picture.png"], 3, "picture.png"),
         (["session", "export", "agent:me:main", "-o", "chat.json"], 2, "--force"),
-        (["session", "export", "agent:me:main", "-o", "no/such/folder/x"], 3, "no/such/folder"),
+        (["session", "export", "agent:me:main", "-o", "no/such/folder/x"], 4, "no/such/folder"),
         (["session", "export", "agent:me:main", "agent:me:main", "--as", "messages"], 2, "takes one session"),
         (["--store", "no/such/folder/a.db", "import", "chat.json"], 4, "no/such/folder"),
         (["--store", "chat.json", "session", "ls"], 4, "chat.json"),
@@ -302,6 +302,12 @@ def test_output_that_cannot_be_written_is_one_line_and_a_failure(stored, command
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([RECTO, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.stderr, done.returncode) == ("recto: the output is not complete: No space left on device\n", 4)
+
+
+@pytest.mark.parametrize("arguments", [("verify", "--write-heads"), ("session", "export", "-o")])
+def test_a_file_that_cannot_be_written_is_one_line_and_a_failure(stored, arguments):
+    done = run(*arguments, "missing/file", code=4)
+    assert done.stderr.splitlines()[-1] == "recto: cannot use 'missing/file': No such file or directory"
 
 
 @pytest.mark.parametrize("command", ["session show agent:me:main --json", "session ls", "--help"])

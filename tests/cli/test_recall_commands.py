@@ -200,9 +200,17 @@ def test_read_prints_a_whole_entry_with_its_neighbours(here):
     assert "\x1b" not in run("read", f"recto://{KEY}/9").stdout
 
 
+def test_read_takes_the_number_of_an_entry_as_other_commands_do(here):
+    assert run("read", "8").stdout == run("read", f"recto://{KEY}/8").stdout
+    assert run("read", "8", "--session", KEY).stdout == run("read", f"recto://{KEY}/8").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (["read", "800"], 3, "there is nothing at"),
+        (["read", "8", "--session", "agent:mee:main"], 2, "Did you mean"),
+        (["read", f"recto://{KEY}/8", "--session", KEY], 2, "leave --session out"),
         (["recall", "x", "--session", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
         (["recall", "x", "-n", "0"], 2, "range"),
         (["recall", "x", "--scope", "world"], 2, "'tenant'"),

@@ -31,6 +31,17 @@ def test_an_array_of_messages_is_found_anywhere_in_a_document(document, indent):
     assert [json.loads(entry.content) for entry in found] == [USER, REPLY]
 
 
+@pytest.mark.parametrize("form", ["request", "array", "lines"])
+def test_contents_of_gemini_are_messages(form):
+    contents = [{"role": "user", "parts": [{"text": "Hi."}]}, {"role": "model", "parts": [{"text": "Hello."}]}]
+    document = {"request": {"contents": contents}, "array": contents}.get(form)
+    found = entries_of(lines(*contents) if document is None else json.dumps(document).encode())
+    assert [(entry.role, entry.kind, entry.wire) for entry in found] == [
+        ("user", "message", "google.gemini"),
+        ("assistant", "message", "google.gemini"),
+    ]
+
+
 def test_every_conversation_of_a_document_has_its_own_name():
     document = [
         {"task_id": 0, "traj": [USER]},

@@ -23,7 +23,7 @@ from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
 from recto.engine.importer import Importer, ImportResult
-from recto.errors import InputError, RectoError
+from recto.errors import RectoError
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import list_sessions
 from recto.transcript.sources import SessionSource
@@ -259,14 +259,18 @@ def _export(store: TranscriptStore, keys: list[str], form: str, advance: Advance
 
 
 def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
-    """Writes everything or nothing: the file appears under its name only when it is complete and on the disk."""
+    """Writes everything or nothing: the file appears under its name only when it is complete and on the disk.
+
+    Raises:
+        OSError: The file cannot be written; the error names it.
+    """
     if output is None:
         sys.stdout.buffer.writelines(pieces)
         return
     try:
         handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
     except OSError as error:
-        raise InputError(f"cannot write to '{output.parent}': {error.strerror}") from None
+        raise OSError(error.errno, error.strerror, str(output)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(pieces)
@@ -276,7 +280,7 @@ def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
     except (RectoError, OSError) as error:
         Path(name).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise InputError(f"cannot write '{output}': {error.strerror}; nothing was left behind") from None
+            raise OSError(error.errno, f"{error.strerror}; nothing was left behind", str(output)) from None
         raise
 
 

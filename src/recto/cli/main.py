@@ -176,10 +176,15 @@ def _run() -> int:
         _drop_output()  # the reader of the pipe is gone
         code = 0
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.filename is not None:  # a file that an option or a setting names
+            from recto.text.unicode import safe  # noqa: PLC0415  # start-up
+
+            click.echo(safe(f"recto: cannot use '{error.filename}': {error.strerror}"), err=True)
+        elif error.errno == errno.ENOSPC:
+            _drop_output()
+            click.echo(f"recto: the output is not complete: {error.strerror}", err=True)
+        else:
             raise
-        _drop_output()
-        click.echo(f"recto: the output is not complete: {error.strerror}", err=True)
         code = EXIT_STORE
     except RectoError as error:
         code = _report(error)

@@ -38,6 +38,7 @@ from recto.transcript.session_keys import (
     list_sessions,
     operator_sees,
     parse_pointer,
+    pointer_to,
     reach_of,
     session_in,
     tenant_key,
@@ -273,20 +274,26 @@ def _search(
 
 @click.command("read")
 @click.argument("pointer")
+@session_option("The session of an entry that is named by its number. [default: the one in the settings]")
 @click.option("--around", default=0, type=click.IntRange(0), metavar="N", help="N entries before and after it too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the text and the exact content.")
 @click.pass_obj
-def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -> None:
-    """Reads what a pointer leads to, whole.
+def read_command(settings: Settings, pointer: str, session: str | None, around: int, as_json: bool) -> None:
+    """Reads a whole entry, by its pointer or by its number in a session.
 
     \b
     Examples:
       recto read recto://agent:default:main/42
-      recto read recto://agent:default:main/42 --around 2
+      recto read 42
+      recto read 42 --session agent:default:main --around 2
     """
-    key, seq = parse_pointer(pointer)
     entries = []
     with closing(open_store(settings, create=False)) as store:
+        if pointer.isascii() and pointer.isdecimal():
+            pointer = pointer_to(session_to_read(store, settings, session), int(pointer))
+        elif session is not None:
+            raise click.UsageError("a pointer names its session; leave --session out")
+        key, seq = parse_pointer(pointer)
         if operator_sees(key, settings.tenant):
             entries = list(store.read(key, max(seq - around, 1), seq + around))
     if not any(entry.seq == seq for entry in entries):

@@ -32,7 +32,7 @@ from recto.transcript.entries import MESSAGE
 NAME: Final = "message_arrays"
 
 _TOKEN = lazy_re(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},:]', re.DOTALL)
-_BODY_KEYS = frozenset({"content", "tool_calls", "function_call", "refusal", "audio", "reasoning_content"})
+_BODY_KEYS = frozenset({"content", "parts", "tool_calls", "function_call", "refusal", "audio", "reasoning_content"})
 _ID_KEYS = ("session_id", "conversation_id", "question_id", "sessionId", "id", "uuid")
 _TIME_KEYS = ("ts", "timestamp", "created_at", "time")
 _SPLIT_KEY = "turns"

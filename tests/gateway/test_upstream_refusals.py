@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import anthropic
 import httpx2
+import openai
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -87,3 +89,58 @@ def test_a_request_without_a_model_is_refused_for_that_reason(tmp_path):
             missing = ask(gw, model=None).json()["error"]["message"]
     assert "no upstream has the model 'other'" in named
     assert "the request names no 'model'" in missing
+
+
+COMPLETE = {
+    "id": "a",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "gpt-4o",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "It is whole."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
+}
+
+
+async def answer_at_once(request: Any) -> Response:
+    return JSONResponse(COMPLETE)
+
+
+def test_a_client_that_asks_for_a_stream_gets_one_also_from_an_upstream_that_does_not_stream(tmp_path):
+    # The client's library read the plain body as a stream without any event: an empty answer.
+    messages = [{"role": "user", "content": "hello"}]
+    with upstream_with(answer_at_once) as url, gateway(tmp_path, url, speaks=("chat",)) as gw:
+        with openai.OpenAI(base_url=f"{gw.url}/v1", api_key=gw.secret, max_retries=0) as client:
+            usage = {"include_usage": True}
+            chunks = list(
+                client.chat.completions.create(model="gpt-4o", messages=messages, stream=True, stream_options=usage)
+            )
+        with (
+            anthropic.Anthropic(base_url=gw.url, api_key=gw.secret, max_retries=0) as client,
+            client.messages.stream(model="gpt-4o", max_tokens=9, messages=messages) as stream,
+        ):
+            text = stream.get_final_text()
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "It is whole."
+    assert chunks[-1].usage.prompt_tokens == 9
+    assert text == "It is whole."
+
+
+async def fail_without_a_word(request: Any) -> Response:
+    return Response(b"", 503)
+
+
+async def fail_as_fastapi(request: Any) -> Response:
+    return JSONResponse({"detail": [{"loc": ["body", "messages"], "msg": "field required"}]}, 422)
+
+
+@pytest.mark.parametrize(
+    ("respond", "path", "explanation"),
+    [
+        (fail_without_a_word, "chat/completions", "upstream 'main' answered with status 503 and no text"),
+        (fail_without_a_word, "messages", "upstream 'main' answered with status 503 and no text"),
+        (fail_as_fastapi, "messages", "field required"),
+    ],
+)
+def test_an_upstream_s_error_without_a_message_still_says_what_happened(tmp_path, respond, path, explanation):
+    with upstream_with(respond) as url, gateway(tmp_path, url, speaks=("chat",)) as gw:
+        answer = ask(gw, path)
+    assert explanation in answer.json()["error"]["message"]

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from recto.engine.async_session import RunningCall, on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
 from recto.formats import Format, ProviderReply, read_reply
-from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
+from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response, streamed_response
 from recto.formats.convert.types import ResponseIds
 from recto.formats.errors import INTERNAL, MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
 from recto.formats.json_spans import Json
@@ -98,6 +98,7 @@ _FEW_REQUESTS: Final = 2
 """Requests that a key may have in flight before its next ones yield to other keys."""
 _MIN_PAUSE, _MAX_PAUSE = 0.02, 0.25
 """Seconds between two checks whether another gateway has released a session."""
+_STREAM_TYPE: Final = ("content-type", "text/event-stream; charset=utf-8")
 _DEFAULT_OUTPUT_TOKENS: Final = 4_096
 """Output limit where the upstream's format requires one and the client's format has none."""
 
@@ -549,7 +550,25 @@ class Proxy:
     ) -> BufferedResponse:
         raw = await RunningCall(self._stored, turn, format, raw, id, upstream).complete()
         kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
+        if turn.request.stream and (streamed := await on_a_thread(self._as_stream, turn, raw, id)) is not None:
+            raw, kept = streamed, [_STREAM_TYPE, *(header for header in kept if header[0] != "content-type")]
         return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+
+    def _as_stream(self, turn: GatewayTurn, raw: bytes, id: str) -> bytes | None:
+        """Write a complete response as a stream, for a client that asked for one and an upstream that does not stream.
+
+        A client would take the body for a stream without any event: an empty answer. `None` for what no stream holds.
+        Blocks.
+        """
+        fields = turn.request.fields
+        if self._format.api.addressing is not None or fields.get("n") not in (None, 1):
+            return None
+        try:
+            return streamed_response(
+                raw, self._format.name, ids=_ids(turn, id), include_usage=_with_usage(turn.request)
+            )
+        except CannotCross:
+            return None
 
     def _stored(self, turn: GatewayTurn, format: Format, raw: bytes, id: str, upstream: str) -> bytes:
         """Store a complete response. Returns its body as the client gets it. Blocks."""
@@ -588,7 +607,9 @@ class Proxy:
         if format is not self._format or isinstance(
             _decoded(raw), str
         ):  # also an error page of a proxy in front of the upstream
-            raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
+            code, message = _converted_error(raw)
+            message = message.strip() or f"upstream '{upstream.name}' answered with status {answer.status} and no text"
+            raw = self._format.errors.error_body(answer.status, code, message, request_id=id)
             kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
         if answer.status in (401, 403) and isinstance(upstream, HttpUpstream):
             raw = _with_note(raw, f"{upstream.key_note} {_STORED}")
@@ -687,6 +708,8 @@ def _message_in(body: bytes) -> str:
         return decoded[:2_000]
     error = decoded.get("error")
     message = error.get("message") if isinstance(error, dict) else decoded.get("message", error)
+    if message is None:  # as the `detail` of servers that are built with FastAPI
+        return json.dumps(decoded, ensure_ascii=False)[:2_000] if decoded else ""
     return str(message)[:2_000]
 
 

@@ -66,6 +66,14 @@ def test_reading_uses_the_newest_session_and_names_it(context_for):
     assert "crane" in _transcript.grep(context_for(), params.GrepParams(pattern="crane")).quotation
 
 
+def test_the_number_of_an_entry_is_read_in_the_usual_session(context_for):
+    # The working record names entries by their numbers.
+    assert "crane" in queries.read(context_for(), params.ReadParams(pointer="1")).quotation
+    assert "ferry" in queries.read(context_for(OLD), params.ReadParams(pointer="1")).quotation
+    with pytest.raises(RequestRefused, match="there is no entry 9: the session ends at entry 1"):
+        queries.read(context_for(OLD), params.ReadParams(pointer="9"))
+
+
 def test_texts_of_results_name_the_session_that_was_read(context_for):
     for result in (
         queries.context_report(context_for(), params.ReportParams()),

@@ -333,7 +333,9 @@ def test_prompts_contain_the_state_of_the_work(client):
 def test_errors_explain_the_reason_and_what_to_do(client):
     assert "'query': Field required" in client.refused("recall")
     assert "'most'" in client.refused("recall", query="x", most=10_000)
-    assert "'surprise'" in client.refused("recall", query="x", surprise=1)
+    unknown = client.refused("recall", query="x", surprise=1)
+    assert "'surprise': there is no such argument; there are session, query, most, skip, scope" in unknown
+    assert "'done': it is a list" in client.refused("checkpoint", done="the config")
     unknown = client.refused("context_report", session="agent:nobody:main")
     assert unknown == client.refused("context_report", session="tenant:acme/agent:default:main")
     assert unknown == client.refused("recall", query="x", session="recto:keys")

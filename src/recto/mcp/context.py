@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from recto.engine.session import Session
 from recto.errors import InputError, RequestRefused
 from recto.transcript.entries import Entry, SessionSummary, requested_by, session_key
-from recto.transcript.session_keys import TenantStore, is_memory_session, parse_pointer
+from recto.transcript.session_keys import TenantStore, is_memory_session, parse_pointer, pointer_to
 from recto.transcript.sources import SessionSource, SessionSources
 
 SURFACE = "mcp"
@@ -87,6 +87,12 @@ class McpContext:
     def list_sessions(self, after: str, limit: int) -> list[SessionSummary]:
         """Sessions by name, from the first one after `after`."""
         return self.store.sessions(self.store.prefix + after, limit)
+
+    def pointer_of(self, text: str) -> str:
+        """A pointer as it is; for the number of an entry, its pointer in the default session or the newest."""
+        if not (text.isascii() and text.isdecimal()):
+            return text
+        return pointer_to(self.newest_instead("") or self.stored_key_of(""), int(text))
 
     def read_pointer(self, pointer: str, around: int = 0, more: int = 0) -> tuple[str, int, list[Entry]]:
         """The stored key and the number that a pointer names, and that entry with its neighbours and `more` after."""

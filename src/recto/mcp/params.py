@@ -57,7 +57,8 @@ class ReadParams(_Params):
     """An entry by its pointer."""
 
     pointer: Annotated[str, Field(min_length=1, max_length=300)]
-    """As in recalled text and in placeholders: recto://agent:default:main/57."""
+    """As in recalled text and in placeholders: recto://agent:default:main/57; or the number of an entry of the usual
+    session."""
     start: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Where to go on reading a long entry: the 'next' of the page before."""
     around: Annotated[int, Field(ge=0, le=3)] = 0

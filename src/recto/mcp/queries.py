@@ -129,12 +129,13 @@ def _excerpts(recall: RecallService, page: SearchResult, characters: int) -> lis
 
 def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
     """An entry, a page at a time; with a range, the beginnings of up to 20 entries."""
-    more, first = 0, parse_pointer(request.pointer)[1]
+    pointer = context.pointer_of(request.pointer)
+    more, first = 0, parse_pointer(pointer)[1]
     if request.through is not None:
         if request.through < first:
             raise InputError(f"through={request.through} is before entry {first}, where the range begins")
         more = min(request.through - first, _MAX_RANGE - 1)
-    key, seq, entries = context.read_pointer(request.pointer, request.around, more)
+    key, seq, entries = context.read_pointer(pointer, request.around, more)
     most = MAX_CHARS // (more + 1)
     beside = most if more else MAX_NEIGHBOUR_CHARS
     parts = [

@@ -154,7 +154,7 @@ async def _call(tool: tools.McpTool, context: McpContext, arguments: dict[str, A
         result = await on_a_thread(copy_context().run, tool.handler, context, params)
         meta = await on_a_thread(_drawing, context, getattr(params, "session", "")) if draws else None
     except ValidationError as error:
-        return _refused(f"{tool.name} got invalid arguments: {_faults(error)}. Nothing was done.")
+        return _refused(f"{tool.name} got invalid arguments: {_faults(error, tool)}. Nothing was done.")
     except RectoError as error:
         return _refused(error_message(error))
     except Exception:  # noqa: BLE001  # internal errors are logged, never sent
@@ -200,8 +200,12 @@ def _text(text: str) -> TextContent:
     return TextContent(type="text", text=text)
 
 
-def _faults(error: ValidationError) -> str:
+def _faults(error: ValidationError, tool: tools.McpTool) -> str:
     """What is wrong with the arguments, without repeating their values."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
-    named = [f"'{'.'.join(map(str, fault['loc']))[:80]}': {fault['msg'][:200]}" for fault in faults[:_MAX_FAULTS]]
-    return "; ".join(named)
+    known = ", ".join(tool.params.model_fields)
+    said = {"extra_forbidden": f"there is no such argument; there are {known}", "tuple_type": "it is a list"}
+    return "; ".join(
+        f"'{'.'.join(map(str, fault['loc']))[:80]}': {said.get(fault['type'], fault['msg'][:200])}"
+        for fault in faults[:_MAX_FAULTS]
+    )

@@ -309,8 +309,12 @@ class WindowOverflow(RectoError):
         *,
         fixed: int = 0,
         stored: bool | None = True,
+        pinned: tuple[int, int] = (0, 0),
     ) -> None:
-        """`stored` is None where there is no store: the caller's own list of messages does not fit."""
+        """`stored` is None where there is no store: the caller's own list of messages does not fit.
+
+        `pinned` is how many messages are pinned or were restored, and their tokens.
+        """
         self.tokens = tokens
         self.kept_by = kept_by
         """Why unprotected messages cannot be evicted: messages that could not be recalled stay in the prompt."""
@@ -329,6 +333,10 @@ class WindowOverflow(RectoError):
         shorten = (
             "Shorten" if stored is None else "Repair the index, or unpin or shorten" if kept_by else "Unpin or shorten"
         )
+        count, size = pinned
+        if count:
+            kept += f"{count:,} pinned or restored {'message takes' if count == 1 else 'messages take'} {size:,} tokens"
+            kept += ": 'unpin' releases what was pinned, and 'redo' what was restored. "
         cure = (
             # "is longer than the model's context length" are words at which clients give up instead of trying again
             f"Without any message it needs {fixed:,}, which is longer than the model's context length, so a shorter "

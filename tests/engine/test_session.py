@@ -441,3 +441,23 @@ def test_a_decision_is_undone_once():
         assert len(session) == before + 1
         session.redo(undone.seq)
         assert session.restore(decision.seq).seq > undone.seq
+
+
+@pytest.mark.parametrize("part", [{"type": "text"}, {"type": "text", "text": None}, {"type": "input_text", "text": 3}])
+def test_a_text_part_without_a_text_is_refused_before_it_is_stored(part):
+    # Every provider refuses it, and with it every later prompt of the session.
+    with recto.open("memory:", model="gpt-4o") as session:
+        with pytest.raises(MalformedMessage, match="of type 'text' and has no text"):
+            session.append({"role": "user", "content": [part]})
+        assert len(session) == 0
+
+
+def test_an_empty_list_of_tool_calls_is_stored_and_not_sent():
+    # As a loop writes it that collects a stream. OpenAI refuses the empty list, and with it every later prompt.
+    answer = {"role": "assistant", "content": "Hello.", "tool_calls": []}
+    with recto.open("memory:", model="gpt-4o") as session:
+        session.append({"role": "user", "content": "Hi."})
+        entry = session.append(answer)
+        assert json.loads(entry.content) == answer
+        session.append({"role": "user", "content": "Go on."})
+        assert session.prompt().messages[1] == {"role": "assistant", "content": "Hello."}

@@ -1122,3 +1122,20 @@ def test_a_session_with_calls_of_two_formats_has_no_prompt_and_the_error_says_wh
         session.append({"role": "assistant", "content": [use]})
         with pytest.raises(InputError, match=r"anthropic\.messages and openai\.chat.*Continue in another session"):
             session.prompt()
+
+
+def test_the_error_for_a_restore_that_does_not_fit_names_what_takes_it_back():
+    with opened() as session:
+        work(session)
+        restored = []
+
+        def restore_all():
+            for decision in session.report().decisions:
+                restored.append(session.restore(decision.seq))
+                session.prompt()
+
+        with pytest.raises(WindowOverflow, match=r"restored messages take [\d,]+ tokens.*'redo' what was restored"):
+            restore_all()
+        for event in reversed(restored):
+            session.redo(event.seq)
+        assert session.prompt().tokens <= session.window.budget.input_budget

@@ -62,6 +62,7 @@ from recto.formats.message import (
     media_in,
     whole_characters,
     with_placeholders,
+    without_empty_calls,
 )
 from recto.formats.prompt_layout import LaidLine, LaidNote, LaidOut, PromptLayout
 from recto.formats.tool_calls import ToolCallIds
@@ -187,6 +188,8 @@ class _Traits(NamedTuple):
     """Whether characters of its text may be written as escapes."""
     is_bound: bool
     """Whether only its own format can express it."""
+    has_empty_calls: bool
+    """Whether it has a list of tool calls, and nothing in it."""
 
 
 def _traits_of(raw: bytes, wire: str, knows_parts: bool, message: Message | None) -> _Traits:
@@ -219,6 +222,7 @@ def _find_traits(raw: bytes, wire: str, knows_parts: bool, message: Message | No
         may_warn=may_warn(raw),
         escapes=b"\\u" in raw,
         is_bound=wire != DEFAULT_FORMAT.name or _is_bound_to_default(fields, tied),
+        has_empty_calls=fields.get("tool_calls") == [],
     )
 
 
@@ -352,7 +356,8 @@ class MessageCache(Struct, kw_only=True):
     ) -> WindowMessage:
         """Adds a message and returns its line for the state. What is known of it already need not be parsed."""
         traits = _traits_of(raw, wire, self.knows_parts, message)
-        self.raws[seq], self.wires[seq] = whole_characters(raw) if traits.escapes else raw, wire
+        sent = whole_characters(raw) if traits.escapes else raw
+        self.raws[seq], self.wires[seq] = without_empty_calls(sent) if traits.has_empty_calls else sent, wire
         if traits.cache_marked:
             self.cache_marked.add(seq)
         if traits.media:
@@ -1046,8 +1051,9 @@ class PromptBuilder(Struct, frozen=True, kw_only=True):
         holders.append(("the answer", extras.answer))
         holders = [holder for holder in holders if holder[1]]
         holders.sort(key=lambda holder: -holder[1])
-        tokens = self.prompt_tokens(state)
-        return WindowOverflow(tokens, input_budget, holders, kept_by, fixed=extras.fixed, stored=stored)
+        tokens, pins = self.prompt_tokens(state), state.pins & state.messages.keys()
+        pinned = len(pins), sum(map(state.cost, pins))
+        return WindowOverflow(tokens, input_budget, holders, kept_by, fixed=extras.fixed, stored=stored, pinned=pinned)
 
     def lines(self, state: WindowState) -> PromptLines:
         """The lines of a prompt, with the marker where the gap is. Valid until the state changes."""

@@ -295,6 +295,12 @@ def whole_characters(raw: bytes) -> bytes:
     return raw if whole == raw else whole
 
 
+def without_empty_calls(raw: bytes) -> bytes:
+    """Removes an empty list of tool calls, as a loop that collects a stream writes it: OpenAI refuses it."""
+    fields = {name: value for name, value in fields_of(raw).items() if name != "tool_calls"}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def content_blocks(fields: Mapping[str, Json]) -> list[dict[str, Json]]:
     """Returns the content blocks of a message. Content that is a string counts as one text block."""
     content = fields.get("content")
@@ -355,7 +361,14 @@ def content_defect(fields: Mapping[str, Json]) -> str:
         return ""
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         return "its 'content' is neither a text nor a list of parts"
+    if fields.get("role") != "assistant" and any(map(_lacks_text, content)):
+        return "a part of its 'content' is of type 'text' and has no text"
     return ""
+
+
+def _lacks_text(part: Json) -> bool:
+    fields = object_in(part)
+    return fields.get("type") in ("text", "input_text") and not isinstance(fields.get("text"), str)
 
 
 MediaKind = Literal["image", "document", "audio"]

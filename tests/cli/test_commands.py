@@ -126,6 +126,19 @@ def test_json_output(here):
     }
 
 
+def test_the_full_screen_without_a_terminal_is_refused(stored):
+    # It drew into the file that its output went to, and ran until it was killed.
+    assert "the full screen needs a terminal" in run("tui", code=2).stderr
+
+
+def test_numbers_are_whole_in_a_narrow_terminal(stored, monkeypatch):
+    monkeypatch.setattr(out, "width", 42)
+    printed = run("context", "list", "--session", "agent:me:main", "--model", "gpt-4o").stdout
+    assert "83,200" in printed
+    assert "component" in printed
+    assert max(map(len, printed.splitlines())) <= 42
+
+
 def test_ranges_can_be_shown(stored):
     assert len(run("session", "show", "agent:me:main", "--from", "2", "--to", "3", "--json").stdout.splitlines()) == 2
     assert len(run("session", "show", "agent:me:main", "--last", "1", "--json").stdout.splitlines()) == 1

@@ -117,7 +117,8 @@ def print_run(run: PromptRun, *, by_kind: bool) -> None:
     if not run.pieces:
         out.print("What it was made of was not stored.")
         return
-    table = Table("piece", "name", *(Column(name, justify="right") for name in ("tokens", "share")), "")
+    numbers = [Column(name, justify="right", no_wrap=True) for name in ("tokens", "share")]
+    table = Table("piece", "name", *numbers, "")
     if by_kind:
         pieces: dict[PieceKind, tuple[int, int]] = {}
         for piece in run.pieces:
@@ -142,7 +143,10 @@ def print_list(report: Report) -> None:
     print_reading(reading, report.model)
     if report.run is not None:
         print_run(report.run, by_kind=True)
-    table = Table("component", *(Column(name, justify="right") for name in ("tokens", "share", "limit")), "")
+    numbers = [Column(name, justify="right", no_wrap=True) for name in ("tokens", "share", "limit")]
+    table = Table(
+        Column("component", no_wrap=True), *numbers, Column(overflow="crop")
+    )  # a narrow terminal cuts the bar
     for usage in report.components:
         share = usage.used / max(report.window, 1)
         table.add_row(
@@ -179,7 +183,8 @@ def print_detail(report: Report, text_of: Callable[[int], str]) -> None:
     """Prints every piece of the last prompt, the largest parts of the next, and the decisions that shaped it."""
     if report.run is not None:
         print_run(report.run, by_kind=False)
-    table = Table("what", Column("tokens", justify="right"), Column("share", justify="right"), "state", "text")
+    numbers = [Column(name, justify="right", no_wrap=True) for name in ("tokens", "share")]
+    table = Table(Column("what", no_wrap=True), *numbers, "state", "text")
     for holder in report.largest:
         table.add_row(*_row(holder, text_of))
     out.print(table)

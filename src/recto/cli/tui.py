@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from typing import TextIO
 
 import click
 
@@ -25,8 +27,14 @@ def tui_command(settings: Settings, session: str | None, url: str, key: str) -> 
       recto tui --session agent:default:main
       RECTO_KEY=rk-… recto tui --url http://127.0.0.1:8642
     """
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
+        raise click.UsageError("the full screen needs a terminal; 'recto chat', 'context' and 'session show' do not")
     require_packages("tui", [*(CLIENT_PACKAGES if url else GATEWAY_PACKAGES), "textual"], SCREENS_EXTRA)
     from recto.tui.app import run  # noqa: PLC0415  # the packages are optional
 
     session_settings = replace(settings, session=session_key(session or settings.session))
     run(session_settings, url, key, "" if url and not session else session_settings.session)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()

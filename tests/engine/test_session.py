@@ -11,7 +11,9 @@ from anthropic.types import Message as AnthropicMessage
 from anthropic.types import TextBlock, ToolUseBlock
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.chat import ChatCompletionMessage
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessage
+from openai.types.chat.chat_completion_chunk import ChoiceDelta
+from openai.types.responses import Response
 
 import recto
 from recto.engine.session import Session
@@ -461,3 +463,23 @@ def test_an_empty_list_of_tool_calls_is_stored_and_not_sent():
         assert json.loads(entry.content) == answer
         session.append({"role": "user", "content": "Go on."})
         assert session.prompt().messages[1] == {"role": "assistant", "content": "Hello."}
+
+
+def test_parts_of_a_stream_and_streams_are_refused_with_what_to_do():
+    # The first part of a stream has a role: it was stored as an empty answer.
+    delta = ChoiceDelta(role="assistant", content="")
+    chunk = ChatCompletionChunk.model_construct(object="chat.completion.chunk", choices=[])
+    with recto.open("memory:", model="gpt-4o") as session:
+        for part in (delta, chunk, iter([delta])):
+            with pytest.raises(MalformedMessage, match="collect it and pass what it adds up to"):
+                session.append(part)
+        assert len(session) == 0
+
+
+def test_a_response_with_several_items_is_refused_with_how_to_append_them():
+    items = [{"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"} for number in range(2)]
+    response = Response.model_construct(object="response", output=items)
+    with recto.open("memory:", model="gpt-4o") as session:
+        with pytest.raises(MalformedMessage, match=r"has 2 messages: .* append_all\(response\.output\)"):
+            session.append(response)
+        assert [entry.seq for entry in session.append_all(response.output)] == [1, 2]

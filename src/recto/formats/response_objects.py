@@ -60,16 +60,24 @@ def message_bytes(message: Any) -> bytes:  # noqa: ANN401  # whatever a program 
             return _client_json(message)
     if message is None or isinstance(message, str | list | tuple | set | int | float):
         raise MalformedMessage(f"it is {_KINDS.get(type(message), type(message).__name__)}; {HOW_TO_WRITE}")
+    if _is_open(message):
+        raise MalformedMessage(_describe(message))
+    if type(message).__name__.endswith(_STREAM_PARTS):
+        raise MalformedMessage(f"{type(message).__name__!r} is a part of a stream; {_COLLECT}")
     raw = _client_json(message)
     found = _read_body(raw).messages if not isinstance(message, Mapping) else (raw,)
     if len(found) != 1:
         kind = type(message).__name__
         raise MalformedMessage(
-            f"'{kind}' has {len(found)} messages; 'on_turn_end' of recto.manager takes such a response"
+            f"'{kind}' has {len(found)} messages: pass its items to 'append_all', as in append_all(response.output), "
+            "or the response to 'on_turn_end' of recto.manager"
         )
     return found[0]
 
 
+_COLLECT = "collect it and pass what it adds up to"
+_STREAM_PARTS = ("Chunk", "Delta", "Event")
+"""How clients of OpenAI and Anthropic name what streams are made of. The first part has a role, as messages have."""
 _KINDS = {str: "a text", list: "a list", tuple: "a list", type(None): "None"}
 HOW_TO_WRITE = 'a message is a dict such as {"role": "user", "content": "Hello"}'
 
@@ -177,10 +185,17 @@ def _arguments(text: str) -> dict[str, Json]:
     return parsed if isinstance(parsed, dict) else {}
 
 
+def _is_open(response: object) -> bool:
+    """Whether it is a stream, or a call that is not awaited yet."""
+    return inspect.isawaitable(response) or any(
+        hasattr(response, name) for name in ("__next__", "__anext__", "__aiter__")
+    )
+
+
 def _describe(response: object) -> str:
     kind = type(response).__name__
     if inspect.isawaitable(response):
         return f"it is not awaited yet ({kind})"
-    if hasattr(response, "__next__") or hasattr(response, "__anext__") or hasattr(response, "__aiter__"):
-        return f"a stream ({kind}) is no response yet; collect it and pass what it adds up to"
+    if _is_open(response):
+        return f"a stream ({kind}) is no response yet; {_COLLECT}"
     return f"'{kind}' is neither a response nor a message"

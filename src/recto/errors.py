@@ -409,7 +409,7 @@ class StoreReadOnly(StoreError):
 
     def __init__(self, path: str, reason: str = "the file or its folder is read-only") -> None:
         self.path = path
-        super().__init__(f"'{path}' can be read but not written: {reason}. Make it writable or name another --store.")
+        super().__init__(f"'{path}' can be read but not written: {reason}. Make it writable or name another store.")
 
 
 class StoreLocked(StoreError):

@@ -367,3 +367,18 @@ def test_a_conversation_in_use_is_not_evicted_from_the_cache(monkeypatch):
         gc.collect()
         assert [reference() is None for reference in others] == [True, True, True, False, False]
         assert conversations.of("held") is in_use
+
+
+@pytest.mark.parametrize("wrong", [None, "Hello.", {"role": "user", "content": "Hello."}])
+def test_what_is_no_list_of_messages_is_refused_by_name(wrong):
+    with following() as conversations:
+        conversation = conversations.of("thread-1")
+        for call in (conversation.fitted, conversation.store):
+            with pytest.raises(InputError, match="'messages' is a list of messages, not"):
+                call(wrong)
+
+
+def test_an_iterator_of_messages_is_fitted_as_a_list():
+    messages = [{"role": "user", "content": "Hello."}]
+    with following() as conversations:
+        assert conversations.of("thread-1").fitted(iter(messages)) == messages

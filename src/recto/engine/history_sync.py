@@ -24,6 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
+from recto.engine.arguments import check_messages
 from recto.engine.context_window_manager import shrink_input_budget
 from recto.engine.prompt_builder import Prompt
 from recto.engine.session import Session
@@ -180,6 +181,8 @@ class Following:
 
     def fitted(self, messages: Sequence[ChatMessage], *, tools: Sequence[Any] = ()) -> list[ChatMessage]:
         """Store what is new in a list of Chat messages, and return what to send in its place."""
+        check_messages("'messages'", messages)
+        messages = messages if isinstance(messages, Sequence) else list(messages)
         return self.working_set(messages, lambda message: [message], lambda changed: changed, tools=tools)
 
     def heard(
@@ -202,6 +205,7 @@ class Following:
 
     def store(self, messages: Sequence[ChatMessage]) -> None:
         """Store what is new in a list, without building a prompt."""
+        check_messages("'messages'", messages)
         raws = [message_bytes(message) for message in messages]
         with self._turn:
             self._sync(raws[_count_system(raws) :])

@@ -83,7 +83,7 @@ def _of_system(error: OSError, path: Path) -> StoreError:
     if error.errno in _NO_ROOM:
         return StoreFull(str(path))
     if error.errno in _NO_RIGHT and not path.exists():
-        return StoreUnavailable(str(path), f"the folder '{path.parent}' is not writable; name another --store")
+        return StoreUnavailable(str(path), f"the folder '{path.parent}' is not writable; name another store")
     if error.errno in _NO_RIGHT:
         return StoreReadOnly(str(path), f"{error.strerror}: '{error.filename}'")
     if error.errno == errno.ENOENT:
@@ -93,7 +93,7 @@ def _of_system(error: OSError, path: Path) -> StoreError:
 
 def _why_not_open(path: Path) -> str:
     if not path.parent.is_dir():
-        return f"the folder '{path.parent}' does not exist; create it or name another --store"
+        return f"the folder '{path.parent}' does not exist; create it or name another store"
     if path.is_dir():
         return "this is a folder; name a file in it"
     if not path.exists() and os.access(path.parent, os.W_OK):

@@ -277,3 +277,11 @@ def test_two_calls_with_one_id_are_refused_before_they_are_stored(session):
     with pytest.raises(MalformedMessage, match="two of its calls have one id"):
         session.append({"role": "assistant", "content": None, "tool_calls": [call, call]})
     assert len(session) == 1
+
+
+def test_an_unknown_policy_is_refused_by_the_name_of_its_argument_with_all_that_there_are():
+    messages = [{"role": "user", "content": "Hello."}]
+    with pytest.raises(SettingsError, match=r"setting 'policy': 'prun' is none of prune, fifo, .*mean 'prune'"):
+        recto.evict(messages, free=1, policy="prun")
+    with pytest.raises(SettingsError, match="setting 'policy': 'oldest' is none of prune, fifo"):
+        recto.open("memory:", model="gpt-4o", window={"policy": "oldest"})

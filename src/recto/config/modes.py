@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct, structs
@@ -14,7 +15,7 @@ from recto.context.policies.edits import ClearThinking, SummarizeResults, TrimRe
 from recto.context.policies.eviction import Compact, Evict, Progressive, Prune, ToolUnitsOnly
 from recto.context.policies.features import Scorer
 from recto.context.policies.planner import ComponentRules, ReliefRules
-from recto.context.policies.scorers import scorer_named
+from recto.context.policies.scorers import SCORERS, scorer_named
 from recto.context.window.budget import Budget, Component, Thresholds
 from recto.context.window.state import Protection
 from recto.context.window.units import Policy
@@ -112,6 +113,9 @@ class WindowConfiguration(Struct):
 def as_policy(policy: str | Policy | Scorer, **settings: object) -> Policy:
     """Return the eviction policy of a name, a policy or a scorer. Raises `SettingsError` for anything else."""
     if isinstance(policy, str):
+        if policy not in (names := ("prune", *SCORERS)):
+            nearest = get_close_matches(policy, names, n=1)
+            raise SettingsError("policy", f"'{policy}' is none of {', '.join(names)}", nearest[0] if nearest else None)
         return Prune() if policy == "prune" else Evict(scorer=scorer_named(policy, **settings))
     if callable(getattr(policy, "plan", None)):
         return cast("Policy", policy)

@@ -142,7 +142,7 @@ def fit_messages(
 
 
 def _markers_in(sent: Sequence[Any], marker: str) -> list[tuple[int, int]]:
-    """The markers of earlier calls in a list that was fitted before, each with the messages that it stands for.
+    """The markers of earlier calls in a list that was fitted before, each with the number of messages that it replaces.
 
     A program that keeps the fitted list has one marker in it, behind the system text and the task.
     """

@@ -285,3 +285,19 @@ def test_an_unknown_policy_is_refused_by_the_name_of_its_argument_with_all_that_
         recto.evict(messages, free=1, policy="prun")
     with pytest.raises(SettingsError, match="setting 'policy': 'oldest' is none of prune, fifo"):
         recto.open("memory:", model="gpt-4o", window={"policy": "oldest"})
+
+
+@pytest.mark.parametrize("wrong", ["read", {"type": "function"}, [print], [1]])
+def test_tools_that_are_no_list_of_schemas_are_refused_by_name(wrong):
+    messages = [{"role": "user", "content": "Hello."}]
+    with recto.open("memory:", model="gpt-4o") as session:
+        session.append(messages[0])
+        for call in (
+            lambda: session.prompt(wrong),
+            lambda: session.count(messages, tools=wrong),
+            lambda: recto.count(messages, model="gpt-4o", tools=wrong),
+            lambda: recto.fit(messages, max_tokens=1_000, model="gpt-4o", tools=wrong),
+            lambda: recto.evict(messages, free=1, model="gpt-4o", tools=wrong),
+        ):
+            with pytest.raises(InputError, match="'tools' is a list of tool schemas"):
+                call()

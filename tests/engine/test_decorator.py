@@ -334,3 +334,12 @@ def test_conversations_can_be_shared_by_functions(upstream):
         assert ask.conversations is conversations
         assert conversations.wire == CHAT
         assert len(stored_messages(conversations.of("shared"))) == 2
+
+
+def test_a_wrapped_function_may_take_functions_as_its_tools():
+    @recto.bounded("memory:", model="gpt-4o")
+    def ask(messages, tools=()):
+        return {"role": "assistant", "content": tools[0].__name__}
+
+    with ask.conversations:
+        assert ask([{"role": "user", "content": "Hello."}], tools=[print])["content"] == "print"

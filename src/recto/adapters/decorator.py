@@ -150,7 +150,8 @@ class _BoundedCall:
             list(named[name]),
             lambda message: [plain(message)],
             lambda changed: changed,
-            tools=tools if isinstance(tools, list | tuple) else (),
+            # Functions and other objects that the wrapped function turns into schemas itself cannot be counted.
+            tools=[tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else (),
             beside=beside if isinstance(beside, str) else json.dumps(beside) if isinstance(beside, list) else "",
         )
         self.arguments.put(name, sent)

@@ -20,11 +20,10 @@ from recto.context.window.budget import (
     read_warning,
     source_of,
 )
-from recto.engine.arguments import check_count, check_listener, check_number
+from recto.engine.arguments import check_count, check_listener, check_number, schemas_json
 from recto.errors import InputError, SettingsError
 from recto.formats import detect, read
 from recto.formats.response_objects import MessageLike, message_bytes
-from recto.transcript.entries import to_json
 
 if TYPE_CHECKING:
     from recto.context.policies.features import Scorer
@@ -249,7 +248,7 @@ def _count(meter: Meter, what: str | MessageLike | Sequence[MessageLike], tools:
         return meter.text(what)
     if isinstance(what, Sequence) and not isinstance(what, bytes):
         prompt = [_parsed(message) for message in cast("Sequence[MessageLike]", what)]
-        return meter.prompt(prompt, to_json(tools).decode() if tools else "")
+        return meter.prompt(prompt, schemas_json(tools).decode() if tools else "")
     return meter.message(_parsed(what))
 
 

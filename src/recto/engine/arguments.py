@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from recto.errors import InputError, SettingsError
 from recto.formats.response_objects import HOW_TO_WRITE
+from recto.transcript.entries import to_json
 from recto.transcript.session_keys import Scope
 
 if TYPE_CHECKING:
@@ -66,6 +67,19 @@ def check_messages(name: str, value: object) -> None:
     refused = isinstance(value, str | bytes | Mapping) or hasattr(value, "model_dump")
     if refused or not isinstance(value, Iterable):
         raise InputError(f"{name} is a list of messages, not {describe(value)}; {HOW_TO_WRITE}")
+
+
+def schemas_json(tools: object) -> bytes:
+    """The JSON of tool schemas. Raises `InputError` for anything else: one schema, a text, functions."""
+    wrong = tools
+    if isinstance(tools, list | tuple):
+        others = [tool for tool in tools if not isinstance(tool, Mapping)]
+        if not others:
+            return to_json(tools)
+        wrong = others[0]
+    raise InputError(
+        f"'tools' is a list of tool schemas, each a dict as the provider's API takes it, and not {describe(wrong)}"
+    )
 
 
 def check_search(query: object, most: object, scope: object, project: object, agent: object) -> None:

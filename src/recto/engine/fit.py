@@ -22,7 +22,13 @@ from recto.context.policies.eviction import Prune
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.state import Protection, WindowState
 from recto.context.window.units import Policy, WindowMessage
-from recto.engine.arguments import check_messages, check_number, refuse_only_empty, refuse_only_orphans
+from recto.engine.arguments import (
+    check_messages,
+    check_number,
+    refuse_only_empty,
+    refuse_only_orphans,
+    schemas_json,
+)
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, PromptBuilder, PromptExtras, PromptLines
 from recto.errors import MalformedMessage
 from recto.formats import DEFAULT_FORMAT, detect, own_format
@@ -34,7 +40,7 @@ from recto.formats.response_objects import MessageLike, message_bytes
 from recto.formats.tool_calls import NO_CALLS, ToolCallIds
 from recto.tokens.meter import Meter
 from recto.tokens.model_card import ModelCard
-from recto.transcript.entries import Role, to_json
+from recto.transcript.entries import Role
 
 _log = logging.getLogger("recto.fit")
 M = TypeVar("M", bound=MessageLike)
@@ -129,7 +135,7 @@ def fit_messages(
     read = _MEMO.take(sent, meter)
     try:
         read.extend(sent)
-        schemas = meter.tools(to_json(tools).decode()) if tools else 0
+        schemas = meter.tools(schemas_json(tools).decode()) if tools else 0
         budget = _Budget(max_tokens, threshold, keep_turns)
         fitted = _fit(read, budget, schemas, card, marker) or _fit(read, budget, schemas, card, marker, whole=True)
         assert fitted is not None  # noqa: S101  # of a whole list there is always a prompt
@@ -250,7 +256,7 @@ def evict_messages(
         evicted = state.evicted_messages + sum(count - 1 for seq, count in earlier if seq not in state.messages)
         return marker.replace("{count}", f"{evicted:,}")
 
-    builder = _builder(read, meter.tools(to_json(tools).decode()) if tools else 0, card, marker_of)
+    builder = _builder(read, meter.tools(schemas_json(tools).decode()) if tools else 0, card, marker_of)
     before = builder.prompt_tokens(state)
     protection = Protection(min_recent_messages=read.recent(keep_turns), answered=False)
     scores: dict[int, Mapping[str, float]] = {}

@@ -29,6 +29,7 @@ from recto.engine.arguments import (
     describe,
     refuse_only_empty,
     refuse_only_orphans,
+    schemas_json,
 )
 from recto.engine.work import SessionWork
 from recto.errors import InputError, MalformedMessage, MediaRefused, RectoError, TooLarge, WindowOverflow
@@ -616,7 +617,7 @@ class Session:
 
     def _count_prompt(self, prompt: Sequence[MessageLike], tools: Sequence[Any]) -> int:
         check_messages("the prompt", prompt)
-        schemas = to_json(tools).decode() if tools else ""
+        schemas = schemas_json(tools).decode() if tools else ""
         return self.meter.prompt([self._parse(message)[1] for message in prompt], schemas)
 
     def _seq(self, entry: int | str) -> int:

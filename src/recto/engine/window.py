@@ -33,7 +33,7 @@ from recto.context.window.report import PromptPiece
 from recto.context.window.state import Note, NoteKind, NoteLevel, WindowState, limit_notes, ranges_of, seqs_in
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, TaskStatement
 from recto.continuity.checkpoints.rules import CheckpointRules
-from recto.engine.arguments import check_entry_number
+from recto.engine.arguments import check_entry_number, schemas_json
 from recto.engine.composition import (
     INSTRUCTIONS,
     TOOLS_OFFERED,
@@ -75,7 +75,7 @@ from recto.formats.tools import recall_tool_in
 from recto.health.metrics import PromptComposition
 from recto.recall.types import JUDGED, VERDICTS, Query, SearchResult, Verdict
 from recto.tokens.meter import Meter
-from recto.transcript.entries import MESSAGE, Clock, Entry, refused_key, to_json
+from recto.transcript.entries import MESSAGE, Clock, Entry, refused_key
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import Scope, parse_pointer, pointer_to, reach_of
 from recto.transcript.sources import source_of
@@ -326,7 +326,7 @@ class Window:
 
         An answer longer than the output reserve takes input budget from the prompt, but never more than half of it.
         """
-        schemas = tools if isinstance(tools, bytes) else to_json(tools) if tools else b""
+        schemas = tools if isinstance(tools, bytes) else schemas_json(tools) if tools else b""
         content = schemas, beside, wire or ""
         if self._extra_pieces[0] != content:  # the same ones come with every prompt
             meter = self.messages.meter

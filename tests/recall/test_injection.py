@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +13,15 @@ from tests.recall.test_recall import chatter, events, opened, quotation, say
 import recto
 from recto.config import load
 from recto.config.factory import make_recall
+from recto.context.facts.types import Mark
 from recto.engine.recall_injection import is_bare, turn_text
 from recto.errors import EmbedderFailed
+from recto.formats import entry_text
+from recto.recall.documents import recall_text
+from recto.recall.index.message_rows import message_row
 from recto.recall.types import FOOTER, HEADER, Query
 from recto.stores.memory import MemoryStore
-from recto.transcript.entries import to_json
+from recto.transcript.entries import MESSAGE, Draft, to_json
 from recto.transcript.session_keys import pointer_to
 
 CALL = {
@@ -115,6 +121,86 @@ def test_reminders_of_a_coding_agent_are_not_part_of_the_request():
         texts = [reminder, "And which port does the cache have, in all of our environments?"]
         session.append({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
         assert turn(session).text == texts[1]
+
+
+SKILL = (
+    "Base directory for this skill: /skills/deploy\n\n# Deploy\n\nAlways rotate the Kilimanjaro key of staging first."
+)
+NOTIFICATION = (
+    "<task-notification>\n<status>completed</status>\n"
+    "<result>The Kilimanjaro key of staging is rotated at 17.</result>\n</task-notification>"
+)
+
+
+def test_a_quotation_holds_the_words_of_the_user_and_not_what_a_client_added():
+    typed = "The Kilimanjaro key of staging belongs to Ines."
+    with opened() as session:
+        say(session, "Hello.")
+        skill = session.append({"role": "user", "content": SKILL})
+        session.append({"role": "assistant", "content": "I read the skill."})
+        texts = ["<system-reminder>\nKilimanjaro is a key of staging.\n</system-reminder>", typed]
+        told = session.append({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
+        session.append({"role": "assistant", "content": "Noted."})
+        chatter(session, 40)
+        recalled = quotation(say(session, "Whose is the Kilimanjaro key of staging?"))
+        found = {hit.seq: hit.text for hit in session.recall("Kilimanjaro key of staging").hits}
+    [own] = [each for each in excerpts(recalled) if pointer_to(session.key, told.seq) in each]
+    assert own.endswith(f"> {typed}")
+    assert "reminder" not in recalled
+    assert "rotate" not in recalled
+    assert found[told.seq] == typed
+    assert skill.seq not in found
+
+
+def test_the_report_of_another_agent_is_quoted_as_the_output_of_a_tool():
+    with opened() as session:
+        say(session, "Hello.")
+        report = session.append({"role": "user", "content": NOTIFICATION})
+        session.append({"role": "assistant", "content": "Noted."})
+        chatter(session, 40)
+        recalled = quotation(say(session, "When is the Kilimanjaro key of staging rotated?"))
+    assert f"{pointer_to(session.key, report.seq)} · tool " in recalled
+    assert "rotated at 17" in recalled
+
+
+@pytest.mark.parametrize("said", ["always", "never"])
+def test_only_words_of_the_user_are_marked_as_a_rule(said):
+    rule = f"From now on you must {said} rotate keys at night."
+    with opened() as session:
+        for text in (rule, f"<task-notification>\n{rule}\n</task-notification>"):
+            session.append({"role": "user", "content": text})
+        hits = session.recall("rotate keys at night").hits
+    assert {hit.seq: Mark.CONSTRAINT in hit.marks for hit in hits} == {1: True, 2: False}
+
+
+def test_an_index_of_an_earlier_version_is_read_without_what_a_client_added():
+    with opened() as session:
+        old, new = (
+            session.append({"role": "user", "content": text}) for text in (SKILL, "The Kilimanjaro key is lost.")
+        )
+        indexer = session.window._recall.recall.indexer
+        row = message_row(SKILL, "user", old.ts, old.meta, indexer.lexicon)
+        session.store.add_terms(session.key, [replace(old, terms=row)])
+        assert [hit.seq for hit in session.recall("Kilimanjaro key").hits] == [new.seq]
+        assert indexer.matches(old)
+
+
+def test_of_messages_of_real_sessions_nothing_that_a_client_injected_is_indexed(data):
+    injected = re.compile(
+        r"^\s*(?:<(?:system-reminder|command-|local-command-)|\[Request interrupted)|\ABase directory for this skill",
+        re.MULTILINE,
+    )
+    found = left = 0
+    for path in sorted((data / "agent_sessions").rglob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            fields = json.loads(line)
+            if fields["type"] == "message" and fields["role"] == "user" and '"tool_result"' not in line:
+                content = json.dumps({"role": "user", "content": fields["content"]}).encode()
+                entry = Draft(id="a", ts=0, kind=MESSAGE, role="user", content=content, wire="anthropic.messages")
+                found += injected.search(entry_text(entry)) is not None
+                left += injected.search(recall_text(entry)) is not None
+    assert found > 50
+    assert left == 0
 
 
 def test_a_repeated_question_is_not_quoted_but_its_answer_is():

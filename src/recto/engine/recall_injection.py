@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from recto.context.facts.statements import FUNCTION_WORDS, user_sentences, without_reminders
+from recto.context.facts.statements import FUNCTION_WORDS, user_sentences, without_injected
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.state import WindowState
 from recto.context.window.units import EntryVectors
@@ -423,11 +423,11 @@ def is_bare(request: str) -> bool:
 
 
 def _typed(message: Message) -> str:
-    """The words of a message, without tool results and without what a coding agent added to them."""
+    """The words of a message, without tool results and without what a client added to them."""
     text = message.text
     if message.results:
         text = "\n".join(part.text for part in message.parts if part.kind == "text")
-    return without_reminders(text) or text
+    return without_injected(text) or text
 
 
 def _answered(state: WindowState, messages: MessageCache) -> str:

@@ -25,7 +25,7 @@ from recto.context.facts.classifier import (
     supersession_score,
 )
 from recto.context.facts.types import Mark
-from recto.formats import entry_text
+from recto.recall.documents import recall_text
 from recto.recall.index.bm25 import TermStatistics
 from recto.recall.index.message_rows import (
     ROLES,
@@ -266,7 +266,7 @@ class Selection:
         if missing := [key for key in keys if key not in self._entries]:
             found = self._messages.read(missing)
             self._entries |= found
-            self._texts |= {key: entry_text(entry) for key, entry in found.items()}
+            self._texts |= {key: recall_text(entry) for key, entry in found.items()}
 
     def _outputs_of(self, best: Sequence[Ranked]) -> dict[EntryKey, EntryKey]:
         """Return the tool outputs that belong to messages: of a call one makes, or of a call it led to.
@@ -407,7 +407,7 @@ class Selection:
         key = _key_of(own)
         self._notes |= self._messages.notes([key])
         context = self._contexts_of([own])[key]
-        self._entries[key], self._texts[key] = correction, entry_text(correction)
+        self._entries[key], self._texts[key] = correction, recall_text(correction)
         return self._hit(replace(own, parts={**own.parts, "takes back": 0.0}), context)
 
     def _corrections_of(self, hits: Sequence[Hit]) -> dict[EntryKey, Entry]:
@@ -424,7 +424,7 @@ class Selection:
                 continue
             likely = self._sharing_terms(own, keys)
             entries = self._messages.read({key for some in likely.values() for key in some})
-            text_of = cache(entry_text)
+            text_of = cache(recall_text)
             for hit in own:
                 for key in likely[hit.seq]:
                     entry = entries.get(key)

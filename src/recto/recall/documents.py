@@ -10,8 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
+from recto.context.facts.statements import is_reported, without_injected
+from recto.errors import InputError
+from recto.formats import entry_text, read
 from recto.text.terms import clip_middle
-from recto.transcript.entries import MESSAGE, Entry, is_hidden
+from recto.transcript.entries import MESSAGE, Draft, Entry, Role, is_hidden
 
 _PAUSES = (
     re.compile(r"\n[^\S\n]*\n\s*"),
@@ -113,6 +118,26 @@ def _join_chosen(pieces: list[str], chosen: set[int]) -> str:
         else:
             parts.append(piece.strip())
     return " ".join(part for part in parts if part)
+
+
+def recall_text(entry: Draft) -> str:
+    """Return what recall finds and quotes of an entry: of a user's message what the user said, not what a client added.
+
+    Empty where a client wrote all of it, as the body of a skill.
+    """
+    if entry.kind != MESSAGE or entry.role not in ("user", "tool"):
+        return entry_text(entry)
+    try:
+        message = read(entry.content, entry.wire)
+    except InputError:
+        return entry_text(entry)
+    parts = [replace(part, text=without_injected(part.text)) if part.kind == "text" else part for part in message.parts]
+    return replace(message, parts=tuple(parts)).text
+
+
+def spoken_by(role: Role, text: str) -> Role:
+    """Return who speaks in a message: what a client reports in the role of the user is the output of a tool."""
+    return "tool" if role == "user" and is_reported(text) else role
 
 
 _RECAP_KEYS = ("compact_summary", "isCompactSummary")

@@ -21,8 +21,7 @@ import numpy as np
 
 from recto.concurrency import BackgroundCall, CpuBudget, Deadline, FifoLock, start_thread, stop_at_exit
 from recto.errors import EmbedderFailed, IndexCorrupt, RectoError, StoreError
-from recto.formats import entry_text
-from recto.recall.documents import is_original_message, passages
+from recto.recall.documents import is_original_message, passages, recall_text
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.message_rows import entry_row, is_document, is_row_of, row_version
 from recto.recall.index.rows import BoundedCache, CoveredRange, gaps
@@ -201,7 +200,7 @@ class EmbeddingRules:
         """Return the passages to embed, then the pieces of those a user said; none for events and recaps."""
         if (entry.role == "tool" and not self.tool_results) or not is_original_message(entry):
             return []
-        found = passages(entry_text(entry), limit=max(self.passages, 2))
+        found = passages(recall_text(entry), limit=max(self.passages, 2))
         chosen = [passage[: self.characters] for passage in found[: self.passages]]
         if entry.role != "user":
             return chosen

@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from recto.context.facts.classifier import classify
 from recto.context.window.units import EntryVectors
 from recto.errors import InputError, RectoError
-from recto.formats import entry_text
 from recto.recall._selection import MessageReader, Selection
-from recto.recall.documents import Relevance, excerpt
+from recto.recall.documents import Relevance, excerpt, recall_text, spoken_by
 from recto.recall.index.message_rows import EntryKey
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
@@ -469,7 +468,7 @@ class RecallService:
             for key, payload in zip(keys, recorded, strict=True)
         ]
         quoting = _Quoting(self._relevance_to(query.text), self._questions_of(hits), count)
-        if any(self._is_refused(hit) for hit in hits):
+        if any(self._is_refused(hit) or not hit.text.strip() for hit in hits):
             return None
         chosen: list[_QuotedHit] = []
         quoted: set[str] = set()
@@ -487,17 +486,18 @@ class RecallService:
         )
 
     def _hit_again(self, entry: Entry, payload: Mapping[str, Any], note: str) -> Hit:
+        text = recall_text(entry)
         return Hit(
             session=entry.session,
             seq=entry.seq,
             pointer=payload["pointer"],
             role=entry.role,
             ts=entry.ts,
-            text=entry_text(entry),
+            text=text,
             score=payload["score"],
             chance=payload["chance"],
             parts=payload["parts"],
-            marks=classify(entry_text(entry), entry.role),
+            marks=classify(text, spoken_by(entry.role, text)),
             superseded_by=payload["superseded_by"],
             supersedes=tuple(payload["supersedes"]),
             note=note,
@@ -526,9 +526,10 @@ class RecallService:
         return [known[sentence] for sentence in sentences]
 
     def _questions_of(self, hits: Sequence[Hit]) -> dict[EntryKey, Entry]:
-        """Read the questions that hits answer."""
+        """Read the questions that hits answer, but those that a client wrote."""
         keys = [(hit.session, hit.context[0]) for hit in hits if hit.role != "user" and hit.context]
-        return self._messages.read(keys) if keys else {}
+        found = self._messages.read(keys) if keys else {}
+        return {key: question for key, question in found.items() if recall_text(question).strip()}
 
     def _excerpts(self, hit: Hit, question: Entry | None, characters: int, relevance: Relevance) -> list[Excerpt]:
         """Return the hit, preceded by a short excerpt of the question it answers."""
@@ -539,9 +540,11 @@ class RecallService:
             note = f"takes back {', '.join(pointer_to(hit.session, seq) for seq in hit.supersedes)}"
         excerpts = []
         if hit.role != "user" and question is not None:
-            text = excerpt(entry_text(question), relevance, max(characters // 4, 80))
-            excerpts.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
-        speaker = "memory" if hit.note else hit.role
+            text = recall_text(question)
+            speaker: str = spoken_by(question.role, text)
+            text = excerpt(text, relevance, max(characters // 4, 80))
+            excerpts.append(Excerpt(pointer_to(hit.session, question.seq), speaker, question.ts, text))
+        speaker = "memory" if hit.note else spoken_by(hit.role, hit.text)
         excerpts.append(Excerpt(hit.pointer, speaker, hit.ts, excerpt(hit.text, relevance, characters), note))
         return excerpts
 

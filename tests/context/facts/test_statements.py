@@ -25,6 +25,7 @@ from recto.context.facts.statements import (
     statement_kind,
     subject_of,
     takes_back,
+    without_injected,
 )
 from recto.context.facts.types import Fact, MessageView, MessageViewReader, ToolCall
 from recto.context.window.state import Summary
@@ -225,6 +226,56 @@ def test_text_typed_next_to_a_tool_result_belongs_to_the_user():
 )
 def test_text_written_by_a_client_in_the_user_role_is_not_a_statement(text):
     assert texts(user(1, text)) == []
+
+
+INJECTED = (
+    "<system-reminder>\nNever push.\n</system-reminder>",
+    "<command-name>/exit</command-name>\n   <command-message>exit</command-message>",
+    "<local-command-stdout>Goodbye!</local-command-stdout>",
+    "<local-command-caveat>Caveat: do not respond.</local-command-caveat>",
+    "<environment_context>\n<cwd>/repo</cwd>\n</environment_context>",
+    "[Request interrupted by user]",
+)
+
+
+@given(
+    typed=st.text(st.sampled_from("ab .?\n`|")).map(str.strip),
+    before=st.lists(st.sampled_from(INJECTED)),
+    behind=st.lists(st.sampled_from(INJECTED)),
+)
+def test_what_a_client_put_around_the_words_of_a_user_is_taken_out(typed, before, behind):
+    assert without_injected("\n".join((*before, typed, *behind))).strip() == typed
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("Base directory for this skill: /skills/x\n\nAlways push.\n\nARGUMENTS: only the tests", "only the tests"),
+        ("Invoke the x:y skill and follow it exactly as presented to you", ""),
+        ("# AGENTS.md instructions for /repo\n\nAlways test.", ""),
+        (
+            "<command-message>x</command-message>\n<command-name>/x</command-name>\n<command-args>it</command-args>",
+            "it",
+        ),
+        ("<bash-input>git status</bash-input>", "git status"),
+    ],
+)
+def test_of_a_command_what_the_user_typed_is_left(text, typed):
+    assert without_injected(text).strip() == typed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See this log:\n```\nfatal: no\n```\n> quoted\n| a | b |\n<div>x</div>",
+        "Why is <system-reminder> in the log?",
+        "It shows <command-name>, which is never closed.",
+        "<task-notification>\n<result>The cache is stale.</result>\n</task-notification>",
+        "<returncode>1</returncode>\n<output>\nNo such file\n</output>",
+    ],
+)
+def test_what_a_user_pasted_and_what_a_client_reports_stays(text):
+    assert without_injected(text) == text
 
 
 @pytest.mark.parametrize(

@@ -47,15 +47,19 @@ _HEAD_CHARS, _TAIL_CHARS = 1_200, 600
 _MAX_READ_CHARS = 200_000
 
 _INJECTED = (
-    "This session is being continued from a previous conversation",
     "Base directory for this skill:",
     "Caveat: The messages below were generated",
-    "Stop hook feedback:",
-    "[SYSTEM NOTIFICATION",
     "Your task is to create a detailed summary of the conversation",
     "# AGENTS.md instructions for",
     "# CLAUDE.md",
     "# AGENTS.md",
+)
+"""Openings of messages under the user's name in which a client tells the model what to do: instruction files, bodies of
+skills and commands."""
+_REPORTED = (
+    "This session is being continued from a previous conversation",
+    "Stop hook feedback:",
+    "[SYSTEM NOTIFICATION",
     "Contents of /",
     "Please always provide EXACTLY ONE action",
     "Observation:",
@@ -73,8 +77,10 @@ _INJECTED = (
         "<function_re",
     ),
 )
-"""Openings of messages under the user's name that the user did not write: reminders, instruction files, command bodies,
-and outputs and format errors of agents that write their commands as text."""
+"""Openings of messages under the user's name in which a client reports something: recaps, files, and outputs and format
+errors of agents that write their commands as text."""
+_REPORTED_TAGS = ("<task-notification>", "<bash-stdout>", "<bash-stderr>")
+"""The same for reports behind which the user may have typed something."""
 _INTERRUPTED = "[Request interrupted by user"
 """A line that a client writes; what follows it is the user's."""
 _COMMAND_BODY = lazy_re(r"\s*Invoke the \S{1,80} skill and follow it")
@@ -82,6 +88,14 @@ _SKILL_ARGUMENTS = "ARGUMENTS:"
 """What the user typed after a command, behind the command's body."""
 _COMMAND_ARGUMENTS = lazy_re(r"<command-args>([^<]{1,4000})</command-args>")
 """What the user typed after a command."""
+_TYPED_TAGS = frozenset(("command-args", "bash-input"))
+_CLIENT_TAG = lazy_re(
+    r"(?<![^\n>])[ \t]*<(command-(?:name|message|contents|args)|local-command-(?:caveat|stdout|stderr)|bash-input"
+    r"|user-prompt-submit-hook|ide_(?:opened_file|selection|diagnostics)|environment_context|user_instructions"
+    r"|INSTRUCTIONS)>"
+)
+"""Blocks that a client puts into the user's messages, at the beginning of a line or behind each other. The user typed
+what is in those of `_TYPED_TAGS`."""
 _TAG = lazy_re(r"\s*<([A-Za-z][\w-]{1,60})(?:\s[^<>\n]{0,300})?>")
 _INJECTED_TAG = lazy_re(
     r"\s*<(?:system|command|local-command|task|user-prompt|bash|ide|antml)[\w:-]*(?:\s[^<>\n]{0,300})?>"
@@ -136,8 +150,8 @@ def _both_ends(text: str) -> tuple[str, str]:
 def own_lines(text: str) -> list[str]:
     """The lines that are the speaker's own."""
     text = text[:_MAX_READ_CHARS]
-    if text.lstrip().startswith(_INJECTED) or _COMMAND_BODY.match(text):
-        return text.partition(f"\n{_SKILL_ARGUMENTS}")[2].splitlines()
+    if _is_injected(text) or text.lstrip().startswith(_REPORTED):
+        return _skill_arguments(text).splitlines()
     typed = [match[1].strip() for match in _COMMAND_ARGUMENTS.finditer(text)] if "<command-args>" in text else []
     own: list[str] = []
     fence, tag, announced = "", "", False
@@ -166,6 +180,44 @@ def own_lines(text: str) -> list[str]:
         ):
             own.append(line)
     return [*own, *typed]
+
+
+def _is_injected(text: str) -> bool:
+    return text.lstrip().startswith(_INJECTED) or _COMMAND_BODY.match(text) is not None
+
+
+def _skill_arguments(text: str) -> str:
+    return text.partition(f"\n{_SKILL_ARGUMENTS}")[2]
+
+
+def without_injected(text: str) -> str:
+    """Return a text of the user without reminders, echoes of commands, bodies of skills and instruction files.
+
+    Unlike `own_lines` it keeps what the user pasted, and what a client reports (`is_reported`). Linear.
+    """
+    if _is_injected(text):
+        return _skill_arguments(text).strip()
+    if _INTERRUPTED in text:
+        text = "\n".join(line for line in text.split("\n") if not line.startswith(_INTERRUPTED))
+    text = without_reminders(text)
+    kept, at, unclosed = list[str](), 0, set[str]()
+    for opening in _CLIENT_TAG.finditer(text) if "<" in text else ():
+        if opening.start() < at or opening[1] in unclosed:
+            continue
+        end = text.find(f"</{opening[1]}>", opening.end())
+        if end < 0:
+            unclosed.add(opening[1])
+            continue
+        kept.append(text[at : opening.start()])
+        if opening[1] in _TYPED_TAGS:
+            kept.append(text[opening.end() : end])
+        at = end + len(opening[1]) + 3
+    return "".join((*kept, text[at:])).strip() if at else text
+
+
+def is_reported(text: str) -> bool:
+    """Whether a client reports something under the user's name: an output, a file, what another agent has found."""
+    return text.lstrip().startswith((*_REPORTED, *_REPORTED_TAGS))
 
 
 def _is_quoted_object(own: list[str], line: str) -> bool:

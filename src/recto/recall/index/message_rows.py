@@ -24,7 +24,7 @@ from recto.context.facts.claims import fold_words
 from recto.context.facts.classifier import classify
 from recto.context.facts.types import Mark
 from recto.formats import entry_text
-from recto.recall.documents import is_repetition
+from recto.recall.documents import is_repetition, recall_text, spoken_by
 from recto.recall.index.rows import BoundedCache, CoveredRange, IndexRow, SealedRange
 from recto.recall.protocols import Lexicon
 from recto.transcript.entries import EMPTY_HEAD, MAX_SEQ, MESSAGE, Draft, Entry, Head, Role
@@ -58,11 +58,11 @@ def _version(lexicon: str) -> bytes:
 
 
 def message_row(text: str, role: Role, ts: int, meta: bytes, lexicon: Lexicon) -> bytes:
-    """Build the row of a message from its text."""
+    """Build the row of a message from its text. What repeats the history has no document."""
     version = row_version(lexicon)
     if is_repetition(meta):
         return version
-    return pack_row(version, ts, role, classify(text, role), lexicon.terms(text), text_signature(text))
+    return pack_row(version, ts, role, classify(text, spoken_by(role, text)), lexicon.terms(text), text_signature(text))
 
 
 def text_signature(text: str) -> bytes:
@@ -106,14 +106,19 @@ def is_row_of(row: bytes, entry: Draft, lexicon: Lexicon) -> bool:
     """Whether a row is the one of an entry. A signature may be missing: older versions made none."""
     if is_document(row, row_version(lexicon)) and not has_signature(row):
         row = with_signature(row, entry)
-    return row == entry_row(entry, lexicon)
+    # Older versions made rows of what a client added to a message, too.
+    return row in (entry_row(entry, lexicon), _row_of(entry, entry_text(entry), lexicon))
 
 
 def entry_row(entry: Draft, lexicon: Lexicon) -> bytes:
     """Build the row of an entry; empty if it is not a message."""
     if entry.kind != MESSAGE:
         return b""
-    return message_row(entry_text(entry), entry.role, entry.ts, entry.meta, lexicon)
+    return _row_of(entry, recall_text(entry), lexicon)
+
+
+def _row_of(entry: Draft, text: str, lexicon: Lexicon) -> bytes:
+    return message_row(text, entry.role, entry.ts, entry.meta, lexicon)
 
 
 def with_row(draft: Draft, lexicon: Lexicon) -> Draft:

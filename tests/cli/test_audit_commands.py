@@ -30,6 +30,11 @@ def home(tmp_path_factory) -> Path:
     return home
 
 
+def test_an_unknown_kind_is_refused_with_the_nearest_name(home):
+    for options in ((), ("--json",), ("--all", "--csv")):
+        assert "Did you mean 'decision'" in run(home, "audit", "--kind", "decisons", *options, code=3)
+
+
 def test_the_table_shows_each_decision_and_its_reason(home):
     output = run(home, "audit")
     assert "compaction" in output

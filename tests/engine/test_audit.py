@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 import recto
 from recto.engine import audit as auditing
-from recto.engine.audit import TOPICS, audit, audit_line, differences, make_closing, tenant_sessions
+from recto.engine.audit import TOPICS, audit, audit_line, check_kinds, differences, make_closing, tenant_sessions
 from recto.engine.projection import DECISIONS
 from recto.errors import InputError
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.transcript.audit import AuditClosing, AuditFilter, table_cells
+from recto.transcript.audit import AuditClosing, AuditFilter, Topic, table_cells
 from recto.transcript.entries import Draft
 from recto.transcript.session_keys import stored_key
 
@@ -135,6 +136,13 @@ def test_every_event_has_a_line_whatever_its_content(kind, content):
         (line,) = audit(store, KEY, AuditFilter(kinds=(kind,), newest=newest))
         assert line.messages == 0
         assert (line.topic == "other") == (kind == "unheard_of")
+
+
+def test_every_known_kind_is_a_filter_and_another_is_refused_with_the_nearest():
+    check_kinds((*get_args(Topic), *TOPICS), lambda kind: False)
+    with pytest.raises(InputError, match="Did you mean 'decision'"):
+        check_kinds(["decisions"], lambda kind: False)
+    check_kinds(["deployed"], lambda kind: True)  # recorded by another program
 
 
 def test_an_audit_of_a_tenant_lists_only_its_own_sessions():

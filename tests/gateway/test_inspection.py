@@ -451,6 +451,12 @@ def test_an_audit_lists_every_change_in_pages(fresh):
     assert {line["topic"] for line in only} == {"decision"}
 
 
+def test_an_audit_of_an_unknown_kind_is_refused_with_the_nearest_name(fresh):
+    refused = fresh.ask("anna", "GET", "/session/audit", session=MAIN, kind="decisons")
+    assert refused.status_code == 422
+    assert "Did you mean 'decision'" in refused.text
+
+
 def test_an_audit_page_ends_even_without_a_match(tmp_path):
     with world(tmp_path) as made:
         with made.sessions.use(KEYS["anna"], MAIN) as session:

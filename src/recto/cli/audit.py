@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing as closed
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,11 +106,14 @@ def audit_command(
         with closed(open_store(settings, create=False)) as store:
             _check_export(store, check)
         return
+    from recto.engine.audit import check_kinds  # noqa: PLC0415  # slow to import
+
     with open_for_reading(settings) as store:
         keys = [ERASURES] if erased else _keys(store, settings, session, all_sessions)
         filters = _audit_filter(options)
         if erased and (session is not None or all_sessions or settings.tenant):
             raise click.UsageError("--erased covers the whole store; leave --session, --all and the tenant out")
+        check_kinds(filters.kinds, partial(_is_recorded, store, keys))
         if options["as_json"] and options["as_csv"]:
             raise click.UsageError("use either --json or --csv, not both")
         output = options["output"]
@@ -141,6 +145,12 @@ def _audit_filter(options: Mapping[str, Any]) -> AuditFilter:
         limit=options["limit"] or (_DEFAULT_LINES if for_people else None),
         text=options["text"],
     )
+
+
+def _is_recorded(store: TranscriptStore, keys: Sequence[str], kind: str) -> bool:
+    from recto.engine.audit import audit  # noqa: PLC0415  # slow to import
+
+    return any(True for key in keys for _ in audit(store, key, AuditFilter(kinds=(kind,), limit=1)))
 
 
 def _keys(store: TranscriptStore, settings: Settings, session: str | None, all_sessions: bool) -> list[str]:

@@ -7,10 +7,11 @@ the same filter must give the same lines, and the hash chain must be intact.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from recto.continuity.memory.events import (
     APPLIED,
@@ -142,6 +143,24 @@ def audit_page(
             return lines, line.seq
         lines.append(line)
     return lines, floor
+
+
+def check_kinds(kinds: Iterable[str], is_recorded: Callable[[str], bool]) -> None:
+    """Refuse the name of a kind that is no topic and no event, and of which nothing is recorded.
+
+    Other programs record events of their own.
+
+    Raises:
+        InputError: There is no such kind; the message names the nearest.
+    """
+    known = (*get_args(Topic), *TOPICS)
+    for name in kinds:
+        if name not in known and not is_recorded(name):
+            nearest = "".join(f"Did you mean '{near}'? " for near in get_close_matches(name, known, n=1))
+            raise InputError(
+                f"'{name:.64}' is no topic, and nothing of that kind is recorded. {nearest}"
+                f"Topics are {', '.join(get_args(Topic))}"
+            )
 
 
 def make_closing(head: Head, session: str, filters: AuditFilter, lines: int) -> AuditClosing:

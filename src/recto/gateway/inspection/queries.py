@@ -21,7 +21,7 @@ from recto.context.window.report import Report
 from recto.context.work import CommandHistory, ErrorHistory, FileHistory, NumberHistory
 from recto.continuity.checkpoints.checkpoint import Checkpoint, checkpoint_from
 from recto.continuity.memory.manager import Memories
-from recto.engine.audit import audit_page
+from recto.engine.audit import audit_page, check_kinds
 from recto.engine.decision_view import DecisionView, decision_view
 from recto.engine.exporter import export_part
 from recto.engine.pagination import EntryPositions, decision_page, entry_page
@@ -419,6 +419,7 @@ def audit(inspection: Inspection, call: ParsedCall) -> AuditPage:
     kinds = (call.query["kind"],) if call.query["kind"] else ()
     wanted = AuditFilter(newest=True, kinds=kinds, past=None if start is None else start + 1)
     lines, next_seq = audit_page(inspection.sessions.view(call.key), key, wanted, limit=call.query["limit"])
+    check_kinds(kinds, lambda kind: bool(lines or next_seq or start))
     name = session_in(key)
     return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=next_seq or None)
 

@@ -269,6 +269,18 @@ def test_a_compaction_at_a_low_trigger_keeps_the_newest_messages():
         assert known.of().session.window.rules.compact.keep_recent_tokens == 600
 
 
+@pytest.mark.parametrize("options", [{"summarizer": lambda text: "Checked."}, {"window": {"mode": "auto_compact"}}])
+@pytest.mark.parametrize("kept", [{"preserve_recent": 20}, {"keep": ("messages", 20)}])
+def test_a_number_of_messages_to_keep_is_refused_where_it_has_no_effect(options, kept):
+    with pytest.raises(SettingsError, match="keep_tokens") as refused:
+        following(**options, **kept)
+    assert refused.value.key in kept
+    with following(**kept) as known:
+        assert known.of().session.window.rules.protection.min_recent_messages == 20
+    with following(**{**options, "window": {"mode": "zones"}}, **kept) as known:
+        assert known.of().session.window.rules.protection.min_recent_messages == 20
+
+
 def test_a_setting_given_by_its_own_name_overrides_the_trigger():
     with following(
         trigger=("fraction", 0.5), summarizer=lambda text: "Checked.", window={"compact_target_percent": 90}

@@ -229,6 +229,8 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     if summarizer is not None and "mode" not in ours:
         ours["mode"] = "auto_compact"
     settings = load(path=path, arguments={**arguments, **joined({"window": ours}, groups)})
+    if settings.window.mode == "auto_compact":
+        wishes.refuse_counts()
     if trigger is not None:
         own_names = {*ours, *(groups.get("window") or ())}
         settings = _starting_at(ours["ceiling_percent"], settings, budget, own_names)

@@ -39,6 +39,16 @@ class ConversationOptions:
     clear_at_least: int | None = None
     """Clear old tool results only if at least this many tokens are freed."""
 
+    def refuse_counts(self) -> None:
+        """Raise `SettingsError` for a number of messages to keep: `auto_compact` keeps the newest tokens."""
+        by_messages = self.keep_tokens is None and self.keep is not None and self.keep[0] == "messages"
+        if self.preserve_recent is not None or by_messages:
+            raise SettingsError(
+                "keep" if by_messages else "preserve_recent",
+                "counts messages, but a summary, as a 'summarizer' writes it, replaces all but the newest tokens: set"
+                " 'keep_tokens', or window={'mode': 'zones'}, which keeps messages",
+            )
+
     def window(self, input_budget: int) -> dict[str, Any]:
         """Return the window settings for these options and an input budget."""
         window_settings: dict[str, Any] = {}

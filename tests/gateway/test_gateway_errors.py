@@ -14,6 +14,7 @@ from recto.formats.gemini import GEMINI
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.gateway.errors import error_response
+from recto.transcript.entries import MESSAGE
 
 
 @pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC])
@@ -58,6 +59,11 @@ def test_an_overflow_reads_as_whole_sentences(wire):
     assert ". The prompt needs 20,000 tokens" in answer.body.decode()
 
 
+def stored_messages(gw):
+    entries = [entry for summary in gw.store.sessions() for entry in gw.store.read(summary.session)]
+    return [entry.content for entry in entries if entry.kind == MESSAGE]
+
+
 EMPTY_REQUESTS = {
     "/v1/messages": {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": ""}]},
     "/v1beta/models/gemini-2.5-pro:generateContent": {"contents": [{"role": "user", "parts": [{"text": ""}]}]},
@@ -73,6 +79,38 @@ def test_a_request_whose_only_message_is_empty_is_refused_for_that_reason(tmp_pa
         assert refused.status_code == 400
         assert "the only message is empty" in refused.json()["error"]["message"]
         assert not upstream.asked
+        assert not stored_messages(gw)
+
+
+HISTORY = ["What is 6 times 7?", "42."]
+EMPTY_ANSWERS = {
+    "/v1/messages": {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 100,
+        "messages": [
+            {"role": role, "content": text}
+            for role, text in zip(("user", "assistant", "user"), (*HISTORY, ""), strict=True)
+        ],
+    },
+    "/v1beta/models/gemini-2.5-pro:generateContent": {
+        "contents": [
+            {"role": role, "parts": [{"text": text}]}
+            for role, text in zip(("user", "model", "user"), (*HISTORY, ""), strict=True)
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(("path", "body"), EMPTY_ANSWERS.items(), ids=EMPTY_ANSWERS)
+def test_an_empty_message_behind_a_history_is_refused_and_not_stored(tmp_path, path, body):
+    upstream = ScriptedUpstream(answer=lambda request: Says(text="Fine."))
+    with running(upstream), gateway(tmp_path, upstream.url, speaks=("messages", "gemini")) as gw:
+        headers = {"x-api-key": gw.secret, "x-goog-api-key": gw.secret}
+        refused = httpx2.post(gw.url + path, json=body, headers=headers, timeout=60)
+        assert refused.status_code == 400
+        assert "the new messages are empty" in refused.json()["error"]["message"]
+        assert not upstream.asked
+        assert not stored_messages(gw)
 
 
 RESULTS_ONLY = {
@@ -98,6 +136,7 @@ def test_a_request_that_is_only_a_result_without_its_call_is_refused(tmp_path, p
         assert refused.status_code == 400
         assert "only tool results without their calls" in refused.json()["error"]["message"]
         assert not upstream.asked
+        assert not stored_messages(gw)
 
 
 EMPTY_ALLOWED = {

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 from msgspec import structs
@@ -367,6 +368,8 @@ class TurnRunner:
         messages: Sequence[bytes] = resolved.new_messages
         # as they came: a plain message has a role that is known
         refuse_defects((*request.front, *request.middle, *messages, *request.back), request.format)
+        if resolved.expected_head == 0:
+            _refuse_only_results(request)
         if resolved.is_serial:
             messages = [_plain(raw, request.format) for raw in messages]
         wire = None if resolved.is_serial else request.wire
@@ -673,8 +676,23 @@ def _refuse_empty(request: ClientRequest) -> None:
     names_history = format.request.names_history(request.fields)
     if not request.messages and not names_history and not (format.system_alone and request.front):
         raise MalformedMessage("the request has no messages")
+    new = _unanswered(request) or request.messages
+    if new and not any(format.edits.settle([raw]) for raw in new):
+        which = "the only message is empty" if len(request.messages) == 1 else "the new messages are empty"
+        raise MalformedMessage(f"there is nothing to send: {which}; a user message needs a text or another part")
     if format.user_first and (request.front or 0 in request.replies) and not compaction_in(request)[0]:
         raise MalformedMessage("the first message must be from the user")
+
+
+def _refuse_only_results(request: ClientRequest) -> None:
+    """Raise `MalformedMessage` for the first request of a conversation if its only messages are results."""
+    parts = chain.from_iterable(request.format.messages.read(raw).parts for raw in request.messages)
+    is_whole = not request.front and not request.format.request.names_history(request.fields)
+    if is_whole and all(part.kind == "result" for part in parts):
+        raise MalformedMessage(
+            "there is nothing to send: there are only tool results without their calls. Send the assistant message with"
+            " the call and the result behind it, or a user message"
+        )
 
 
 def refuse_defects(messages: Sequence[bytes], format: Format) -> None:

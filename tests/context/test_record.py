@@ -124,6 +124,66 @@ def test_a_step_that_the_user_refused_was_not_run(output, outcome):
     assert f"- gh pr ready 133 {outcome}" in text
 
 
+def called(seq: int, tool: str, **arguments) -> list[MessageView]:
+    call = ToolCall(tool, json.dumps(arguments))
+    return [
+        MessageView(seq=seq, role="assistant", text="Next.", calls=(call,)),
+        MessageView(seq=seq + 1, role="tool", text="Done.", calls=(call,)),
+    ]
+
+
+def todo(seq: int, *tasks: str) -> list[MessageView]:
+    return called(seq, "TodoWrite", todos=[{"content": task, "status": "pending"} for task in tasks])
+
+
+@given(st.lists(st.sampled_from(["list", "empty list", "step", "plan", "update"]), max_size=8), st.integers(0, 8))
+def test_of_the_lists_that_a_tool_wrote_only_the_newest_stays_among_the_steps(kinds, cut):
+    makers = {
+        "list": lambda seq: todo(seq, f"task {seq}"),
+        "empty list": lambda seq: called(seq, "TodoWrite", todos=[]),
+        "step": lambda seq: step(seq, f"make {seq}", "ok"),
+        "plan": lambda seq: called(seq, "update_plan", plan=[{"step": f"plan {seq}", "status": "pending"}]),
+        "update": lambda seq: called(seq, "TaskUpdate", taskId="3", status="in_progress" if seq % 4 else "completed"),
+    }
+    made = [makers[kind](2 * number) for number, kind in enumerate(kinds)]
+    views = [view for pair in made for view in pair]
+    whole = extend_record(WorkingRecord(), views)
+    assert extend_record(extend_record(WorkingRecord(), views[: 2 * cut]), views[2 * cut :]) == whole
+    assert WorkingRecord.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    kept = [each.seq // 2 for each in whole.steps]
+    for kind in ("list", "plan", "update"):
+        places = [place for place, each in enumerate(kinds) if each == kind]
+        assert [place for place in kept if kinds[place] == kind] == places[-1:]
+    others = [place for place, each in enumerate(kinds) if each in ("step", "empty list")]
+    assert [place for place in kept if place in others] == others
+
+
+def test_a_list_that_a_message_in_the_prompt_replaced_is_not_shown():
+    record = extend_record(WorkingRecord(), [*todo(2, "write the parser"), *step(4, "make lint", "ok")])
+    assert "write the parser" in render_record(record, [], 400, words)
+    text = render_record(record, [], 400, words, since=todo(6, "test the parser"))
+    assert "write the parser" not in text
+    assert "make lint" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (
+            {"file_path": "a.py", "old_string": "x = 1", "new_string": "x = 2"},
+            "Edit a.py old_string: x = 1 new_string: x = 2",
+        ),
+        (
+            {"path": "a.py", "oldText": "x = 1\ny = 1", "newText": "x = 2"},
+            "Edit a.py\noldText:\nx = 1\ny = 1\nnewText: x = 2",
+        ),
+    ],
+)
+def test_an_edit_says_which_text_is_the_new_one(arguments, shown):
+    text = render_record(extend_record(WorkingRecord(), called(2, "Edit", **arguments)), [], 400, words)
+    assert shown in text
+
+
 def test_an_error_among_several_results_is_a_fact_until_its_own_call_succeeds():
     failed = ("bash pytest tests/test_app.py", "FAILED tests/test_app.py::test_a - wrong\n1 failed")
     facts = extract_facts(answered_together(("read_file src/app.py", "x = 1"), failed))

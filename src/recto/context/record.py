@@ -13,7 +13,7 @@ import json
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -83,6 +83,8 @@ _NUMBER = lazy_re(r"\d+")
 _SIGNS = ("/", "_", ".", "")
 """Most names contain one of these, and most words none. Every name contains the last."""
 
+_EDIT_SIDES = ("old", "new")
+"""How the names of the arguments begin that hold the text before and after an edit: `old_string`, `newText`."""
 _OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
 _MAX_OPEN = 4
 _SHARES = {"holds": 0.6, "open": 0.05, "steps": 0.15, "names": 0.15}
@@ -98,6 +100,8 @@ class Step(Struct, frozen=True):
     call: str
     """The call as it was written, if it is among the newest and not too long; else its line."""
     outcome: str = ""
+    todo: str = ""
+    """What the call writes of the things to do, as `todo_state` names it; a newer step replaces one with the same."""
 
     @property
     def line(self) -> str:
@@ -141,7 +145,7 @@ class WorkingRecord(Struct, frozen=True, kw_only=True):
                 [fact.kind, fact.text, fact.seq, fact.role, fact.open, fact.superseded_by, fact.about]
                 for fact in self.facts
             ],
-            "steps": [[step.seq, step.call, step.outcome] for step in self.steps],
+            "steps": [[step.seq, step.call, step.outcome, *([step.todo] if step.todo else ())] for step in self.steps],
             "names": dict(self.names),
         }
 
@@ -154,7 +158,7 @@ class WorkingRecord(Struct, frozen=True, kw_only=True):
                 Fact(kind=kind, text=text, seq=seq, role=role, open=is_open, superseded_by=by, about=about)
                 for kind, text, seq, role, is_open, by, about in payload["facts"]
             ),
-            steps=tuple(Step(seq, call, outcome) for seq, call, outcome in payload["steps"]),
+            steps=tuple(Step(*values) for values in payload["steps"]),
             names={name: NameUse(weight, last) for name, (weight, last) in payload["names"].items()},
         )
 
@@ -177,7 +181,7 @@ def extend_record(
         _count_names(names, view)
     return WorkingRecord(
         facts=_limit_facts(extract_facts(evicted, record.facts)),
-        steps=_limit_steps((*record.steps, *_steps(evicted))),
+        steps=_limit_steps(_without_old_todos((*record.steps, *_steps(evicted)))),
         names=_limit_names(names, min(max_tokens // _TOKENS_PER_NAME, MAX_NAMES)),
     )
 
@@ -222,7 +226,8 @@ def render_record(
     names_least = int(max_tokens * _SHARES["names"])
     most = min(int(max_tokens * _SHARES["steps"]) + _MAX_CALLS_TOKENS, max_tokens // 2)
     most = min(most, max_tokens - names_least - count("\n".join(lines)))
-    lines += _step_rows(record.steps, int(max_tokens * _SHARES["steps"]), most, count)
+    steps = _without_old_todos(record.steps, {step.todo for step in _steps(since)})
+    lines += _step_rows(steps, int(max_tokens * _SHARES["steps"]), most, count)
     return _with_names(lines, _hidden_names(record, f"{shown}\n" + "\n".join(lines)), max_tokens, count)
 
 
@@ -343,15 +348,30 @@ def _steps(views: Sequence[MessageView]) -> list[Step]:
     A block of code that no output follows is an example in a conversation: nothing was run. Calls of Recto's own tools
     are no steps of the work.
     """
+    from recto.context.facts.extraction import todo_state  # noqa: PLC0415  # as above
+
     results = [result for view in views if view.role == "tool" for result in view.answers()]
     outcomes = {id(call): _outcome(result) for result in results for call in result.calls}
     return [
-        Step(view.seq, _whole_call(call), outcomes.get(id(call), ""))
+        Step(view.seq, _whole_call(call), outcomes.get(id(call), ""), todo_state(call))
         for view in views
         if view.role == "assistant"
         for call in view.calls
         if not is_own_call(call.tool) and (id(call) in outcomes or not command_in(view.text))
     ]
+
+
+def _without_old_todos(steps: Iterable[Step], replaced: Set[str] = frozenset()) -> tuple[Step, ...]:
+    """The steps without those whose list of things to do, or task, a newer one writes: only the newest state matters.
+
+    `replaced` is what is written after all of these steps.
+    """
+    kept, newer = list[Step](), set(replaced)
+    for step in reversed(tuple(steps)):
+        if not step.todo or step.todo not in newer:
+            kept.append(step)
+            newer.add(step.todo)
+    return tuple(reversed(kept))
 
 
 def _limit_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -382,10 +402,17 @@ def _call_text(call: ToolCall) -> str:
     )
     if command is not None:
         return command.strip()
-    said = [value for value in arguments.values() if not isinstance(value, bool) and value not in (None, "")]
-    values = [value if isinstance(value, str) else json.dumps(value) for value in said]
+    said = {name: value for name, value in arguments.items() if not isinstance(value, bool) and value not in (None, "")}
+    values = [_argument(name, value if isinstance(value, str) else json.dumps(value)) for name, value in said.items()]
     # Values of one line each, such as a pattern and a path, say the same on one line and take fewer tokens.
     return " ".join((call.tool, ("\n" if any("\n" in value for value in values) else " ").join(values))).strip()
+
+
+def _argument(name: str, value: str) -> str:
+    """The value of an argument; of the two texts of an edit, with the name that says which is which."""
+    if not name.lower().startswith(_EDIT_SIDES):
+        return value
+    return f"{name}:\n{value}" if "\n" in value else f"{name}: {value}"
 
 
 def shorten_line(text: str, max_chars: int) -> str:

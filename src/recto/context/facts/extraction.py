@@ -40,7 +40,7 @@ from recto.context.facts.statements import (
     user_sentences,
 )
 from recto.context.facts.tool_use import PASTED, detect_failure, pasted_errors, resolves_error
-from recto.context.facts.types import Fact, FactKind, MessageView
+from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 
@@ -165,18 +165,33 @@ def todo_list_in(message: MessageView) -> Sequence[TodoItem] | None:
     return None
 
 
+def todo_state(call: ToolCall) -> str:
+    """What a call writes that a newer one replaces: the list of a tool, or one task; empty if it writes neither."""
+    read = _read_short_items if len(call.arguments) <= _MAX_REMEMBERED_CHARS else _read_items
+    if read(call.arguments) is not None:
+        return call.tool
+    return f"{call.tool} {_task_id(_parse_arguments(call.arguments))}" if _is_task_call(call, "taskupdate") else ""
+
+
+def _is_task_call(call: ToolCall, *names: str) -> bool:
+    return call.tool.lower().replace("_", "") in names
+
+
+def _task_id(arguments: Mapping[str, Any]) -> str:
+    return str(arguments.get("taskId", arguments.get("task_id", arguments.get("id", ""))))
+
+
 def todo_changes(message: MessageView) -> list[tuple[int | None, TodoItem]]:
     """Tasks created or updated individually; updated ones with their index in the list."""
     changes: list[tuple[int | None, TodoItem]] = []
     for call in message.calls if message.role == "assistant" else ():
-        name = call.tool.lower().replace("_", "")
-        if name not in ("taskcreate", "taskupdate"):
+        if not _is_task_call(call, "taskcreate", "taskupdate"):
             continue
         arguments = _parse_arguments(call.arguments)
-        if name == "taskcreate" and (text := _text(arguments)):
+        if _is_task_call(call, "taskcreate") and (text := _text(arguments)):
             changes.append((None, TodoItem(text, _status(arguments))))
-        elif name == "taskupdate":
-            number = str(arguments.get("taskId", arguments.get("task_id", arguments.get("id", ""))))
+        elif _is_task_call(call, "taskupdate"):
+            number = _task_id(arguments)
             if number.isascii() and number.isdigit() and 0 < len(number) < 5 and "status" in arguments:
                 changes.append((int(number) - 1, TodoItem("", _status(arguments))))
     return changes

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from recto.context.facts.statements import CUT_SIGN, CUT_START
-from recto.context.facts.tool_use import call_outcome, file_uses, find_paths, parse_arguments
+from recto.context.facts.tool_use import REFUSAL, call_outcome, file_uses, find_paths, parse_arguments
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall, command_in
 from recto.formats.tools import is_own_call
 from recto.text.lazy_re import lazy_re
@@ -339,7 +339,8 @@ def _kept_words(fact: Fact) -> str:
 
 
 def _bullet(fact: Fact) -> str:
-    return f"- {' '.join(mask_secrets(prompt_safe(fact.text)).split())} ({fact.seq})"
+    source = f"{fact.seq}, in refusing a call" if fact.about == REFUSAL else str(fact.seq)
+    return f"- {' '.join(mask_secrets(prompt_safe(fact.text)).split())} ({source})"
 
 
 def _steps(views: Sequence[MessageView]) -> list[Step]:

@@ -39,7 +39,14 @@ from recto.context.facts.statements import (
     takes_back,
     user_sentences,
 )
-from recto.context.facts.tool_use import PASTED, detect_failure, pasted_errors, resolves_error
+from recto.context.facts.tool_use import (
+    PASTED,
+    REFUSAL,
+    detect_failure,
+    pasted_errors,
+    resolves_error,
+    words_in_refusal,
+)
 from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
 from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
@@ -302,7 +309,7 @@ def lasting_sentences(messages: Iterable[MessageView]) -> list[tuple[int, str]]:
     """
     found: list[tuple[int, str]] = []
     for message in messages:
-        text = message.text if message.role == "user" else message.typed
+        text = message.text if message.role == "user" else f"{message.typed}\n{words_in_refusal(message)}".strip()
         own = "\n".join(own_lines(text)) if text else ""
         if not own or is_document(own):
             continue
@@ -497,6 +504,8 @@ class _Ledger:
                 self._add_result(message)
                 if message.typed:
                     self._add_user(replace(message, role="user", text=message.typed, calls=()))
+                if said := words_in_refusal(message):
+                    self._add_user(replace(message, role="user", text=said, calls=()), about=REFUSAL)
             case "event":
                 pass
         # After every message, so that the fold does not depend on how the messages are divided.
@@ -504,7 +513,7 @@ class _Ledger:
             self.facts = _limit_facts(self.facts)
             self._open = _open_by_kind(self.facts)
 
-    def _add_user(self, message: MessageView) -> None:
+    def _add_user(self, message: MessageView, about: str = "") -> None:
         read = _read_short_user if len(message.text) <= _MAX_REMEMBERED_CHARS else _read_user
         reading = read(message.text)
         self._update_tasks(message)
@@ -516,15 +525,15 @@ class _Ledger:
             self._settle("error", lambda fact: fact.role == "user")
         count = 0
         for index, (sentence, kind) in enumerate(zip(reading.sentences, reading.kinds, strict=True)):
-            text, about = sentence, ""
+            text, source = sentence, about
             if questions and index == 0 and (answer := answer_to(questions, sentence, kind)):
-                (kind, text), about = answer, _ANSWER  # noqa: PLW2901
+                (kind, text), source = answer, _ANSWER  # noqa: PLW2901
             if kind is None or (kind == "circumstance" and reading.leads[index]) or count >= _MAX_PER_MESSAGE:
                 continue
             count += kind != "question"
             if kind in STANDING:
                 self._take_back(sentence, kind, message.seq)
-            self._add(kind, text, message, about)
+            self._add(kind, text, message, source)
         for line in reading.errors:
             self._add("error", line, message, about=PASTED)
 

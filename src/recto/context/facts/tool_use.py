@@ -27,6 +27,8 @@ from recto.formats.json_spans import Json
 from recto.text.lazy_re import lazy_re
 from recto.text.terms import clip_middle
 
+REFUSAL = "refusal"
+"""What a statement is about that the user made in refusing a call."""
 PASTED = "pasted"
 """What an error is about that the user pasted."""
 _MAX_LINES = 2
@@ -57,6 +59,15 @@ _REFUSED = lazy_re(
 """Not a failure of the call: the user refused or interrupted it."""
 _SAID = "the user said:"
 """In a refusal, what comes before the user's own words."""
+_REFUSAL = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the"
+    " new_string was NOT written to the file). To tell you how to proceed, the user said:\n"
+)
+_REFUSAL_NOTE = "\n\nNote: The user's next message"
+"""What Claude Code writes before, and in some versions behind, the words of a user who refuses a call."""
+_CLIENT_TOOLS = frozenset(("Edit", "MultiEdit", "Write", "NotebookEdit", "ExitPlanMode"))
+"""Tools of which the client itself writes the beginning of every error: neither a server, nor a command, nor a file
+can write it there, so none can pass for the user."""
 _RUNNER = r"(?:\[[\w:.-]{1,40}\] )?"
 """What a task runner puts before each line of a task: `[lint:go] `."""
 _FAILURE_LINES = (
@@ -157,6 +168,21 @@ def call_outcome(message: MessageView) -> CallOutcome:
     lines = failure.lines or (_marked_failure_lines(message) if any(message.failed) or exit_code else ())
     state: Literal["ok", "failed"] = "failed" if lines or exit_code or any(message.failed) else "ok"
     return CallOutcome(state, exit_code, lines[0] if lines else "")
+
+
+def words_in_refusal(message: MessageView) -> str:
+    """What the user said in refusing calls, where it is certain that the client wrote the results; else empty.
+
+    The error of an MCP server or of a shell command may have any text, so words in such results are not the user's.
+    """
+    return "\n".join(
+        result.text.removeprefix(_REFUSAL).partition(_REFUSAL_NOTE)[0]
+        for result in message.answers()
+        if any(result.failed)
+        and result.text.startswith(_REFUSAL)
+        and all(call.tool in _CLIENT_TOOLS for call in result.calls)
+        and result.calls
+    )
 
 
 def detect_failure(message: MessageView) -> Failure:

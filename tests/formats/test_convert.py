@@ -24,7 +24,7 @@ from tests.formats.answer_strategies import (
 from tests.formats.replies_as_streams import as_stream
 
 from recto.errors import CannotCross, InputError
-from recto.formats import canonical, format_named, open_body, problems, read_reply
+from recto.formats import canonical, format_named, open_body, problems, read, read_reply
 from recto.formats.arrangement import OPENING
 from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
 from recto.formats.convert.types import ResponseIds
@@ -45,9 +45,10 @@ def replied(body, source, target):
     return json.loads(convert_response(json.dumps(body).encode(), source, target, ids=IDS))
 
 
-def streamed(reply, source, target, *, include_usage=True):
+def streamed(reply, source, target, *, include_usage=True, left_out=None):
     """Converts a reply to a stream and converts the stream event by event."""
-    crossing, reader = ConvertedStream(source, target, ids=IDS, include_usage=include_usage), SseReader()
+    crossing = ConvertedStream(source, target, ids=IDS, include_usage=include_usage, left_out=left_out)
+    reader = SseReader()
     converted = []
     for chunk in as_stream(json.dumps(reply).encode(), source, include_usage=True):
         for event in reader.feed(chunk):
@@ -470,6 +471,57 @@ def test_ids_invalid_for_anthropic_are_replaced_equally_in_call_and_result():
     assert used["id"] == result["tool_use_id"]
     assert used["id"].replace("_", "").isalnum()
     assert used["input"] == {}
+
+
+CITED = {
+    CHAT: {
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "It is 42.", "annotations": [{"type": "url_citation"}]},
+                "finish_reason": "stop",
+            }
+        ],
+    },
+    ANTHROPIC: {
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [
+            {"type": "text", "text": "It is 42.", "citations": [{"type": "char_location", "cited_text": "42"}]}
+        ],
+        "stop_reason": "end_turn",
+    },
+    RESPONSES: {
+        "object": "response",
+        "status": "completed",
+        "model": "m",
+        "output": [
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "It is 42.", "annotations": [{"type": "url_citation"}]}],
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("source", CITED)
+@pytest.mark.parametrize("target", [CHAT, ANTHROPIC, RESPONSES, GEMINI])
+def test_a_response_is_passed_on_without_its_sources_which_are_named(source, target):
+    if source == target:
+        return
+    left_out: list[str] = []
+    raw = convert_response(json.dumps(CITED[source]).encode(), source, target, ids=IDS, left_out=left_out)
+    assert [read(each, target).text for each in read_reply(raw, target).messages] == ["It is 42."]
+    assert left_out in (["citations"], ["annotations"])
+    streamed_without: list[str] = []
+    capture = captured(streamed(CITED[source], source, target, left_out=streamed_without), target)
+    assert (capture.failed, capture.ended) == ("", True)
+    assert [read(each, target).text for each in capture.reply().messages] == ["It is 42."]
+    assert streamed_without == left_out
 
 
 @given(data=st.data(), road=st.sampled_from(ROADS))

@@ -471,7 +471,7 @@ class Proxy:
         if format is self._format:
             return raw
         try:
-            return convert_response(raw, format.name, self._format.name, ids=_ids(turn, id))
+            return convert_response(raw, format.name, self._format.name, ids=_ids(turn, id), left_out=turn.left_out)
         except CannotCross:
             raise
         except InputError as error:
@@ -522,7 +522,8 @@ class Proxy:
             if format is self._format:
                 return None
             source, target = format.name, self._format.name
-            return ConvertedStream(source, target, ids=_ids(turn, id), include_usage=_with_usage(turn.request))
+            ids, with_usage = _ids(turn, id), _with_usage(turn.request)
+            return ConvertedStream(source, target, ids=ids, include_usage=with_usage, left_out=turn.left_out)
 
         if turn.recall_tool.is_offered:
             answer = StreamedRounds(turn, self._turns, partial(_streamed_again, call, upstream), converted).response(

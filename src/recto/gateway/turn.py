@@ -101,6 +101,8 @@ class GatewayTurn:
     is_estimated: bool = False
     """Whether the upstream has not reported the tokens of all of them, so that some are counted here."""
     ended: bool = False
+    left_out: list[str] = field(default_factory=list)
+    """What the response is passed on without, because the client's format cannot express it."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -113,6 +115,7 @@ class GatewayTurn:
             "x-recto-recall": str(len(prompt.recalled)),
             "x-recto-recall-tool": self.recall_tool.status,
             **({"x-recto-window-tools": ",".join(names)} if names else {}),
+            **({"x-recto-left-out": ",".join(self.left_out)} if self.left_out else {}),
         }
 
 
@@ -231,7 +234,7 @@ class TurnRunner:
         names = self._lineage_names(turn, reply)
         if keeps_items(turn.request):
             names += filter(None, map(item_name, reply.messages[-1:]))
-        common = {**(meta or {}), **_edits_meta(turn)}
+        common = {**(meta or {}), **_edits_meta(turn), **({"left_out": turn.left_out} if turn.left_out else {})}
         entries = self._store_reply(turn, stored, [{**common, **own} for own in metas], names)
         opened = open_asked_window(turn.session, turn.recall_tool)
         if not _flush_events(turn) and not opened and entries and names and isinstance(names[0], bytes):

@@ -516,6 +516,8 @@ class AnthropicStreamReader:
                 yield TextDelta("thought", text)
             case {"type": "signature_delta", "signature": str(signature)}:
                 self._signatures[index] = signature
+            case {"type": "citations_delta"}:
+                self._conversion.allow_only({"citations": delta.get("citation")}, (), f"content[{index}]")
             case _:
                 raise self._conversion.unsupported(f"content[{index}] ({text_in(delta.get('type'))})")
 

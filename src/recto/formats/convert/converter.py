@@ -11,6 +11,9 @@ exceptions are members that do not change the output:
 - the role `developer` towards Anthropic, which only has system text;
 - the role of system text inside a conversation towards Anthropic and Gemini: it becomes the user's.
 
+The sources of a response's text (`citations`, `annotations`) are left out and named in `left_out`: the response is paid
+for, and its text is whole.
+
 Anthropic and Gemini require a user message first: where there is none, the text `OPENING` is one.
 Anthropic flags the result of a failed call; in the other formats such a result starts with a text (`FAILED`).
 """
@@ -58,12 +61,14 @@ def convert_request(body: bytes, source: str, target: str, *, max_tokens: int = 
     return json_of(writer.converter().write_request(request, conversion, max_tokens)).encode()
 
 
-def convert_response(body: bytes, source: str, target: str, *, ids: ResponseIds) -> bytes:
-    """Converts a complete response."""
+def convert_response(
+    body: bytes, source: str, target: str, *, ids: ResponseIds, left_out: list[str] | None = None
+) -> bytes:
+    """Converts a complete response. The names of what its text is passed on without are added to `left_out`."""
     reader, writer = format_named(source), format_named(target)
     if reader is writer:
         return body
-    conversion = Conversion(source, target, reply=True)
+    conversion = Conversion(source, target, reply=True, left_out=[] if left_out is None else left_out)
     completion = reader.converter().read_completion(fields_of(body), conversion)
     return json_of(writer.converter().write_completion(completion, ids, conversion)).encode()
 
@@ -115,9 +120,18 @@ def _events_of(key: int, part: ContentPart, conversion: Conversion) -> Iterator[
 class ConvertedStream:
     """Converts a stream while it arrives."""
 
-    def __init__(self, source: str, target: str, *, ids: ResponseIds, include_usage: bool = False) -> None:
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        *,
+        ids: ResponseIds,
+        include_usage: bool = False,
+        left_out: list[str] | None = None,
+    ) -> None:
+        """Prepare a conversion. The names of what the text is passed on without are added to `left_out`."""
         reader, writer = format_named(source), format_named(target)
-        conversion = Conversion(source, target, reply=True)
+        conversion = Conversion(source, target, reply=True, left_out=[] if left_out is None else left_out)
         self.ended = False
         """The last event was written; later input is ignored."""
         self._reader = reader.converter().reader(conversion)

@@ -189,6 +189,10 @@ SHARED_HINTS: Final = frozenset(
 """Members that both of OpenAI's formats share. Anthropic has other names for some and requires none of them."""
 
 
+_SOURCES: Final = frozenset({"annotations", "citations"})
+"""Members that say where the text of a response comes from; each format points into the text in its own way."""
+
+
 class Conversion(Struct, frozen=True):
     """The direction of a conversion, and the errors for what it cannot convert."""
 
@@ -196,15 +200,28 @@ class Conversion(Struct, frozen=True):
     target: str
     reply: bool = False
     """Whether a response is converted for a client, which sends it back later, and not a request for a model."""
+    left_out: list[str] = field(default_factory=list)
+    """What a response is passed on without."""
+
+    def leave_out(self, what: str) -> None:
+        """Reports that a response is passed on without something: it is paid for, and its text is kept."""
+        if what not in self.left_out:
+            self.left_out.append(what)
 
     def unsupported(self, what: str) -> CannotCross:
         """Returns the error that names what the target format cannot hold."""
         return CannotCross(what, self.source, self.target)
 
     def allow_only(self, fields: Mapping[str, Json], known: Collection[str], where: str = "") -> None:
-        """Raises `CannotCross` for unknown members. Null and empty lists or objects are ignored."""
+        """Raises `CannotCross` for unknown members. Null and empty lists or objects are ignored.
+
+        The sources of a response's text are left out.
+        """
         for key, value in fields.items():
             if key not in known and value is not None and value not in ([], {}):
+                if key in _SOURCES and self.reply and self.source != self.target:
+                    self.leave_out(key)
+                    continue
                 raise self.unsupported(f"{where}.{key}" if where else f"'{key}'")
 
     def require_defaults(self, fields: Mapping[str, Json], defaults: Mapping[str, Collection[Json]]) -> None:

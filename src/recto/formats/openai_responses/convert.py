@@ -590,12 +590,9 @@ class ResponsesStreamReader:
             block = sealed_in(item)
             yield PartEnd() if block is None else ReasoningSealed(dict(block))
         elif kind == "message":
-            self._refuse_annotations(index, item)
-
-    def _refuse_annotations(self, index: int, item: dict[str, Json]) -> None:
-        for part in objects_in(item, "content"):
-            if part.get("annotations"):
-                raise self._conversion.unsupported(f"output[{index}].content.annotations")
+            for part in objects_in(item, "content"):
+                sources: dict[str, Json] = {"annotations": part.get("annotations")}
+                self._conversion.allow_only(sources, (), f"output[{index}].content")
 
 
 class ResponsesStreamWriter:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+import httpcore2
 import pytest
 from hypothesis import settings
 
@@ -31,6 +33,14 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no real data at {DATA}; name its folder in RECTO_TEST_DATA")
     return DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_tls_context() -> Iterator[None]:
+    """HTTP clients share one TLS context, which no test uses: each would read all certificate authorities for 40 ms."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
 
 
 class Rounds(Protocol):

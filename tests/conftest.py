@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from collections.abc import Generator, Iterator
@@ -11,6 +12,7 @@ from typing import Protocol
 
 import httpcore2
 import pytest
+import uvicorn
 from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +42,23 @@ def one_tls_context() -> Iterator[None]:
     """HTTP clients share one TLS context, which no test uses: each would read all certificate authorities for 40 ms."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_stop_promptly() -> Iterator[None]:
+    """Servers see within 20 ms that they are to stop. uvicorn looks every 100 ms, and a thousand tests wait for it."""
+
+    async def main_loop(server: uvicorn.Server) -> None:
+        ticks = 0
+        while not await server.on_tick(ticks):
+            ticks = (ticks + 1) % 864_000
+            for _ in range(5):
+                if not server.should_exit:
+                    await asyncio.sleep(0.02)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(uvicorn.Server, "main_loop", main_loop)
         yield
 
 

@@ -49,7 +49,7 @@ def serving() -> Iterator[Host]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     host = Host(url=f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield host

@@ -86,7 +86,7 @@ class _ProxyHandler(socketserver.StreamRequestHandler):
 @contextmanager
 def outbound_proxy() -> Iterator[OutboundProxy]:
     with OutboundProxy() as made:
-        thread = threading.Thread(target=made.serve_forever, daemon=True)
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield made

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Generator, Iterator
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +17,8 @@ import uvicorn
 from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
-DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data")).absolute()
+os.environ["RECTO_TEST_DATA"] = str(DATA)  # for benchmarks and processes, which do not start in this folder
 SCALE = os.environ.get("RECTO_TEST_SCALE", "small")
 SCALES = ("small", "ci", "tenfold", "release")
 
@@ -35,6 +37,17 @@ def data() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no real data at {DATA}; name its folder in RECTO_TEST_DATA")
     return DATA
+
+
+@pytest.fixture(scope="module", autouse=True)
+def empty_working_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs the tests of a file in an empty folder.
+
+    Checkpoints contain what git says of the working directory: in a checkout that takes 30 ms each time, and depends on
+    what a developer has just changed.
+    """
+    with chdir(tmp_path_factory.mktemp("working-folder")):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

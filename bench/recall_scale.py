@@ -30,11 +30,11 @@ from bench.measure import percentile, progress, row, seconds
 from recto.context.facts.types import Mark
 from recto.formats.openai_chat import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
-from recto.recall.index.message_rows import pack_row, row_version
 from recto.recall.index.rows import CoveredRange
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
+from recto.recall.term_rows import pack_row, row_version
 from recto.recall.types import Query
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex

@@ -32,8 +32,9 @@ from tests.spelling import SpellingEmbedder
 from bench import recall_scale
 from recto.config import load
 from recto.config.factory import open_session
-from recto.recall.index.message_rows import is_document, row_version, terms_of
+from recto.recall.index.message_rows import terms_of
 from recto.recall.search import Searcher
+from recto.recall.term_rows import is_document, row_version
 from recto.recall.types import Query
 from recto.stores.memory import MemoryStore
 

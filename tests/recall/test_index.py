@@ -21,9 +21,10 @@ from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable, StoreError
 from recto.recall.index import bm25, vectors
 from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
-from recto.recall.index.message_rows import AttributeTable, Unsealed, is_document, pack_row
+from recto.recall.index.message_rows import AttributeTable, Unsealed
 from recto.recall.index.rows import BoundedCache, CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
+from recto.recall.term_rows import is_document, pack_row
 from recto.stores.memory import MemoryIndex
 from recto.stores.sqlite.index import SqliteIndex
 from recto.transcript.entries import EMPTY_HEAD, Draft, Entry, Head, link_entries

@@ -14,11 +14,11 @@ import pytest
 from tests.spelling import SpellingEmbedder
 
 from recto.errors import EmbedderFailed
-from recto.recall.index.message_rows import with_row
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.indexer import OLD_LANES, EmbeddingRules, GuardedEmbedder, Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
+from recto.recall.term_rows import with_row
 from recto.recall.types import USED, Query
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.sqlite import SqliteStore

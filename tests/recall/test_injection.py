@@ -18,7 +18,7 @@ from recto.engine.recall_injection import is_bare, turn_text
 from recto.errors import EmbedderFailed
 from recto.formats import entry_text
 from recto.recall.documents import recall_text
-from recto.recall.index.message_rows import message_row
+from recto.recall.term_rows import message_row
 from recto.recall.types import FOOTER, HEADER, Query
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import MESSAGE, Draft, to_json

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from recto.context.facts.types import Mark
 from recto.models.embedders import ARCTIC_WEIGHT
-from recto.recall.index.message_rows import ROLES, similarities
+from recto.recall.index.message_rows import similarities
 from recto.recall.search import (
     ASSISTANT_WEIGHT,
     CALIBRATIONS,
@@ -29,6 +29,7 @@ from recto.recall.search import (
     score_candidates,
     standardized,
 )
+from recto.recall.term_rows import ROLES
 
 NOW = 1_750_000_000_000_000
 DAY = 86_400_000_000

@@ -14,9 +14,10 @@ from tests.context.facts.test_classifier import TAKES_BACK
 import recto
 from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
 from recto.formats import problems
-from recto.recall.index.message_rows import MessageRows, signature_of
+from recto.recall.index.message_rows import MessageRows
 from recto.recall.index.rows import SealedRange
 from recto.recall.stemmer import PorterLexicon
+from recto.recall.term_rows import signature_of
 from recto.recall.types import FOOTER, HEADER, Query
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session

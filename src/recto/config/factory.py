@@ -437,8 +437,8 @@ def _make_row(text: str, role: Role, ts: int, meta: bytes) -> bytes:
 
 @cache
 def _row_maker() -> Callable[[str, Role, int, bytes], bytes]:
-    from recto.recall.index.message_rows import message_row  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
+    from recto.recall.term_rows import message_row  # noqa: PLC0415
 
     return partial(message_row, lexicon=shared_lexicon())
 
@@ -892,8 +892,8 @@ def _file_drafts(settings: Settings, sections: Sequence[FileSection]) -> list[Dr
     """Return the entries that store sections of files of the memory folder: an event for each, and its text."""
     from recto.continuity.memory.events import FILE_INDEXED, file_key  # noqa: PLC0415
     from recto.formats import DEFAULT_FORMAT  # noqa: PLC0415
-    from recto.recall.index.message_rows import with_row  # noqa: PLC0415
     from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
+    from recto.recall.term_rows import with_row  # noqa: PLC0415
     from recto.transcript.entries import (  # noqa: PLC0415
         Draft,
         event,

@@ -19,8 +19,8 @@ from recto.context.compaction.writer import WriterAttempt, WrittenSummary, keep_
 from recto.context.facts.types import MessageView
 from recto.errors import DelegationFailed
 from recto.formats import DEFAULT_FORMAT
-from recto.recall.index.message_rows import with_row
 from recto.recall.stemmer import shared_lexicon
+from recto.recall.term_rows import with_row
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Clock, Draft, Entry, event, new_id

@@ -39,8 +39,8 @@ from recto.formats.session_files import (
     recto_jsonl,
     session_of_file,
 )
-from recto.recall.index.message_rows import with_row
 from recto.recall.protocols import Lexicon
+from recto.recall.term_rows import with_row
 from recto.tokens.meter import Meter
 from recto.transcript.entries import IMPORTED, MESSAGE, Clock, Draft, Entry, new_id, session_key, to_json
 from recto.transcript.protocols import TranscriptStore

@@ -17,8 +17,8 @@ from recto.engine.session import Session
 from recto.errors import WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.lab.readability import Case, ProbeOutcome, Where, score_case
-from recto.recall.index.message_rows import with_row
 from recto.recall.stemmer import shared_lexicon
+from recto.recall.term_rows import with_row
 from recto.transcript.entries import MESSAGE, Draft, Entry
 
 if TYPE_CHECKING:

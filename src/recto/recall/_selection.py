@@ -27,20 +27,10 @@ from recto.context.facts.classifier import (
 from recto.context.facts.types import Mark
 from recto.recall.documents import recall_text
 from recto.recall.index.bm25 import TermStatistics
-from recto.recall.index.message_rows import (
-    ROLES,
-    EntryKey,
-    MessageRows,
-    identity_of,
-    role_of,
-    signature_of,
-    similarities,
-    terms_of,
-    text_signature,
-    words_hash,
-)
+from recto.recall.index.message_rows import EntryKey, MessageRows, similarities, terms_of
 from recto.recall.protocols import Authority
 from recto.recall.search import MAX_RANKED, Ranked, Ranking, SearchedSession, Searcher
+from recto.recall.term_rows import ROLES, identity_of, role_of, signature_of, text_signature, words_hash
 from recto.recall.types import Hit
 from recto.text.similarity import Vector, cosine, text_vector
 from recto.transcript.entries import MESSAGE, Entry

@@ -23,10 +23,10 @@ from recto.concurrency import BackgroundCall, CpuBudget, Deadline, FifoLock, sta
 from recto.errors import EmbedderFailed, IndexCorrupt, RectoError, StoreError
 from recto.recall.documents import is_original_message, passages, recall_text
 from recto.recall.index.bm25 import WordIndex
-from recto.recall.index.message_rows import entry_row, is_document, is_row_of, row_version
 from recto.recall.index.rows import BoundedCache, CoveredRange, gaps
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
+from recto.recall.term_rows import entry_row, is_document, is_row_of, row_version
 from recto.recall.types import Confirmation
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore

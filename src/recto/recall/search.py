@@ -24,10 +24,11 @@ from recto.context.facts.types import Mark
 from recto.errors import RectoError
 from recto.recall.documents import passages
 from recto.recall.index.bm25 import SessionView, TermStatistics, WordScores
-from recto.recall.index.message_rows import ROLES, AttributeTable, EntryKey, MessageRows
+from recto.recall.index.message_rows import AttributeTable, EntryKey, MessageRows
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import STOP_WORDS
+from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
 from recto.text.lazy_re import lazy_re

@@ -33,8 +33,8 @@ from recto.continuity.memory.model import Memory, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
 from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
 from recto.formats import DEFAULT_FORMAT
-from recto.recall.index.message_rows import with_row
 from recto.recall.stemmer import shared_lexicon
+from recto.recall.term_rows import with_row
 from recto.text.unicode import strip_invisible
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Clock, Draft, Entry, event, new_id, to_json

@@ -194,7 +194,7 @@ def run(quick: bool) -> list[dict]:
 def judge(name: str, kind: str, window: int, arms: Sequence[Arm] = (DEFAULT,)) -> dict[str, Tally]:
     """One run in one window, by these arms and by plain trimming."""
     recorded = load_run(name, kind)
-    settings = _settings(recorded, window, DEFAULT)
+    settings = settings_of(recorded, window, DEFAULT)
     meter = make_meter(settings)
     costs = [meter.message(read(raw, recorded.wire)) for raw in recorded.raws]
     with open_session(settings) as session:
@@ -204,7 +204,7 @@ def judge(name: str, kind: str, window: int, arms: Sequence[Arm] = (DEFAULT,)) -
     tallies = {arm.label: Tally() for arm in arms}
     sizes: dict[int, int] = {}
     for arm in arms:
-        measured = _feed(recorded, _settings(recorded, window, arm), costs, needs, tallies[arm.label], arm.new_window)
+        measured = _feed(recorded, settings_of(recorded, window, arm), costs, needs, tallies[arm.label], arm.new_window)
         sizes = measured if arm == DEFAULT else sizes
     tallies[TRIMMED] = _trim(recorded, texts, costs, needs, lambda _: budget)
     tallies[EQUAL] = _trim(recorded, texts, costs, needs, lambda at: sizes.get(at, budget))
@@ -218,7 +218,7 @@ def _needs(recorded: Run, texts: list[str], costs: list[int], budget: int) -> di
     """By step: what its action needs. Steps whose whole history fits are left out."""
     needs: dict[int, Need] = {}
     known: set[str] = set()
-    for at in _steps(recorded):
+    for at in prompt_steps(recorded):
         if sum(costs[:at]) <= budget:
             continue
         used = frozenset(
@@ -232,7 +232,7 @@ def _needs(recorded: Run, texts: list[str], costs: list[int], budget: int) -> di
     return needs
 
 
-def _steps(recorded: Run) -> Iterator[int]:
+def prompt_steps(recorded: Run) -> Iterator[int]:
     """Where the model was called: an assistant message behind a message of somebody else."""
     before = ""
     for at, raw in enumerate(recorded.raws):
@@ -245,7 +245,7 @@ def _steps(recorded: Run) -> Iterator[int]:
 def _cold_steps(recorded: Run) -> set[int]:
     """Calls that came so late that nothing was in the provider's cache any more."""
     called, cold = 0.0, set()
-    for at in _steps(recorded) if recorded.times else ():
+    for at in prompt_steps(recorded) if recorded.times else ():
         if recorded.times[at - 1] - called > CACHE_LIFETIMES["anthropic"]:
             cold.add(at)
         called = recorded.times[at - 1]
@@ -255,7 +255,7 @@ def _cold_steps(recorded: Run) -> set[int]:
 def _new_tokens(recorded: Run, costs: list[int]) -> dict[int, int]:
     """By call: the tokens of the messages since the call before."""
     news, before = {}, 0
-    for at in _steps(recorded):
+    for at in prompt_steps(recorded):
         news[at] = sum(costs[before:at])
         before = at
     return news
@@ -308,7 +308,7 @@ def _trim(
     tally, card = Tally(), model_card(_priced())
     cold, news = _cold_steps(recorded), _new_tokens(recorded, costs)
     before: list[Piece] = []
-    for at in _steps(recorded):
+    for at in prompt_steps(recorded):
         kept = _newest(recorded, costs, at, budget_at(at))
         pieces: list[Piece] = [(i, costs[i]) for i in kept]
         tally.steps += 1
@@ -390,7 +390,7 @@ def _trajectories() -> Iterator[str]:
             yield from lines
 
 
-def _settings(recorded: Run, window: int, arm: Arm) -> Settings:
+def settings_of(recorded: Run, window: int, arm: Arm) -> Settings:
     limits = {"window": window, "max_input": window, "max_output": window}
     chosen: dict[str, Any] = {"mode": arm.mode}
     chosen |= {} if arm.record else {"record_percent": 0}

@@ -61,7 +61,7 @@ def quotation(prompt):
 
 
 @pytest.mark.requirement("recall.before-inference")
-def test_an_evicted_message_is_quoted_before_the_question_with_its_pointer():
+def test_an_evicted_message_is_quoted_above_the_question_with_its_pointer():
     with opened() as session:
         say(session, "Hello.")
         fact = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
@@ -72,9 +72,69 @@ def test_an_evicted_message_is_quoted_before_the_question_with_its_pointer():
         assert "Kilimanjaro hour 17" in recalled
         assert recalled.endswith(FOOTER)
         where = [message["content"] for message in prompt.messages]
-        assert where.index(recalled) == where.index("When does the staging rotation happen?") - 1
+        question = where.index("When does the staging rotation happen?")
+        assert where.index(recalled) == question - 3, "before the exchange that the question follows"
+        assert prompt.messages[question - 2]["role"] == "user"
+        assert prompt.messages[question - 1]["role"] == "assistant"
         assert pointer_to(session.key, fact.seq) in recalled
         assert problems(prompt.raw, prompt.built.wire) == []
+
+
+def work_on(session, steps, *, thinking=False):
+    """Steps of an agent, each a call with its result, in Anthropic's format. A fact is said in the first one."""
+    session.append({"role": "user", "content": "Set up the cluster."})
+    for step in range(steps):
+        call = {"type": "tool_use", "id": f"call_{len(session)}", "name": "run", "input": {"step": step}}
+        thought = [{"type": "thinking", "thinking": "Next.", "signature": "sig"}] if thinking else []
+        text = "Leaves drift, rivers pass, bread rises. " * 12 if step else "The staging rotation: Kilimanjaro hour 17."
+        session.append({"role": "assistant", "content": [*thought, {"type": "text", "text": text}, call]})
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"step {step} is done. " * 40}
+        session.append({"role": "user", "content": [result]})
+        session.prompt()
+    session.append({"role": "assistant", "content": [{"type": "text", "text": "All steps are done."}]})
+
+
+def quoted_place(session):
+    """Where the quotation and the question are in a prompt that asks for an evicted message."""
+    session.append({"role": "user", "content": "When does the staging rotation happen?"})
+    prompt = session.prompt()
+    assert problems(prompt.raw, "anthropic.messages") == []
+    texts = [json.dumps(message["content"]) for message in prompt.messages]
+    [place] = [at for at, text in enumerate(texts) if HEADER in text]
+    assert "Kilimanjaro hour 17" in texts[place]
+    return place, prompt.messages
+
+
+def of_claude(model):
+    models = {model: {"window": 5_000, "max_input": 5_000}}
+    return recto.open("memory:", model=model, models=models, recall=WORDS)
+
+
+def test_a_quotation_is_three_steps_above_the_question_and_never_between_a_call_and_its_result():
+    with of_claude("claude-sonnet-4-5") as session:
+        work_on(session, 40)
+        place, messages = quoted_place(session)
+        above = messages[place + 1 :]
+        assert [message["role"] for message in above] == ["assistant", "user", "assistant", "user", "assistant", "user"]
+        assert above[-1]["content"] == "When does the staging rotation happen?"
+
+
+def test_a_quotation_stays_where_it_is_while_the_turn_lasts():
+    with of_claude("claude-sonnet-4-5") as session:
+        work_on(session, 40)
+        _, before = quoted_place(session)
+        call = {"type": "tool_use", "id": "last", "name": "run", "input": {}}
+        session.append({"role": "assistant", "content": [call]})
+        result = {"type": "tool_result", "tool_use_id": "last", "content": "done"}
+        session.append({"role": "user", "content": [result]})
+        assert session.prompt().messages[: len(before)] == before
+
+
+def test_a_quotation_is_before_the_question_where_it_would_invalidate_thinking():
+    with of_claude("claude-opus-5-1") as session:
+        work_on(session, 40, thinking=True)
+        place, messages = quoted_place(session)
+        assert messages[place + 1]["content"] == "When does the staging rotation happen?"
 
 
 @pytest.mark.requirement("recall.bounded")

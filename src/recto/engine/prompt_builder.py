@@ -46,7 +46,7 @@ from recto.engine.composition import (
 )
 from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
-from recto.formats.arrangement import Arrangement, KeepSome, missing_results
+from recto.formats.arrangement import Arrangement, KeepSome, begins_part, missing_results
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
 from recto.formats.json_spans import Json
 from recto.formats.message import (
@@ -83,6 +83,8 @@ HANDOFF = -3
 NEW_NOTES = -10
 """The number of the first message with new notes; further ones count down."""
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
+_STEPS_ABOVE = 3
+"""Steps of the turn before that are between recalled text and the question, at most."""
 _MARKER_LINE = WindowMessage(seq=MARKER, id="", role="user", tokens=0)
 _NOTE_CHARS = 2_400
 """Characters of notes in a prompt."""
@@ -924,8 +926,11 @@ class PromptBuilder(Struct, frozen=True, kw_only=True):
             for place, note in enumerate(self.new_notes(state))
         ]
         notes += [
-            LaidNote(seq, note.question, _note_message(note.text, wire))
-            for seq, note in ((HANDOFF, self.extras.handoff), (RECALLED, self.extras.recalled))
+            LaidNote(seq, entry or note.question, _note_message(note.text, wire))
+            for seq, note, entry in (
+                (HANDOFF, self.extras.handoff, 0),
+                (RECALLED, self.extras.recalled, self.quoted_before(state, lines)),
+            )
             if note is not None
         ]
         arrangement, rendered, costs = laid or messages.layout(lines).laid_out(notes)
@@ -949,6 +954,28 @@ class PromptBuilder(Struct, frozen=True, kw_only=True):
             tokens=self.extras.sent + spent + system_cost - self._joined_frames(wire, len(system)),
             arrangement=arrangement,
         )
+
+    def quoted_before(self, state: WindowState, lines: PromptLines | None = None) -> int:
+        """The entry that recalled text goes before: a few steps above the question, in the turn before; 0 without any.
+
+        The nearer a quotation is to the answer, the more a model takes it up instead of the question. A few steps above
+        it is as good as at the beginning, and little of the prompt is written to the provider's cache again.
+        """
+        note = self.extras.recalled
+        if note is None or self.binds_thinking:
+            return note.question if note is not None else 0
+        seqs, messages = (lines or self.lines(state)).seqs, state.messages
+        place, steps = note.question, 0
+        for at in range(seqs.index(place) - 1 if place in messages and place in seqs else 0, 0, -1):
+            line, before = messages.get(seqs[at]), messages.get(seqs[at - 1], _MARKER_LINE)
+            if line is None or line.seq == state.task_seq:
+                break  # the marker, or the task
+            is_request = line.acts_as == "user"
+            if (is_request or line.role == "assistant") and begins_part(line, before) and not before.leads:
+                place, steps = line.seq, steps + (line.role == "assistant")
+            if is_request or steps == _STEPS_ABOVE:
+                break
+        return place
 
     def _joined_frames(self, wire: str, system: int) -> int:
         """The frames of system texts that are sent as one, in formats that send it outside the messages."""

@@ -223,29 +223,33 @@ def _message_pieces(past: PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
         yield ("standing", 0), _Piece(what="standing", role="system", text=builder.extras.foreword, tokens=cost)
     shown = builder.shown(state, past.built)
     marked = not has_marker(state)
+    quoted = builder.quoted_before(state)
     for seq, line in state.messages.items():
         if not marked and seq > (state.first_evicted or state.task_seq):
             yield from _marker_pieces(past)
             marked = True
         if not line.answers:
-            yield from _notes(builder.extras, seq)
+            yield from _notes(builder.extras, seq, quoted)
         if seq in shown:
             shrink = state.shortened.get(seq)
             text = builder.messages.text_of(seq) if shrink is None else shrink.text
             what: What = "system" if line.role == "system" else "entry"
             yield ("entry", seq), _Piece(what=what, role=line.role, text=text, tokens=state.cost(seq), seq=seq)
         if line.answers:
-            yield from _notes(builder.extras, seq)
+            yield from _notes(builder.extras, seq, quoted)
     if not marked:
         yield from _marker_pieces(past)
 
 
-def _notes(extras: PromptExtras, seq: int) -> Iterator[tuple[_PieceKey, _Piece]]:
-    """The notes before a question: first the handoff, then recalled text."""
-    behind: tuple[tuple[What, TurnNote | None], ...] = (("handoff", extras.handoff), ("recalled", extras.recalled))
-    for what, text in behind:
-        if text is not None and text.question == seq:
-            yield (what, seq), _Piece(what=what, role="user", text=text.text, tokens=text.tokens)
+def _notes(extras: PromptExtras, seq: int, quoted: int) -> Iterator[tuple[_PieceKey, _Piece]]:
+    """The notes before an entry: the handoff before its question, recalled text before the entry `quoted`."""
+    notes: tuple[tuple[What, TurnNote | None, int], ...] = (
+        ("handoff", extras.handoff, 0),
+        ("recalled", extras.recalled, quoted),
+    )
+    for what, note, entry in notes:
+        if note is not None and (entry or note.question) == seq:
+            yield (what, note.question), _Piece(what=what, role="user", text=note.text, tokens=note.tokens)
 
 
 def _marker_pieces(past: PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:

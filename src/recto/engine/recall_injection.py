@@ -227,7 +227,7 @@ class RecallInjection:
     ) -> TurnNote | None:
         """Searches evicted messages for what matters to the question, before the model takes its first step.
 
-        Returns the note to put before the question, within the memory share and what is free of the input budget. It
+        Returns the note to put above the question, within the memory share and what is free of the input budget. It
         stays as long as the turn lasts and it fits. Nothing is searched for between steps: of the names that the next
         action uses, what is found there holds almost none that the prompt does not hold. Where the share is `enforced`,
         no setting exceeds it, and hits must be more relevant where not all of them fit. With the rules of a `relief`

@@ -478,6 +478,29 @@ def test_a_retry_between_the_records_of_an_answer_gets_the_answer(on_postgres, t
     assert (len(retries) > 1, len(upstream.asked)) == (True, 1)
 
 
+@pytest.mark.parametrize("marks", [(key("one"), key("one")), (count(0), count(1))])
+def test_a_retry_at_another_gateway_before_the_records_of_an_answer_gets_the_answer(
+    on_postgres, tmp_path, upstream, marks, monkeypatch
+):
+    body = body_of("what is it?")
+    append_records = PostgresStore._append_records
+    retries = []
+    retried = threading.Event()
+    with own_gateway(tmp_path, upstream, on_postgres.store.url) as gateway:
+        other = Running(gateway.url, on_postgres.secret, gateway.gateway)
+
+        async def retry_before_records(store, records):
+            if upstream.numbers and not retried.is_set():  # the answer is stored, and nothing of its records is
+                retried.set()
+                retries.append(await asyncio.to_thread(ask, other, body, **marks[1]))
+            await append_records(store, records)
+
+        monkeypatch.setattr(PostgresStore, "_append_records", retry_before_records)
+        first = ask(on_postgres, body, **marks[0])
+    assert [text_of(answer, "chat/completions") for answer in (first, *retries)] == [["answer number 1"]] * 2
+    assert (len(upstream.asked), set(stored(on_postgres.store).values())) == (1, {1})
+
+
 def test_remembered_responses_are_bounded_in_bytes_count_and_age():
     async def answered(retries: Retries, name: str, size: int, *, ok: bool = True) -> list[bytes]:
         got: list[bytes] = []

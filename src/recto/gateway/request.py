@@ -65,6 +65,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}", re.ASCII)
 _KEY: Final = "idempotency-key"
 _COUNT: Final = "x-stainless-retry-count"
 _MAX_KEY: Final = 255
+ANSWERED_KEY: Final = "answers"
+"""In the metadata of a response: the `Idempotency-Key` and body of its request, as `RetryKey.answer_mark`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,6 +403,11 @@ class RetryKey:
     def lineage_name(self) -> str:
         """The name under which the answer to an `Idempotency-Key` is recorded; empty without one."""
         return f"idempotency/{json.dumps([self.owner, self.name])}" if self.name else ""
+
+    @property
+    def answer_mark(self) -> str:
+        """The mark of the answer to an `Idempotency-Key` with this body; empty without one."""
+        return hashlib.blake2b(self.lineage_name.encode() + self.body, digest_size=16).hexdigest() if self.name else ""
 
 
 def may_come_again(headers: Mapping[str, str]) -> bool:

@@ -24,7 +24,7 @@ from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
 from recto.gateway.context_management import compaction_in
 from recto.gateway.lineage import Lineage, LineagePoint, Summaries, aligned_entry, lookup_order, opening_name, seed_of
-from recto.gateway.request import ClientRequest, RetryKey
+from recto.gateway.request import ANSWERED_KEY, ClientRequest, RetryKey
 from recto.transcript.entries import (
     DEFAULT_SESSION,
     MESSAGE,
@@ -331,8 +331,7 @@ class SessionResolver:
         last = later[same - 1].seq if same else point.seq
         if retry is not None and same == len(rest):
             self._refuse_answered(store, retry)
-            if retry.asks_again:
-                self._refuse_stored(store, point.session, last)
+            self._refuse_stored(store, point.session, last, retry)
         return self._branch(store, LineagePoint(session=point.session, seq=last), rest[same:], request)
 
     def _is_aside(self, store: TenantStore, point: LineagePoint, request: ClientRequest) -> bool:
@@ -426,10 +425,13 @@ class SessionResolver:
             raise IdempotencyKeyReused
         raise AlreadyAnswered(store, replies)
 
-    def _refuse_stored(self, store: TenantStore, session: str, seq: int) -> None:
-        """Raise `AlreadyAnswered` where an answer follows an entry."""
+    def _refuse_stored(self, store: TenantStore, session: str, seq: int, retry: RetryKey) -> None:
+        """Raise `AlreadyAnswered` where an answer follows an entry; with an `Idempotency-Key`, only for its answer."""
+        if not retry.name and not retry.asks_again:
+            return
         later = conversation_messages(store.read(session, seq + 1, seq + _RECENT_ENTRIES))
-        if replies := list(takewhile(lambda entry: entry.role == "assistant", later)):
+        replies = list(takewhile(lambda entry: entry.role == "assistant", later))
+        if replies and (retry.asks_again or replies[-1].metadata.get(ANSWERED_KEY) == retry.answer_mark):
             raise AlreadyAnswered(store, replies)
 
     def _branch(

@@ -44,7 +44,7 @@ from recto.gateway.own_tools import (
     own_calls,
     with_tools,
 )
-from recto.gateway.request import ClientRequest, RetryKey, surface_of
+from recto.gateway.request import ANSWERED_KEY, ClientRequest, RetryKey, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver, question_name
 from recto.gateway.system_messages import no_longer_sent, system_messages
@@ -486,7 +486,10 @@ class TurnRunner:
             [_plain(raw, request.format) for raw in reply.messages] if turn.resolved.is_serial else reply.messages
         )
         wire = None if turn.resolved.is_serial else request.wire
-        answered = turn.retry.body.hex() if turn.retry is not None and turn.retry.name else ""
+        answered = ""
+        if names and turn.retry is not None and turn.retry.name:
+            answered = turn.retry.body.hex()
+            common[ANSWERED_KEY] = turn.retry.answer_mark  # durable with the answer; the key's record may follow it
         names_of = self.resolver.lineage.records(turn.store, names, answered) if names else None
         spent: list[tuple[str, Draft]] = []
 

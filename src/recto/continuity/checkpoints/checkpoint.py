@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -348,7 +349,7 @@ def _build(kind: Any, value: Any, where: str, problems: list[str]) -> Any:  # no
         problems.append(f"{where} is {_short(value)}; it has to be an object")
         return None
     before = len(problems)
-    known = {item.name: item for item in structs.fields(kind)}
+    known = _fields_of(kind)
     problems += [f"{_below(where, key)} is not known" for key in value if key not in known]
     values: dict[str, Any] = {}
     for name, item in known.items():
@@ -357,6 +358,12 @@ def _build(kind: Any, value: Any, where: str, problems: list[str]) -> Any:  # no
         elif item.required:
             problems.append(f"{_below(where, name)} is missing")
     return kind(**values) if len(problems) == before else None
+
+
+@cache
+def _fields_of(kind: Any) -> dict[str, structs.FieldInfo]:  # noqa: ANN401
+    """The fields of a class by name; reading their types takes longer than building a value."""
+    return {item.name: item for item in structs.fields(kind)}
 
 
 def _build_list(hint: Any, value: Any, where: str, problems: list[str]) -> tuple[Any, ...]:  # noqa: ANN401

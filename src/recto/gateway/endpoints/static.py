@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -44,7 +45,6 @@ class StaticFiles:
         folder = folder or Path(str(files("recto"))) / "web"
         self._document = _read(folder / "index.html")
         self._files = {name: found for name in FILES if (found := _read(folder / name)) is not None}
-        self._gzipped = {name: gzip.compress(found, mtime=0) for name, found in self._files.items()}
 
     def routes(self) -> list[Route]:
         """Return the routes of the document and of each file."""
@@ -66,8 +66,14 @@ class StaticFiles:
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
-            body, headers["content-encoding"] = self._gzipped[name], "gzip"
+            body, headers["content-encoding"] = _gzipped(body), "gzip"
         return Response(body, media_type=FILES[name], headers=headers)
+
+
+@lru_cache(maxsize=len(FILES))
+def _gzipped(body: bytes) -> bytes:
+    """A file as it is sent compressed; made when it is first requested, so that the gateway starts sooner."""
+    return gzip.compress(body, mtime=0)
 
 
 def _read(path: Path) -> bytes | None:

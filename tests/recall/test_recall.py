@@ -119,6 +119,15 @@ def test_a_quotation_is_three_steps_above_the_question_and_never_between_a_call_
         assert above[-1]["content"] == "When does the staging rotation happen?"
 
 
+def test_a_quotation_is_above_what_the_user_said_right_before_the_question():
+    with of_claude("claude-sonnet-4-5") as session:
+        work_on(session, 40)
+        session.append({"role": "user", "content": "[Request interrupted by user]"})
+        place, messages = quoted_place(session)
+        roles = [message["role"] for message in messages[place + 1 :]]
+        assert roles == ["assistant", "user", "assistant", "user", "assistant", "user", "user"]
+
+
 def test_a_quotation_stays_where_it_is_while_the_turn_lasts():
     with of_claude("claude-sonnet-4-5") as session:
         work_on(session, 40)

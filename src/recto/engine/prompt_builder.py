@@ -968,13 +968,12 @@ class PromptBuilder(Struct, frozen=True, kw_only=True):
         place, steps = note.question, 0
         for at in range(seqs.index(place) - 1 if place in messages and place in seqs else 0, 0, -1):
             line, before = messages.get(seqs[at]), messages.get(seqs[at - 1], _MARKER_LINE)
-            if line is None or line.seq == state.task_seq:
-                break  # the marker, or the task
-            is_request = line.acts_as == "user"
-            if (is_request or line.role == "assistant") and begins_part(line, before) and not before.leads:
-                place, steps = line.seq, steps + (line.role == "assistant")
-            if is_request or steps == _STEPS_ABOVE:
-                break
+            if line is None or line.seq == state.task_seq or steps == _STEPS_ABOVE:
+                break  # the marker, the task, or far enough
+            if line.acts_as == "user" and steps:  # the request of the turn before
+                return place if line.answers or before.leads else line.seq
+            if line.role == "assistant" and begins_part(line, before) and not before.leads:
+                place, steps = line.seq, steps + 1
         return place
 
     def _joined_frames(self, wire: str, system: int) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 _ENGINE = tuple(
     f"src/recto/engine/{name}.py"
-    for name in ("session", "window", "projection", "prompt_builder", "gauge", "_relief", "recall_injection")
+    for name in ("session", "window", "projection", "prompt_builder", "relief", "recall_injection")
 )
 _WINDOW = ("src/recto/context/policies", "src/recto/context/window")
 SOURCES: dict[str, tuple[str, ...]] = {

@@ -36,7 +36,7 @@ from recto.engine.session import Session
 from recto.formats import read
 from recto.testing import scripted_session
 
-SET = Path("tests/context/facts/statements.json")
+SET = Path(__file__).parents[1] / "tests" / "context" / "facts" / "statements.json"
 MODEL = "gpt-4o"
 WINDOWS = (8_192, 16_384, 32_768)
 MODES = ("sliding_window", "auto_compact", "zones")

@@ -30,6 +30,7 @@ from recto.recall import recall as recalling
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import RecallIndex
 from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import HEADER
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
@@ -248,7 +249,8 @@ def live(settings, store, indexer, tenant: str, told: list[str]) -> None:
     told += [f"{tenant} met {word}" for word in foreign_words(tenant, "", everything)]
     keys = list(map(unquote, re.findall(r"recto://([^\s\"]+)/\d+", everything)))
     told += [f"{tenant} met {key}" for key in keys if key != session.key]
-    if canary(tenant) not in json.dumps(prompt.messages[-2]):
+    quoted = [message for message in prompt.messages if HEADER in json.dumps(message)]
+    if canary(tenant) not in json.dumps(quoted):
         told.append(f"{tenant} did not get its own back")
     told.append("")
 

@@ -27,9 +27,9 @@ def tui_command(settings: Settings, session: str | None, url: str, key: str) -> 
       recto tui --session agent:default:main
       RECTO_KEY=rk-… recto tui --url http://127.0.0.1:8642
     """
+    require_packages("tui", [*(CLIENT_PACKAGES if url else GATEWAY_PACKAGES), "textual"], SCREENS_EXTRA)
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
         raise click.UsageError("the full screen needs a terminal; 'recto chat', 'context' and 'session show' do not")
-    require_packages("tui", [*(CLIENT_PACKAGES if url else GATEWAY_PACKAGES), "textual"], SCREENS_EXTRA)
     from recto.tui.app import run  # noqa: PLC0415  # the packages are optional
 
     session_settings = replace(settings, session=session_key(session or settings.session))
